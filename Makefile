@@ -1,0 +1,36 @@
+# Every target sets up what it needs by itself. `make help` lists them.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+.PHONY: help setup demo test test-quick test-full check fmt bench clean
+
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+$(READY): pyproject.toml requirements.lock
+	@command -v $(PYTHON) >/dev/null || { echo "make: needs $(PYTHON) 3.11 or newer on PATH" >&2; exit 1; }
+	@echo "Setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -q --disable-pip-version-check -r requirements.lock
+	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+setup: $(READY) ## Make the virtual environment (the other targets do it by themselves)
+
+demo: $(READY) ## Start the showcase agent and show it working in A2A 1.0 and 0.3
+	@$(BIN)/dragoman demo
+
+check: $(READY) ## Format, lint, types, import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fmt: $(READY) ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff check --fix-only -q .
+	@$(BIN)/ruff format .
+
+clean: ## Remove everything the targets made
+	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build
