@@ -1,0 +1,1 @@
+"""Write an agent once, speak every agent-to-agent dialect."""

@@ -1,0 +1,177 @@
+"""Everything that can go wrong, as one tree.
+
+    DragomanError                reason, message, public details (safe to show), retry
+    ├─ CallError                 the asker's fault
+    │  ├─ Malformed              ├─ Unparseable ├─ UnknownMethod ├─ BadParams
+    │  ├─ TaskNotFound · TaskFinished · NotCancelable · Conflict
+    │  ├─ Unsupported            ├─ PushUnsupported ├─ ContentTypeUnsupported
+    │  │                         ├─ VersionUnsupported ├─ ExtensionRequired
+    │  │                         └─ NoExtendedCard ─ ExtendedCardOff
+    │  ├─ Unauthenticated · Forbidden
+    │  └─ TooLarge · TooSlow · TooMany
+    ├─ AgentError                our agent's fault: AgentCrashed · AgentMisbehaved · AgentTimedOut
+    ├─ PeerError                 their fault, when we ask: PeerRefused · PeerMisbehaved
+    ├─ StoreError                StoreUnavailable (retry) · Fenced
+    └─ ConfigError               found before anything starts
+
+The engine knows no codes: each dialect spells every leaf from one table. The default message of an
+error is its docstring. Bases end in `Error`, leaves say what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class DragomanError(Exception):
+    """Something went wrong."""
+
+    retry: ClassVar[bool] = False
+
+    def __init__(self, message: str = "", **public: str) -> None:
+        self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
+        self.public: Mapping[str, str] = public
+        super().__init__(self.message)
+
+    @property
+    def reason(self) -> str:
+        """The name of the error as a word for machines: TaskNotFound is task_not_found."""
+        name = type(self).__name__
+        return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+class CallError(DragomanError):
+    """The call cannot be done."""
+
+
+class Malformed(CallError):
+    """This is not a valid request."""
+
+
+class Unparseable(Malformed):
+    """This is not valid JSON."""
+
+
+class UnknownMethod(Malformed):
+    """There is no such method."""
+
+
+class BadParams(Malformed):
+    """The parameters are not valid."""
+
+
+class TaskNotFound(CallError):
+    """There is no such task."""
+
+
+class TaskFinished(CallError):
+    """The task is finished and takes no more messages."""
+
+
+class NotCancelable(CallError):
+    """The task is finished and cannot be canceled."""
+
+
+class Conflict(CallError):
+    """This was asked before with another content."""
+
+
+class Unsupported(CallError):
+    """This operation is not supported."""
+
+
+class PushUnsupported(Unsupported):
+    """Push notifications are not supported by this agent."""
+
+
+class ContentTypeUnsupported(Unsupported):
+    """The agent does not take this type of content."""
+
+
+class VersionUnsupported(Unsupported):
+    """This protocol version is not supported."""
+
+
+class ExtensionRequired(Unsupported):
+    """The agent requires an extension that the caller did not activate."""
+
+
+class NoExtendedCard(Unsupported):
+    """No extended card is configured."""
+
+
+class ExtendedCardOff(NoExtendedCard):
+    """This agent has no extended card."""
+
+
+class Unauthenticated(CallError):
+    """Credentials are missing or wrong."""
+
+
+class Forbidden(CallError):
+    """The caller may not do this."""
+
+
+class TooLarge(CallError):
+    """The request is too large."""
+
+
+class TooSlow(CallError):
+    """The request did not arrive in time."""
+
+
+class TooMany(CallError):
+    """Too many requests; try again later."""
+
+    retry = True
+
+
+class AgentError(DragomanError):
+    """The agent failed."""
+
+
+class AgentCrashed(AgentError):
+    """The agent failed unexpectedly."""
+
+
+class AgentMisbehaved(AgentError):
+    """The agent gave an answer that breaks the protocol."""
+
+
+class AgentTimedOut(AgentError):
+    """The agent took too long."""
+
+
+class PeerError(DragomanError):
+    """The other side failed."""
+
+
+class PeerRefused(PeerError):
+    """The other side answered with an error that has no name here."""
+
+    def __init__(self, message: str = "", *, code: int = 0, **public: str) -> None:
+        super().__init__(message, **public)
+        self.code = code
+
+
+class PeerMisbehaved(PeerError):
+    """The other side broke its own dialect."""
+
+
+class StoreError(DragomanError):
+    """The store failed."""
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer; try again later."""
+
+    retry = True
+
+
+class Fenced(StoreError):
+    """Someone else holds the task now."""
+
+
+class ConfigError(DragomanError):
+    """The configuration is not valid."""

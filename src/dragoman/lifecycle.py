@@ -1,0 +1,197 @@
+"""May a task change so, and what is it after all its events: the state table and the fold.
+
+Rule: everything that decides on states lives in this file. Others ask `FINAL`, `WAITING`,
+`may_follow` and `Fold`, and never spell a list of states themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from .events import ArtifactChunk, Asked, Noted, Opened, Snapshot, Stamped, StateChanged
+from .model import AnyPart, Artifact, Json, Message, State, Status, Task, Text
+
+S = State
+_ANY = frozenset(S) - {S.SUBMITTED, S.UNKNOWN}
+
+NEXT: dict[State, frozenset[State]] = {
+    S.SUBMITTED: _ANY,
+    S.WORKING: _ANY,
+    S.INPUT_REQUIRED: _ANY,
+    S.AUTH_REQUIRED: _ANY,
+    S.COMPLETED: frozenset(),
+    S.FAILED: frozenset(),
+    S.CANCELED: frozenset(),
+    S.REJECTED: frozenset(),
+    S.UNKNOWN: _ANY | {S.SUBMITTED},
+}
+FINAL = frozenset(state for state, after in NEXT.items() if not after)
+"""No event follows these."""
+
+WAITING = frozenset({S.INPUT_REQUIRED, S.AUTH_REQUIRED})
+"""The task waits for its caller."""
+
+ENDS_STREAM = FINAL | {S.INPUT_REQUIRED}
+"""A stream closes behind an event that brings the task here. Not at auth-required: credentials
+may come out of band while the caller keeps listening (A2A 1.0 §7.6; a2a-wire D2)."""
+
+
+def may_follow(before: State, after: State) -> bool:
+    """Whether a task in `before` may go to `after`."""
+    return after in NEXT[before]
+
+
+class _Growing:
+    """An artifact under construction: chunks are appended, never copied."""
+
+    __slots__ = ("head", "parts", "texts")
+
+    def __init__(self, head: Artifact) -> None:
+        self.head = head
+        self.parts: list[AnyPart] = []
+        self.texts: list[str] = []
+        self.add(head.parts)
+
+    def add(self, parts: Iterable[AnyPart]) -> None:
+        for part in parts:
+            if type(part) is Text and not _dressed(part):
+                self.texts.append(part.text)
+            else:
+                self._join()
+                self.parts.append(part)
+
+    def grow(self, chunk: Artifact) -> None:
+        head = self.head
+        if (chunk.name and chunk.name != head.name) or chunk.metadata or chunk.description:
+            self.head = replace(
+                head,
+                name=chunk.name or head.name,
+                description=chunk.description or head.description,
+                metadata={**(head.metadata or {}), **(chunk.metadata or {})} or None,
+            )
+        self.add(chunk.parts)
+
+    def _join(self) -> None:
+        if self.texts:
+            self.parts.append(Text("".join(self.texts)))
+            self.texts.clear()
+
+    def artifact(self) -> Artifact:
+        self._join()
+        parts = self.parts
+        last = parts[-1] if parts else None
+        if isinstance(last, Text) and not _dressed(last):
+            # What was joined for this look may still grow: keep it open for the next chunk.
+            parts.pop()
+            self.texts.append(last.text)
+            return replace(self.head, parts=(*parts, last))
+        return replace(self.head, parts=tuple(parts))
+
+
+def _dressed(part: AnyPart) -> bool:
+    return bool(part.metadata or part.filename or part.media_type)
+
+
+class Fold:
+    """A task made of its events, one at a time, at a cost that does not grow with its length."""
+
+    __slots__ = (
+        "_artifacts",
+        "_history",
+        "_metadata",
+        "context_id",
+        "seq",
+        "status",
+        "task_id",
+    )
+
+    def __init__(self, task_id: str, context_id: str) -> None:
+        self.task_id = task_id
+        self.context_id = context_id
+        self.seq = 0
+        self.status = Status(S.SUBMITTED)
+        self._history: list[Message] = []
+        self._artifacts: dict[str, _Growing] = {}
+        self._metadata: dict[str, Json] | None = None
+
+    @classmethod
+    def of(cls, task: Task, seq: int) -> Fold:
+        """Goes on from a snapshot taken at `seq`."""
+        fold = cls(task.id, task.context_id)
+        fold.seq = seq
+        fold._take(task)
+        return fold
+
+    def _take(self, task: Task) -> None:
+        self.status = task.status
+        self._history = list(task.history)
+        self._artifacts = {a.artifact_id: _Growing(a) for a in task.artifacts}
+        self._metadata = task.metadata
+
+    @property
+    def state(self) -> State:
+        """Where the task is now."""
+        return self.status.state
+
+    def add(self, entry: Stamped) -> None:
+        """Takes the next event of the log."""
+        self.seq = entry.seq
+        match entry.event:
+            case ArtifactChunk(artifact=chunk, append=append):
+                grown = self._artifacts.get(chunk.artifact_id)
+                if append and grown is not None:
+                    grown.grow(chunk)
+                else:
+                    self._artifacts[chunk.artifact_id] = _Growing(chunk)
+            case StateChanged(state=state, message=message, heard=heard):
+                self._status(state, entry.at, message, heard)
+            case Asked(message=message) as asked:
+                self._status(asked.state, entry.at, message, None)
+            case Noted(state=state):
+                self._status(state, entry.at, None, None)
+            case Opened(message=message, metadata=metadata):
+                self.status = Status(S.SUBMITTED, entry.at)
+                self._history.append(message)
+                self._metadata = metadata
+            case Snapshot(task=task):
+                self._take(task)
+
+    def _status(
+        self, state: State, at: int, message: Message | None, heard: Message | None
+    ) -> None:
+        """History holds every message except the one now in the status (DESIGN §4.1)."""
+        if self.status.message is not None:
+            self._history.append(self.status.message)
+        if heard is not None:
+            self._history.append(heard)
+        self.status = Status(state, at, message)
+
+    def history(self) -> tuple[Message, ...]:
+        """What both sides said so far, the current status message last."""
+        said = self.status.message
+        return (*self._history, said) if said is not None else tuple(self._history)
+
+    def artifact(self, artifact_id: str) -> Artifact | None:
+        """One artifact as it stands."""
+        growing = self._artifacts.get(artifact_id)
+        return growing.artifact() if growing else None
+
+    def task(self) -> Task:
+        """The task as it stands."""
+        return Task(
+            id=self.task_id,
+            context_id=self.context_id,
+            status=self.status,
+            artifacts=tuple(growing.artifact() for growing in self._artifacts.values()),
+            history=tuple(self._history),
+            metadata=self._metadata,
+        )
+
+
+def shortened(task: Task, history_length: int | None) -> Task:
+    """The task with at most that many of its latest messages; None means all of them."""
+    if history_length is None or len(task.history) <= history_length:
+        return task
+    return replace(task, history=task.history[-history_length:] if history_length else ())

@@ -1,0 +1,136 @@
+"""What a task is: the canonical words every dialect translates to and from.
+
+All values are frozen. Times are whole milliseconds since the epoch (UTC). `gc=False` is safe here
+because JSON-shaped data cannot form cycles; it keeps the collector out of the hot path.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+Json = Any
+"""Any JSON value. The only place `Any` stands for data."""
+
+
+class State(StrEnum):
+    """Where a task is in its life; `lifecycle.NEXT` says what may follow."""
+
+    SUBMITTED = "submitted"
+    WORKING = "working"
+    INPUT_REQUIRED = "input-required"
+    AUTH_REQUIRED = "auth-required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+    """Only heard from peers that cannot say; our own tasks are never in it."""
+
+
+class Role(StrEnum):
+    """Who said a message."""
+
+    USER = "user"
+    AGENT = "agent"
+
+
+class Part(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """One piece of content: `Text`, `Blob`, `Link` or `Data`."""
+
+    filename: str = ""
+    media_type: str = ""
+    metadata: dict[str, Json] | None = None
+
+
+class Text(Part, frozen=True, gc=False, omit_defaults=True, tag="text"):
+    """Words."""
+
+    text: str
+
+
+class Blob(Part, frozen=True, gc=False, omit_defaults=True, tag="blob"):
+    """A file carried along."""
+
+    content: bytes
+
+
+class Link(Part, frozen=True, gc=False, omit_defaults=True, tag="link"):
+    """A file that lies elsewhere."""
+
+    url: str
+
+
+class Data(Part, frozen=True, gc=False, omit_defaults=True, tag="data"):
+    """A JSON value; `None` is a value too."""
+
+    value: Json
+
+
+AnyPart = Text | Blob | Link | Data
+File = Blob | Link
+
+
+class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Something one side said to the other."""
+
+    message_id: str
+    role: Role
+    parts: tuple[AnyPart, ...]
+    context_id: str = ""
+    task_id: str = ""
+    metadata: dict[str, Json] | None = None
+    extensions: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All its text parts, joined by line ends."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+class Artifact(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Something a task made."""
+
+    artifact_id: str
+    parts: tuple[AnyPart, ...]
+    name: str = ""
+    description: str = ""
+    metadata: dict[str, Json] | None = None
+    extensions: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All its text, joined without separators: chunks of one artifact are one text."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+class Status(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The state of a task, since when, and what the agent said with it."""
+
+    state: State
+    at: int = 0
+    message: Message | None = None
+
+
+class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """A piece of work with an id, a state and results."""
+
+    id: str
+    context_id: str
+    status: Status
+    artifacts: tuple[Artifact, ...] = ()
+    history: tuple[Message, ...] = ()
+    metadata: dict[str, Json] | None = None
+
+    @property
+    def state(self) -> State:
+        """Short for `task.status.state`."""
+        return self.status.state
+
+    @property
+    def text(self) -> str:
+        """The text of all artifacts: what most callers came for."""
+        return "\n".join(filter(None, (artifact.text for artifact in self.artifacts)))

@@ -1,0 +1,51 @@
+"""Anything that can be asked, and on whose behalf."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from .events import Stamped
+from .model import Message
+from .ops import Operation, R, Streamed
+
+
+class Context(Struct, frozen=True, gc=False, kw_only=True):
+    """On whose behalf, and how, something is asked. Made once per request by `admit`."""
+
+    tenant: str = ""
+    principal: str = "anonymous"
+    scopes: tuple[str, ...] = ()
+    dialect: str = ""
+    extensions: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    cursor: int | None = None
+    """The seq of the last event the caller has; the stream goes on behind it."""
+    idempotency_key: str = ""
+    deadline: float | None = None
+    trace: str = ""
+    """The W3C traceparent this call belongs to."""
+    hops: int = 0
+
+
+ANYONE = Context()
+"""Whoever calls when no authentication is set up."""
+
+
+class Batch(NamedTuple):
+    """What of a stream is ready. An empty one says only that the stream is alive."""
+
+    entries: list[Stamped | Message]
+    last: bool
+
+
+class Peer(Protocol):
+    """Anything that can be asked: the local engine, a remote agent, a router, middleware."""
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """The answer, or a `DragomanError`."""
+
+    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Every step from the first to the last; raises before the first if it cannot be done."""
