@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-.PHONY: help setup demo test test-quick test-full check fmt bench clean
+.PHONY: help setup demo test test-quick test-full check fmt peers bench clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,3 +34,9 @@ fmt: $(READY) ## Format the code and mend what ruff can mend
 
 clean: ## Remove everything the targets made
 	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+
+peers: $(READY) ## Install the servers we compare with into .peers/
+	@$(BIN)/python -m bench.peers
+
+bench: $(READY) ## Measure ours beside the others (ARGS="--quick" for a short look)
+	@$(BIN)/python -m bench $(ARGS)

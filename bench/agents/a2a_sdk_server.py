@@ -1,0 +1,97 @@
+"""The bench agent on a2a-sdk, served the way its documentation shows: Starlette and uvicorn."""
+
+import argparse
+import asyncio
+
+import uvicorn
+from a2a.helpers import new_task_from_user_message, new_text_part
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.tasks import InMemoryTaskStore, TaskStore, TaskUpdater
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill
+from starlette.applications import Starlette
+
+GAP_SECONDS = 0.005
+
+
+class BenchExecutor(AgentExecutor):
+    """Echoes; `chunks N` and `spaced N` stream N chunks, `hang` never ends."""
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        task = context.current_task or new_task_from_user_message(context.message)
+        await event_queue.enqueue_event(task)
+        updater = TaskUpdater(event_queue, task.id, task.context_id)
+        await updater.start_work()
+
+        text = context.get_user_input()
+        command, _, count = text.partition(" ")
+        if command in ("chunks", "spaced"):
+            await self.write_chunks(updater, int(count), spaced=command == "spaced")
+        elif command == "hang":
+            await updater.add_artifact([new_text_part("w0 ")], artifact_id="result")
+            await asyncio.Event().wait()
+        else:
+            await updater.add_artifact([new_text_part(text)], artifact_id="result")
+        await updater.complete()
+
+    async def write_chunks(self, updater: TaskUpdater, count: int, *, spaced: bool) -> None:
+        for number in range(count):
+            if spaced and number:
+                await asyncio.sleep(GAP_SECONDS)
+            await updater.add_artifact(
+                [new_text_part(f"w{number} ")],
+                artifact_id="result",
+                append=number > 0,
+                last_chunk=number == count - 1,
+            )
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+
+def open_store(url: str) -> TaskStore:
+    if url == "memory:":
+        return InMemoryTaskStore()
+    # Imported only when used: a server in memory need not load SQLAlchemy.
+    from a2a.server.tasks import DatabaseTaskStore
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    return DatabaseTaskStore(create_async_engine(url.replace("sqlite:", "sqlite+aiosqlite:", 1)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--store", default="memory:")
+    options = parser.parse_args()
+
+    card = AgentCard(
+        name="Bench",
+        description="Echoes and streams for the bench.",
+        version="1.0.0",
+        supported_interfaces=[
+            AgentInterface(
+                protocol_binding="JSONRPC",
+                protocol_version="1.0",
+                url=f"http://127.0.0.1:{options.port}/",
+            )
+        ],
+        capabilities=AgentCapabilities(streaming=True),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[AgentSkill(id="echo", name="echo", description="Says it back.", tags=["bench"])],
+    )
+    request_handler = DefaultRequestHandler(
+        agent_executor=BenchExecutor(), task_store=open_store(options.store), agent_card=card
+    )
+    app = Starlette(
+        routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(request_handler, "/")]
+    )
+    # No access log: nobody in this comparison writes one.
+    uvicorn.run(app, host="127.0.0.1", port=options.port, log_level="warning", access_log=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What the HTTP server alone costs: a raw ASGI app that answers every POST with fixed bytes.
+
+It runs on Granian the way `dragoman serve` does. The bytes are one of our own answers, so that
+both sides read and write the same amount.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from granian.constants import Interfaces
+from granian.server.embed import Server
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
+
+HEADERS = [(b"content-type", b"application/json")]
+
+
+def answering(body: bytes) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    headers = [*HEADERS, (b"content-length", str(len(body)).encode())]
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+async def serve(port: int, body: bytes) -> None:
+    server = Server(
+        answering(body),
+        port=port,
+        interface=Interfaces.ASGINL,
+        backpressure=4096,
+        log_enabled=False,
+    )
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
+    await server.serve()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--store", choices=["memory:"], default="memory:")
+    options = parser.parse_args()
+    uvloop.run(serve(options.port, Path(os.environ["BENCH_BARE_ANSWER"]).read_bytes()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+"""The servers under comparison: how each is installed, started, found ready and stopped.
+
+Each peer lives in its own environment under `.peers/`, made once, so that its dependencies never
+meet ours. `python -m bench.peers` only installs them.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import measure
+from .wire import A2A_1_0, FASTA2A, Requests, Words
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / ".peers"
+AGENTS = Path(__file__).resolve().parent / "agents"
+# What the bare handler answers with; the bench writes it before the first start.
+BARE_ANSWER = PEERS / "bare-answer.json"
+
+START_TIMEOUT = 30.0
+STOP_TIMEOUT = 2.0
+READY_POLL = 0.005
+
+
+class SetupFailed(Exception):
+    """A peer could not be installed, or a server did not start; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonPackages:
+    """A virtual environment under `.peers/`."""
+
+    folder: str
+    packages: tuple[str, ...]
+
+    @property
+    def python(self) -> Path:
+        return PEERS / self.folder / "bin" / "python"
+
+    def install(self) -> None:
+        home = PEERS / self.folder
+        with _installed_once(home, self.packages) as needed:
+            if needed:
+                _run([sys.executable, "-m", "venv", str(home)])
+                pip = [str(self.python), "-m", "pip", "install", "-q"]
+                _run([*pip, "--disable-pip-version-check", *self.packages])
+
+    def versions(self) -> dict[str, str]:
+        script = (
+            "import importlib.metadata as m, json;"
+            "print(json.dumps({d.name: d.version for d in m.distributions()}))"
+        )
+        done = subprocess.run([self.python, "-c", script], capture_output=True, check=True)
+        installed: dict[str, str] = json.loads(done.stdout)
+        return dict(sorted(installed.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class NodePackages:
+    """A node project under `.peers/`."""
+
+    folder: str
+    packages: tuple[str, ...]
+
+    def install(self) -> None:
+        home = PEERS / self.folder
+        with _installed_once(home, self.packages) as needed:
+            if needed:
+                (home / "package.json").write_text('{"private": true}\n')
+                npm = ["npm", "install", "--no-fund", "--no-audit", "--save-exact"]
+                _run([*npm, *self.packages], cwd=home)
+
+    def versions(self) -> dict[str, str]:
+        node = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
+        found = {"node": node.stdout.strip().removeprefix("v")}
+        for package in self.packages:
+            name = package.rpartition("@")[0]
+            about = (PEERS / self.folder / "node_modules" / name / "package.json").read_text()
+            found[name] = json.loads(about)["version"]
+        return found
+
+
+@contextmanager
+def _installed_once(home: Path, packages: tuple[str, ...]) -> Iterator[bool]:
+    """Whether to install; when that went well, remember for what, so a changed pin is noticed."""
+    marker = home / ".bench-packages"
+    wanted = "\n".join(packages)
+    needed = not marker.exists() or marker.read_text() != wanted
+    if needed:
+        home.mkdir(parents=True, exist_ok=True)
+        print(f"Installing {', '.join(packages)} ...", file=sys.stderr, flush=True)
+    yield needed
+    marker.write_text(wanted)
+
+
+def _run(command: list[str], *, cwd: Path | None = None) -> None:
+    try:
+        subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
+    except FileNotFoundError as exc:
+        raise SetupFailed(f"{command[0]} is needed and not on PATH") from exc
+    except subprocess.CalledProcessError as exc:
+        raise SetupFailed(f"{' '.join(command)}\n{exc.stdout}{exc.stderr}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One server in the comparison, and what the bench must know to be fair to it."""
+
+    name: str
+    title: str
+    command: tuple[str | Path, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    packages: PythonPackages | NodePackages | None = None
+    words: Words = A2A_1_0
+    # The skill that streams, where an agent's skills are separate functions.
+    stream_skill: str | None = None
+    # True when a send is answered before the agent has run; the work is then waited for.
+    answers_early: bool = False
+    # Seconds of load before measuring; a compiler that learns as it runs needs more of it.
+    warm_up: float = 0.6
+    # Chunks streamed to find the cost of one: the slower the server, the fewer.
+    chunk_total: int = 5_000
+
+    def missing(self) -> str | None:
+        """Why this server cannot be started, if it cannot."""
+        program = self.command[0]
+        if isinstance(program, Path):
+            return None if program.exists() else f"{program.relative_to(ROOT)} does not exist"
+        return None if shutil.which(program) else f"{program} is not on PATH"
+
+
+_A2A_SDK = PythonPackages(
+    "a2a-sdk",
+    (
+        "a2a-sdk[http-server,sqlite]==1.3.0",
+        "uvicorn==0.54.0",
+        "uvloop==0.23.0",
+        "httptools==0.9.0",
+    ),
+)
+_FASTA2A = PythonPackages(
+    "fasta2a", ("fasta2a==2.1.1", "uvicorn==0.54.0", "uvloop==0.23.0", "httptools==0.9.0")
+)
+_A2A_JS = NodePackages("a2a-js", ("@a2a-js/sdk@1.3.0", "express@5.3.0"))
+
+OURS = "dragoman"
+BARE = "bare"
+SUBJECTS = {
+    subject.name: subject
+    for subject in (
+        Subject(
+            name=OURS,
+            title="dragoman",
+            command=(
+                ROOT / ".venv/bin/dragoman",
+                "serve",
+                AGENTS / "dragoman_agent.py",
+                "--log-level",
+                "warning",
+            ),
+            stream_skill="write",
+            chunk_total=500_000,
+        ),
+        Subject(
+            name="a2a-sdk",
+            title="a2a-sdk 1.3.0",
+            command=(_A2A_SDK.python, AGENTS / "a2a_sdk_server.py"),
+            packages=_A2A_SDK,
+        ),
+        Subject(
+            name="fasta2a",
+            title="fasta2a 2.1.1",
+            command=(_FASTA2A.python, AGENTS / "fasta2a_server.py"),
+            packages=_FASTA2A,
+            words=FASTA2A,
+            answers_early=True,
+            chunk_total=20_000,
+        ),
+        Subject(
+            name="a2a-js",
+            title="@a2a-js/sdk 1.3.0",
+            command=("node", AGENTS / "js_server.mjs"),
+            environment={"BENCH_PROJECT": str(PEERS / "a2a-js"), "NODE_ENV": "production"},
+            packages=_A2A_JS,
+            warm_up=4.0,
+        ),
+        Subject(
+            name=BARE,
+            title="bare handler on Granian",
+            command=(ROOT / ".venv/bin/python", AGENTS / "bare_server.py"),
+            environment={"BENCH_BARE_ANSWER": str(BARE_ANSWER)},
+        ),
+    )
+}
+
+
+def install(subjects: list[Subject]) -> None:
+    """Make the environments of these subjects; quick when they are there already."""
+    for subject in subjects:
+        if subject.packages is not None:
+            subject.packages.install()
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that runs and has answered its first request."""
+
+    subject: Subject
+    pid: int
+    port: int
+    start_seconds: float
+    start_cpu_seconds: float
+
+    @property
+    def requests(self) -> Requests:
+        return Requests(self.subject.words, self.port, stream_skill=self.subject.stream_skill)
+
+    def cpu_seconds(self) -> float:
+        return measure.cpu_seconds(self.pid)
+
+    def rss_kib(self) -> int:
+        return measure.rss_kib(self.pid)
+
+
+@contextmanager
+def running(subject: Subject, store: str, *, core: int | None) -> Iterator[Server]:
+    """Start the server alone on its core, with an empty store; stop it in the end."""
+    # Beside the peers and not in /tmp, which may be memory: a commit has to reach a disk.
+    PEERS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="run-", dir=PEERS) as scratch:
+        store_url = "memory:" if store == "memory" else f"sqlite:///{scratch}/tasks.db"
+        port = _free_port()
+        command = [*map(str, subject.command), "--port", str(port), "--store", store_url]
+        log_path = Path(scratch) / "server.log"
+        with log_path.open("wb") as log:
+            began = time.perf_counter()
+            process = subprocess.Popen(
+                command,
+                cwd=scratch,
+                env={**os.environ, **subject.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A session of its own, so that whatever it starts can be ended with it.
+                start_new_session=True,
+                preexec_fn=lambda: _pin_self(core),
+            )
+            try:
+                _wait_until_ready(process, port, command, log_path)
+                yield Server(
+                    subject=subject,
+                    pid=process.pid,
+                    port=port,
+                    start_seconds=time.perf_counter() - began,
+                    start_cpu_seconds=measure.cpu_seconds(process.pid),
+                )
+            finally:
+                _stop(process)
+
+
+def _pin_self(core: int | None) -> None:
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], port: int, command: list[str], log_path: Path
+) -> None:
+    deadline = time.perf_counter() + START_TIMEOUT
+    while not _card_answers(port):
+        code = process.poll()
+        if code is not None or time.perf_counter() > deadline:
+            what = "did not answer in time" if code is None else f"ended with code {code}"
+            log = log_path.read_text(errors="replace")[-2000:]
+            raise SetupFailed(f"{' '.join(command)} {what}\n{log}")
+        time.sleep(READY_POLL)
+
+
+def _card_answers(port: int) -> bool:
+    request = (
+        f"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        "A2A-Version: 1.0\r\nConnection: close\r\n\r\n"
+    )
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(request.encode())
+            return connection.recv(64).startswith(b"HTTP/1.1 200")
+    except OSError:
+        return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+if __name__ == "__main__":
+    try:
+        install(list(SUBJECTS.values()))
+    except SetupFailed as exc:
+        sys.exit(str(exc))

@@ -1,0 +1,280 @@
+"""What is measured: each scenario puts one kind of load on one fresh server."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from .load import Burst, Connection, Exchange, connections, drive
+from .peers import BARE, OURS, Server
+from .wire import ECHO_TEXT, StreamCheck, WrongAnswer, check_task_got, task_sent
+
+CONNECTIONS = 32
+CHUNKS = 20
+# Long enough for work that a server left for after its answers to be done and counted.
+SETTLE = 0.05
+CELL_TIMEOUT = 120.0
+TASKS_TO_GET = 64
+
+
+class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One measurement. A scenario fills in what it measures."""
+
+    cpu_us: float | None = None
+    per_second: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    # How busy the load's own core was; near 1, the rate is the load's and not the server's.
+    load_share: float | None = None
+    requests: int | None = None
+    kib: float | None = None
+    start_seconds: float | None = None
+    start_cpu_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long and how much: the full run, or a quick look."""
+
+    seconds: float
+    warm_up_share: float
+    idle_streams: int
+    chunk_share: float
+
+
+FULL = Pace(seconds=1.6, warm_up_share=1.0, idle_streams=500, chunk_share=1.0)
+QUICK = Pace(seconds=0.4, warm_up_share=0.5, idle_streams=100, chunk_share=0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One kind of load, and the servers it is put on."""
+
+    name: str
+    title: str
+    run: Callable[[Server, Pace], Awaitable[Sample]]
+    subjects: tuple[str, ...]
+    store: str = "memory"
+    # What one unit of `cpu_us` and `per_second` is.
+    unit: str = "request"
+
+
+async def measured(server: Server, scenario: Scenario, pace: Pace) -> Sample:
+    """Run the scenario once, within bounds."""
+    async with asyncio.timeout(CELL_TIMEOUT):
+        return await scenario.run(server, pace)
+
+
+def sends(count: int) -> Callable[[Server, Pace], Awaitable[Sample]]:
+    """Echoes, one after the other on each connection."""
+
+    async def run(server: Server, pace: Pace) -> Sample:
+        requests, words = server.requests, server.subject.words
+        early = server.subject.answers_early
+        recent: dict[Connection, str] = {}
+
+        async def exchange(connection: Connection, number: int) -> None:
+            body = await connection.start(requests.send(number, ECHO_TEXT))
+            recent[connection] = task_sent(body, words, early=early)
+
+        async def all_done(connection: Connection) -> None:
+            for task_id in recent.values() if early else ():
+                await _wait_completed(server, connection, task_id)
+
+        return await _timed(server, pace, count, exchange, before_reading=all_done)
+
+    return run
+
+
+async def gets(server: Server, pace: Pace) -> Sample:
+    """Reads of finished tasks."""
+    requests, words = server.requests, server.subject.words
+    tasks: list[str] = []
+    async with connections(server.port, 1) as (connection,):
+        for number in range(TASKS_TO_GET):
+            body = await connection.start(requests.send(number, ECHO_TEXT))
+            tasks.append(task_sent(body, words, early=server.subject.answers_early))
+            await _wait_completed(server, connection, tasks[-1])
+
+    async def exchange(connection: Connection, number: int) -> None:
+        body = await connection.start(requests.get(number, tasks[number % len(tasks)]))
+        check_task_got(body, words)
+
+    return await _timed(server, pace, CONNECTIONS, exchange)
+
+
+def streams(command: str) -> Callable[[Server, Pace], Awaitable[Sample]]:
+    """Streams of a few chunks, each read to its end."""
+
+    async def run(server: Server, pace: Pace) -> Sample:
+        return await _timed(server, pace, CONNECTIONS, _streaming(server, command, CHUNKS))
+
+    return run
+
+
+def chunks(length: int) -> Callable[[Server, Pace], Awaitable[Sample]]:
+    """The cost of a chunk in streams of this length, the same number of chunks for any length."""
+
+    async def run(server: Server, pace: Pace) -> Sample:
+        count = max(1, int(server.subject.chunk_total * pace.chunk_share) // length)
+        exchange = _streaming(server, "chunks", length)
+        warm = _streaming(server, "chunks", CHUNKS)
+        async with connections(server.port, min(CONNECTIONS, count)) as opened:
+            await drive(opened, warm, numbers=itertools.count(), seconds=server.subject.warm_up)
+            cpu = server.cpu_seconds()
+            burst = await drive(opened, exchange, numbers=iter(range(count)))
+            await asyncio.sleep(SETTLE)
+            cpu = server.cpu_seconds() - cpu
+        return _sample(burst, cpu, units=count * length)
+
+    return run
+
+
+async def idle_streams(server: Server, pace: Pace) -> Sample:
+    """Memory of streams that stay open with nothing to say, each on its own connection."""
+    requests, words = server.requests, server.subject.words
+    count = pace.idle_streams
+
+    async def begin(connection: Connection, number: int) -> None:
+        begun = asyncio.get_running_loop().create_future()
+        check = StreamCheck(words)
+
+        def on_event(event: bytes) -> None:
+            check.read(event)
+            if check.chunks and not begun.done():
+                begun.set_result(None)
+
+        ended = connection.start(requests.stream(number, "hang"), on_event)
+        await asyncio.wait([begun, ended], return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            ended.result()
+            raise WrongAnswer("a stream that was to stay open ended")
+
+    async with connections(server.port, CONNECTIONS) as opened:
+        # What a server loads and allocates once must not count as the streams' memory; but not
+        # much more than that, or the streams hide in what the warming up has left free.
+        warm = _streaming(server, "chunks", CHUNKS)
+        await drive(opened, warm, numbers=iter(range(2 * CONNECTIONS)))
+        await asyncio.sleep(SETTLE)
+        before = server.rss_kib()
+        async with connections(server.port, count) as idle:
+            for number, connection in enumerate(idle):
+                await begin(connection, number)
+            await asyncio.sleep(0.5)
+            return Sample(kib=(server.rss_kib() - before) / count, requests=count)
+
+
+async def cold_start(server: Server, pace: Pace) -> Sample:
+    """From the start of the process until its card answers."""
+    return Sample(
+        start_seconds=server.start_seconds,
+        start_cpu_seconds=server.start_cpu_seconds,
+        kib=float(server.rss_kib()),
+    )
+
+
+def _streaming(server: Server, command: str, length: int) -> Exchange:
+    requests, words = server.requests, server.subject.words
+    text = f"{command} {length}"
+
+    async def exchange(connection: Connection, number: int) -> None:
+        check = StreamCheck(words)
+        await connection.start(requests.stream(number, text), check.read)
+        check.finish(length)
+
+    return exchange
+
+
+async def _timed(
+    server: Server,
+    pace: Pace,
+    count: int,
+    exchange: Exchange,
+    *,
+    before_reading: Callable[[Connection], Awaitable[None]] | None = None,
+) -> Sample:
+    """Warm the server up, load it for a while, and share its CPU among what it answered."""
+    numbers = itertools.count(1)
+    warm_up = server.subject.warm_up * pace.warm_up_share
+    async with connections(server.port, count) as opened:
+        # One alone first: servers make their tables and the like on the first request.
+        await exchange(opened[0], 0)
+        await drive(opened, exchange, numbers=numbers, seconds=warm_up)
+        cpu = server.cpu_seconds()
+        burst = await drive(opened, exchange, numbers=numbers, seconds=pace.seconds)
+        if before_reading is not None:
+            await before_reading(opened[0])
+        await asyncio.sleep(SETTLE)
+        cpu = server.cpu_seconds() - cpu
+    return _sample(burst, cpu, units=burst.count)
+
+
+def _sample(burst: Burst, cpu_seconds: float, *, units: int) -> Sample:
+    return Sample(
+        cpu_us=cpu_seconds / units * 1e6,
+        per_second=units / burst.seconds,
+        p50_ms=burst.percentile(0.50) * 1e3,
+        p99_ms=burst.percentile(0.99) * 1e3,
+        load_share=burst.load_cpu_seconds / burst.seconds,
+        requests=burst.count,
+    )
+
+
+async def _wait_completed(server: Server, connection: Connection, task_id: str) -> None:
+    """Wait for a task whose send was answered before its work was done."""
+    requests, words = server.requests, server.subject.words
+    for attempt in itertools.count():
+        body = await connection.start(requests.get(attempt, task_id))
+        try:
+            return check_task_got(body, words)
+        except WrongAnswer:
+            if not server.subject.answers_early or attempt == 100:
+                raise
+            await asyncio.sleep(0.01)
+
+
+A2A_SERVERS = (OURS, "a2a-sdk", "fasta2a", "a2a-js")
+DURABLE = (OURS, "a2a-sdk")
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("send", "Send, in memory", sends(CONNECTIONS), (*A2A_SERVERS, BARE)),
+        Scenario("send-sqlite", "Send, on SQLite", sends(CONNECTIONS), DURABLE, store="sqlite"),
+        Scenario("get", "Get of a finished task", gets, A2A_SERVERS),
+        Scenario(
+            "stream-ready",
+            f"Stream of {CHUNKS} chunks, ready together",
+            streams("chunks"),
+            A2A_SERVERS,
+            unit="stream",
+        ),
+        Scenario(
+            "stream-spaced",
+            f"Stream of {CHUNKS} chunks, 5 ms apart",
+            streams("spaced"),
+            A2A_SERVERS,
+            unit="stream",
+        ),
+        Scenario(
+            "stream-spaced-sqlite",
+            f"Stream of {CHUNKS} chunks, 5 ms apart, on SQLite",
+            streams("spaced"),
+            (OURS,),
+            store="sqlite",
+            unit="stream",
+        ),
+        Scenario("chunks-500", "Chunk in streams of 500", chunks(500), A2A_SERVERS, unit="chunk"),
+        Scenario(
+            "chunks-5000", "Chunk in streams of 5,000", chunks(5000), A2A_SERVERS, unit="chunk"
+        ),
+        Scenario("send-one", "Send, in memory, one connection", sends(1), (*A2A_SERVERS, BARE)),
+        Scenario(
+            "send-one-sqlite", "Send, on SQLite, one connection", sends(1), DURABLE, store="sqlite"
+        ),
+        Scenario("idle-stream", "Memory of an idle stream", idle_streams, A2A_SERVERS),
+        Scenario("cold-start", "Cold start", cold_start, A2A_SERVERS),
+    )
+}

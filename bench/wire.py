@@ -1,0 +1,193 @@
+"""What the bench says to a server, and how it makes sure the answer is right.
+
+Every answer is decoded and checked: a server that is quick because it fails, joins chunks into
+one event or leaves some out must not win.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+ECHO_TEXT = "Say it back, please: thirty-two connections are listening."
+
+
+class WrongAnswer(Exception):
+    """A server answered something else than the scenario asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The spellings in which the servers differ."""
+
+    send: str
+    stream: str
+    get: str
+    user: str
+    completed: str
+
+
+A2A_1_0 = Words(
+    "SendMessage", "SendStreamingMessage", "GetTask", "ROLE_USER", "TASK_STATE_COMPLETED"
+)
+# fasta2a also takes the 1.0 names, by rewriting them to these first; its own are cheaper for it.
+FASTA2A = Words("message/send", "message/stream", "tasks/get", "user", "completed")
+
+
+class Part(msgspec.Struct):
+    text: str = ""
+
+
+class Artifact(msgspec.Struct):
+    parts: list[Part]
+
+
+class Status(msgspec.Struct):
+    state: str
+
+
+class Task(msgspec.Struct):
+    id: str
+    status: Status
+    artifacts: list[Artifact] = []
+
+
+class ArtifactUpdate(msgspec.Struct):
+    artifact: Artifact
+
+
+class StatusUpdate(msgspec.Struct):
+    status: Status
+
+
+class Outcome(msgspec.Struct, rename="camel"):
+    task: Task | None = None
+    artifact_update: ArtifactUpdate | None = None
+    status_update: StatusUpdate | None = None
+
+
+# An error has no result, so nothing more need be read to tell the two apart.
+class Answer(msgspec.Struct):
+    result: Outcome | None = None
+
+
+class TaskAnswer(msgspec.Struct):
+    result: Task | None = None
+
+
+_decode_answer = msgspec.json.Decoder(Answer).decode
+_decode_task_answer = msgspec.json.Decoder(TaskAnswer).decode
+
+
+def text_of(artifact: Artifact) -> str:
+    return "".join(part.text for part in artifact.parts)
+
+
+class Requests:
+    """Ready-made HTTP requests for one server; only the numbers and the text are filled in."""
+
+    def __init__(self, words: Words, port: int, *, stream_skill: str | None) -> None:
+        self._words = words
+        self._head = (
+            f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+            "Accept: %s\r\nA2A-Version: 1.0\r\nContent-Length: %d\r\n\r\n%s"
+        )
+        self._stream_skill = stream_skill
+
+    def send(self, number: int, text: str) -> bytes:
+        return self._request("application/json", self._message(self._words.send, number, text))
+
+    def stream(self, number: int, text: str) -> bytes:
+        body = self._message(self._words.stream, number, text, skill=self._stream_skill)
+        return self._request("text/event-stream", body)
+
+    def get(self, number: int, task_id: str) -> bytes:
+        body = (
+            f'{{"jsonrpc":"2.0","id":{number},"method":"{self._words.get}",'
+            f'"params":{{"id":"{task_id}"}}}}'
+        )
+        return self._request("application/json", body)
+
+    def _message(self, method: str, number: int, text: str, *, skill: str | None = None) -> str:
+        metadata = f',"metadata":{{"skillId":"{skill}"}}' if skill else ""
+        return (
+            f'{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{{"message":'
+            f'{{"messageId":"bench-{number}","role":"{self._words.user}",'
+            f'"parts":[{{"text":"{text}"}}]{metadata}}}}}}}'
+        )
+
+    def _request(self, accept: str, body: str) -> bytes:
+        return (self._head % (accept, len(body), body)).encode()
+
+
+def task_sent(body: bytes, words: Words, *, early: bool) -> str:
+    """The id of the task that a send answered with, completed with the echo unless `early`."""
+    answer = _decode_answer(body)
+    if answer.result is None or answer.result.task is None:
+        raise WrongAnswer(f"no task in {body!r}")
+    task = answer.result.task
+    if not early:
+        _check_echo(task, words, body)
+    return task.id
+
+
+def check_task_got(body: bytes, words: Words) -> None:
+    """Raise unless the answer to a get holds the echo, completed."""
+    answer = _decode_task_answer(body)
+    if answer.result is None:
+        raise WrongAnswer(f"no task in {body!r}")
+    _check_echo(answer.result, words, body)
+
+
+def _check_echo(task: Task, words: Words, body: bytes) -> None:
+    if task.status.state != words.completed:
+        raise WrongAnswer(f"not completed: {body!r}")
+    if [text_of(artifact) for artifact in task.artifacts] != [ECHO_TEXT]:
+        raise WrongAnswer(f"not the echo: {body!r}")
+
+
+class StreamCheck:
+    """Reads one stream's events and knows whether every chunk came alone and in its place."""
+
+    __slots__ = ("_completed", "_ended", "chunks", "events")
+
+    def __init__(self, words: Words) -> None:
+        self._completed = words.completed
+        self._ended = False
+        self.chunks = 0
+        self.events = 0
+
+    def read(self, event: bytes) -> None:
+        answer = _decode_answer(event)
+        outcome = answer.result
+        if outcome is None:
+            raise WrongAnswer(f"no result in {event!r}")
+        self.events += 1
+        if outcome.artifact_update is not None:
+            # An event that only marks the end of the artifact carries no text.
+            if text := text_of(outcome.artifact_update.artifact):
+                if text != f"w{self.chunks} ":
+                    raise WrongAnswer(f"expected chunk {self.chunks} alone: {event!r}")
+                self.chunks += 1
+        elif outcome.status_update is not None:
+            self._ended = outcome.status_update.status.state == self._completed
+
+    def finish(self, chunks: int) -> None:
+        """Raise unless all the chunks came and the task completed after them."""
+        if self.chunks != chunks or not self._ended:
+            ended = "completed" if self._ended else "never completed"
+            raise WrongAnswer(f"{self.chunks} of {chunks} chunks arrived, {ended}")
+
+
+def sample_answer() -> bytes:
+    """An answer to a send as long as a usual one, for when there is no real one to take."""
+    task_id, context_id = "t" * 36, "c" * 36
+    ids = {"messageId": "bench-1", "contextId": context_id, "taskId": task_id}
+    parts = [{"text": ECHO_TEXT}]
+    task = {
+        "id": task_id,
+        "contextId": context_id,
+        "status": {"state": A2A_1_0.completed, "timestamp": "2026-01-01T00:00:00.000Z"},
+        "artifacts": [{"artifactId": "result", "parts": parts}],
+        "history": [{**ids, "role": A2A_1_0.user, "parts": parts}],
+    }
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "result": {"task": task}})

@@ -1,0 +1,220 @@
+"""Agent: a name, a description and skills, written once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
+
+from .. import card as cards
+from ..errors import BadParams, ConfigError
+from ..model import Json
+from .params import Params
+from .turn import WORK
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CURSOR = "urn:dragoman:cursor:1"
+IDEMPOTENCY = "urn:dragoman:idempotency:1"
+SKILLS = "urn:dragoman:skills:1"
+
+_ABOUT = {
+    CURSOR: "SSE events carry their place in the task's log; Last-Event-ID resumes behind it",
+    IDEMPOTENCY: "A send with the same Idempotency-Key header is done once",
+    WORK: "Thoughts, logs, progress, tools and approvals of a run, for callers that activate it",
+    SKILLS: "JSON Schemas of what the skills take and give",
+}
+
+
+class Shape(Enum):
+    """How a skill's function is driven."""
+
+    COROUTINE = "async function"
+    GENERATOR = "async generator"
+    PLAIN = "function in a thread"
+    PLAIN_GENERATOR = "generator in a thread"
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Shape:
+        """Seen from its definition."""
+        if inspect.isasyncgenfunction(function):
+            return cls.GENERATOR
+        if inspect.iscoroutinefunction(function):
+            return cls.COROUTINE
+        return cls.PLAIN_GENERATOR if inspect.isgeneratorfunction(function) else cls.PLAIN
+
+
+class Skill(Struct, frozen=True, kw_only=True):
+    """A function of the author's, and how it is run."""
+
+    id: str
+    name: str
+    description: str
+    function: Callable[..., Any]
+    params: Params
+    shape: Shape
+    tags: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    input_modes: tuple[str, ...] = ()
+    output_modes: tuple[str, ...] = ()
+    may_reply: bool = False
+    join: float = 0.0
+    """Seconds for which chunks are joined into one event; 0 joins nothing."""
+    on_crash: Literal["resume", "fail"] = "resume"
+    max_attempts: int = 10
+    timeout: float = 3600.0
+    cancel_grace: float = 10.0
+
+
+class Agent:
+    """What authors write: `Agent(name)`, then `@agent.skill(...)` over functions."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        description: str = "",
+        version: str = "1.0.0",
+        provider: cards.Provider | None = None,
+        documentation_url: str = "",
+        icon_url: str = "",
+        input_modes: Iterable[str] = ("text/plain", "application/json"),
+        output_modes: Iterable[str] = ("text/plain", "application/json"),
+    ) -> None:
+        if not name.strip():
+            raise ConfigError("An agent needs a name: Agent('Travel desk')")
+        self.name = name
+        self.description = description or name
+        self.version = version
+        self.provider = provider
+        self.documentation_url = documentation_url
+        self.icon_url = icon_url
+        self.input_modes = tuple(input_modes)
+        self.output_modes = tuple(output_modes)
+        self.skills: dict[str, Skill] = {}
+        self._default = ""
+
+    def skill(
+        self,
+        id: str,
+        *,
+        name: str = "",
+        description: str = "",
+        tags: Iterable[str] = (),
+        examples: Iterable[str] = (),
+        input_modes: Iterable[str] = (),
+        output_modes: Iterable[str] = (),
+        default: bool = False,
+        may_reply: bool = False,
+        join: float = 0.0,
+        on_crash: Literal["resume", "fail"] = "resume",
+        max_attempts: int = 10,
+        timeout: float = 3600.0,
+        cancel_grace: float = 10.0,
+    ) -> Callable[[F], F]:
+        """Makes a function a skill: async function, async generator, or a plain function."""
+        if not isinstance(id, str):
+            raise ConfigError('A skill needs an id: write @agent.skill("plan"), not @agent.skill')
+        if id in self.skills:
+            raise ConfigError(f"There are two skills `{id}`; ids are unique within an agent")
+        if on_crash not in ("resume", "fail"):
+            raise ConfigError(f'Skill `{id}`: on_crash is "resume" or "fail", not {on_crash!r}')
+        if max_attempts < 1 or timeout <= 0 or cancel_grace < 0 or join < 0:
+            raise ConfigError(f"Skill `{id}`: max_attempts and timeout must be positive")
+
+        def add(function: F) -> F:
+            if not inspect.isroutine(function):
+                raise ConfigError(f"Skill `{id}` must be a function, not {function!r}")
+            words = inspect.getdoc(function) or ""
+            self.skills[id] = Skill(
+                id=id,
+                name=name or id,
+                description=description or words.partition("\n")[0] or id,
+                function=function,
+                params=Params(id, function),
+                shape=Shape.of(function),
+                tags=tuple(tags) or (id,),
+                examples=tuple(examples),
+                input_modes=tuple(input_modes),
+                output_modes=tuple(output_modes),
+                may_reply=may_reply,
+                join=join,
+                on_crash=on_crash,
+                max_attempts=max_attempts,
+                timeout=timeout,
+                cancel_grace=cancel_grace,
+            )
+            if default:
+                if self._default:
+                    raise ConfigError(f"Skills `{self._default}` and `{id}` are both default")
+                self._default = id
+            return function
+
+        return add
+
+    def choose(self, skill_id: str) -> Skill:
+        """The skill a caller named, else the default one, else the first (DESIGN §4)."""
+        if skill_id:
+            found = self.skills.get(skill_id)
+            if found is None:
+                known = ", ".join(self.skills)
+                raise BadParams(f"There is no skill `{skill_id}`; this agent has: {known}")
+            return found
+        if self._default:
+            return self.skills[self._default]
+        if not self.skills:
+            raise ConfigError(f"Agent `{self.name}` has no skills; add one with @agent.skill")
+        return next(iter(self.skills.values()))
+
+    def card(self, interfaces: Iterable[cards.Interface] = ()) -> cards.Card:
+        """What the agent says about itself at these addresses."""
+        return cards.Card(
+            name=self.name,
+            description=self.description,
+            version=self.version,
+            interfaces=tuple(interfaces),
+            provider=self.provider,
+            documentation_url=self.documentation_url,
+            icon_url=self.icon_url,
+            extensions=self._extensions(),
+            input_modes=self.input_modes,
+            output_modes=self.output_modes,
+            skills=tuple(
+                cards.Skill(
+                    id=skill.id,
+                    name=skill.name,
+                    description=skill.description,
+                    tags=skill.tags,
+                    examples=skill.examples,
+                    input_modes=skill.input_modes,
+                    output_modes=skill.output_modes,
+                )
+                for skill in self.skills.values()
+            ),
+        )
+
+    def _extensions(self) -> tuple[cards.Extension, ...]:
+        schemas: dict[str, Json] = {}
+        for skill in self.skills.values():
+            published = {"input": skill.params.input_schema, "output": skill.params.output_schema}
+            found = {side: schema for side, schema in published.items() if schema is not None}
+            if found:
+                schemas[skill.id] = found
+        uris = [CURSOR, IDEMPOTENCY, WORK, *([SKILLS] if schemas else [])]
+        return tuple(
+            cards.Extension(
+                uri=uri,
+                description=_ABOUT[uri],
+                params={"schemas": schemas} if uri == SKILLS else None,
+            )
+            for uri in uris
+        )
+
+    def serve(self, **options: Any) -> None:
+        """Serves the agent in every dialect until Ctrl-C; options as `dragoman serve` has them."""
+        from ..app import serve  # the one look up the layers: `agent.serve()` is the shortest start
+
+        serve(self, **options)

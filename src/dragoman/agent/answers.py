@@ -1,0 +1,64 @@
+"""What comes back when a skill asks, and how a skill says it will not or could not."""
+
+from __future__ import annotations
+
+from ..errors import AgentError
+from ..model import Blob, File, Json, Link, Message
+from .values import first_data
+
+_YES = frozenset({"yes", "y", "ok", "okay", "true", "approve", "approved", "sure"})
+_NO = frozenset({"no", "n", "false", "deny", "denied", "reject", "rejected"})
+YES_WORDS = _YES | {"是", "好", "好的", "同意", "批准", "可以", "确认", "行"}
+NO_WORDS = _NO | {"否", "不", "不行", "不同意", "拒绝", "不可以", "取消"}
+
+
+class Rejected(AgentError):
+    """The agent does not take this task."""
+
+
+class Failed(AgentError):
+    """The agent could not do it."""
+
+    def __init__(self, message: str = "", *, reason: str = "failed", **public: str) -> None:
+        super().__init__(message, **public)
+        self._reason = reason
+
+    @property
+    def reason(self) -> str:
+        """The reason the author gave."""
+        return self._reason
+
+
+class Answer(str):
+    """What the caller answered: its text, and the whole message behind it."""
+
+    __slots__ = ("data", "message")
+    message: Message
+    data: Json
+
+    @classmethod
+    def of(cls, message: Message, value: Json = None) -> Answer:
+        """The answer a message holds; `value` is what came as data."""
+        data = value if value is not None else first_data(message.parts)
+        text = message.text or (data if isinstance(data, str) else "")
+        answer = cls(text)
+        answer.message, answer.data = message, data
+        return answer
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """The files that came with it."""
+        return tuple(p for p in self.message.parts if isinstance(p, Blob | Link))
+
+
+def decision_in(message: Message, value: Json = None) -> bool | None:
+    """Yes, no, or neither, as data (`{"approved": true}`) or in words (English, Chinese)."""
+    data = value if value is not None else first_data(message.parts)
+    if isinstance(data, dict):
+        data = data.get("approved")
+    if isinstance(data, bool):
+        return data
+    word = message.text.strip().strip(".!。！").casefold()
+    if word in YES_WORDS:
+        return True
+    return False if word in NO_WORDS else None

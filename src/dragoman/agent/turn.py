@@ -1,0 +1,381 @@
+"""What a skill holds while it works: what was said to it, and verbs to say, ask and record."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Protocol, TypeVar, overload
+
+import msgspec
+
+from ..errors import AgentMisbehaved, Unsupported
+from ..events import AnyEvent, ArtifactChunk, Ask, Note, Noted, Opened, StateChanged
+from ..model import AnyPart, Artifact, Blob, Data, File, Json, Link, Message, Role, State, Text
+from ..peer import Context
+from .answers import Answer, Failed, Rejected, decision_in
+from .values import builtins_of, first_data, json_of, parts_of
+
+T = TypeVar("T")
+
+WORK = "urn:dragoman:work:1"
+"""Extension: thoughts, logs, progress, tools and approvals of a run."""
+
+
+class Desk(Protocol):
+    """What the run behind a turn offers it. The engine implements it."""
+
+    task_id: str
+    context_id: str
+    opened: Opened
+    attempt: int
+    caller: Context
+
+    @property
+    def cancelled(self) -> bool: ...
+
+    def emit(self, event: AnyEvent) -> None: ...
+
+    async def room(self) -> None: ...
+
+    def recorded(self, key: str) -> bytes | None: ...
+
+    async def record(self, key: str, value: bytes) -> None: ...
+
+    async def ask(
+        self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
+    ) -> tuple[Message, Json]: ...
+
+    def history(self) -> tuple[Message, ...]: ...
+
+    async def conversation(self, limit: int) -> tuple[Message, ...]: ...
+
+    async def reply(self, message: Message) -> None: ...
+
+
+class Turn:
+    """One run of a skill: read what was asked, answer with the verbs."""
+
+    def __init__(self, desk: Desk, skill: str) -> None:
+        self._desk = desk
+        self._skill = skill
+        self._said = 0
+        self._unnamed = 0
+        self._calls: dict[str, int] = {}
+        self._asking = asyncio.Lock()
+
+    # What the caller said.
+
+    @property
+    def message(self) -> Message:
+        """The message that opened the task."""
+        return self._desk.opened.message
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+        return self.message.text
+
+    @property
+    def parts(self) -> tuple[AnyPart, ...]:
+        """Its parts."""
+        return self.message.parts
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """Its files: `Blob` (carried along) or `Link` (elsewhere)."""
+        return tuple(p for p in self.parts if isinstance(p, Blob | Link))
+
+    @property
+    def data(self) -> Json:
+        """The value of its first data part, else None."""
+        return first_data(self.parts)
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """What both sides said in this task so far."""
+        return self._desk.history()
+
+    async def conversation(self, limit: int = 50) -> tuple[Message, ...]:
+        """The latest messages of the whole context: this caller's tasks, oldest first."""
+        return await self._desk.conversation(limit)
+
+    @property
+    def metadata(self) -> dict[str, Json]:
+        """Metadata of the request, over that of the message."""
+        return {**(self.message.metadata or {}), **(self._desk.opened.metadata or {})}
+
+    @property
+    def accepts(self) -> tuple[str, ...]:
+        """The output modes the caller can read; empty means any."""
+        return self._desk.opened.accepts
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Ids of other tasks the caller refers to."""
+        return self.message.references
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """Extensions the caller activated."""
+        return self._desk.opened.extensions
+
+    @property
+    def context(self) -> tuple[Json, ...]:
+        """Fragments of context the caller sent along."""
+        return self._desk.opened.context
+
+    @property
+    def context_id(self) -> str:
+        """The conversation this task belongs to."""
+        return self._desk.context_id
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task."""
+        return self._desk.task_id
+
+    @property
+    def caller(self) -> Context:
+        """Who asked."""
+        return self._desk.caller
+
+    @property
+    def skill(self) -> str:
+        """The skill that runs."""
+        return self._skill
+
+    @property
+    def attempt(self) -> int:
+        """1 on the first run; more after a crash."""
+        return self._desk.attempt
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the caller wants the task to stop."""
+        return self._desk.cancelled
+
+    @property
+    def workspace(self) -> Any:
+        """The only file door given to tools."""
+        raise Unsupported("This agent has no workspace; a dialect that declares one gives it")
+
+    # Saying.
+
+    async def say(self, *what: object, metadata: dict[str, Json] | None = None) -> None:
+        """Tells the caller something while working."""
+        self._desk.emit(StateChanged(state=State.WORKING, message=self._message(what, metadata)))
+        await self._desk.room()
+
+    async def artifact(
+        self,
+        *what: object,
+        name: str = "",
+        description: str = "",
+        append: bool = False,
+        last: bool = True,
+        metadata: dict[str, Json] | None = None,
+    ) -> None:
+        """Gives a result, or with `append` one more piece of it.
+
+        Its id is the name, else `result`, `result-2`...; pass `last=False` while more will follow.
+        """
+        self._desk.emit(
+            ArtifactChunk(
+                artifact=Artifact(
+                    artifact_id=name or self.next_artifact(append=append),
+                    name=name,
+                    description=description,
+                    parts=parts_of(list(what)) or (Text(""),),
+                    metadata=builtins_of(metadata),
+                ),
+                append=append,
+                last=last,
+            )
+        )
+        await self._desk.room()
+
+    def next_artifact(self, *, append: bool = False) -> str:
+        """The id of the next unnamed artifact (or of the latest, to append): stable over runs."""
+        if not append or not self._unnamed:
+            self._unnamed += 1
+        return "result" if self._unnamed == 1 else f"result-{self._unnamed}"
+
+    async def think(self, text: str) -> None:
+        """Shares a thought; seen only by callers that activate the work extension."""
+        await self._note(Note.THOUGHT, {"text": text})
+
+    async def log(self, message: str, *, level: str = "info", **fields: Json) -> None:
+        """Shares a line of log; seen only by callers that activate the work extension."""
+        await self._note(Note.LOG, {"level": level, "message": message, **fields})
+
+    async def usage(self, **figures: Json) -> None:
+        """Tells what the work cost, such as tokens=1200."""
+        await self._note(Note.USAGE, figures)
+
+    async def progress(self, fraction: float, *, eta: float | None = None) -> None:
+        """Tells how far the work is, from 0 to 1, and how many seconds are left."""
+        if not 0 <= fraction <= 1:
+            raise AgentMisbehaved(f"turn.progress takes a number from 0 to 1, not {fraction}")
+        body: dict[str, Json] = {"fraction": fraction}
+        if eta is not None:
+            body["eta"] = eta
+        metadata = {f"{WORK}/progress": body}
+        self._desk.emit(StateChanged(state=State.WORKING, metadata=metadata))
+        await self._desk.room()
+
+    async def reply(self, *what: object) -> None:
+        """Answers with a message instead of a task; a skill needs `may_reply=True` for it.
+
+        If the task is open already, it is completed with this message.
+        """
+        await self._desk.reply(self._message(what))
+
+    # Asking.
+
+    async def ask(
+        self, prompt: str, *, key: str = "", details: Json = None, expires: float | None = None
+    ) -> Answer:
+        """Asks the caller back and waits, for days if need be; survives a restart."""
+        message, value = await self._ask(Ask.INPUT, prompt, key, details, expires)
+        return Answer.of(message, value)
+
+    async def approve(
+        self, prompt: str, *, details: Json = None, key: str = "", expires: float | None = None
+    ) -> bool:
+        """Asks a person for a yes or a no. Silence is a no; anything else asks again."""
+        asked = prompt
+        while True:
+            message, value = await self._ask(Ask.APPROVAL, asked, key, details, expires)
+            decision = decision_in(message, value)
+            if decision is not None:
+                return decision
+            asked = f"Please answer yes or no. {prompt}"
+
+    async def need_auth(
+        self, schemes: Json, details: Json = None, *, prompt: str = "", key: str = ""
+    ) -> Answer:
+        """Asks for credentials; they are handed over once and kept nowhere."""
+        body = {"schemes": schemes, "details": details}
+        message, value = await self._ask(
+            Ask.CREDENTIALS, prompt or "Credentials are needed to go on", key, body, None
+        )
+        return Answer.of(message, value)
+
+    async def call_tool(self, name: str, /, *, key: str = "", **arguments: Json) -> Json:
+        """Has the caller run one of its tools; `Unsupported` if it offered none of that name."""
+        if name not in self._desk.caller.tools:
+            offered = ", ".join(self._desk.caller.tools) or "none"
+            raise Unsupported(f"The caller offers no tool `{name}` (offered: {offered})")
+        message, value = await self._ask(Ask.TOOL, name, key, arguments, None)
+        return value if value is not None else first_data(message.parts)
+
+    async def _ask(
+        self, kind: Ask, prompt: str, key: str, body: Json, expires: float | None
+    ) -> tuple[Message, Json]:
+        name = self._call_key(str(kind), key or prompt)
+        body = builtins_of(body)
+        parts: list[object] = [prompt]
+        if body is not None or kind is not Ask.INPUT:
+            asked = {"kind": str(kind), "question": name, "details": body}
+            parts.append(Data(asked, metadata={f"{WORK}/question": name}))
+        async with self._asking:  # one question at a time: a plain message answers the open one
+            return await self._desk.ask(name, kind, self._message(parts), body, expires)
+
+    # Recording.
+
+    @overload
+    async def step(
+        self, name: str, function: Callable[..., Awaitable[T]], *args: Any, key: str = "", **kw: Any
+    ) -> T: ...
+    @overload
+    async def step(
+        self, name: str, function: Callable[..., T], *args: Any, key: str = "", **kw: Any
+    ) -> T: ...
+    async def step(
+        self, name: str, function: Callable[..., Any], *args: Any, key: str = "", **kw: Any
+    ) -> Any:
+        """Calls the function once: its result is recorded, and replayed after a crash.
+
+        A crash within it may call it again; hand `turn.key(name)` to systems outside.
+        """
+        recorded_as = self._call_key("step", key or name)
+        raw = self._desk.recorded(recorded_as)
+        if raw is None:
+            if inspect.iscoroutinefunction(function):
+                value = await function(*args, **kw)
+            else:
+                value = await asyncio.to_thread(function, *args, **kw)
+                if inspect.isawaitable(value):
+                    value = await value
+            raw = json_of(value)
+            await self._desk.record(recorded_as, raw)
+        # Always what a replay would give, so a mistake shows on the first run, not after a crash.
+        return msgspec.json.decode(raw, type=_result_type(function))
+
+    def key(self, name: str) -> str:
+        """A key for outside systems that is the same in every attempt of this task."""
+        return f"{self.task_id}:{name}"
+
+    def _call_key(self, kind: str, name: str) -> str:
+        key = f"{kind}:{name}"
+        count = self._calls[key] = self._calls.get(key, 0) + 1
+        return key if count == 1 else f"{key}#{count}"
+
+    # Ending.
+
+    def reject(self, message: str = "") -> Rejected:
+        """The exception to raise when the agent will not do this."""
+        return Rejected(message)
+
+    def fail(self, message: str = "", *, reason: str = "failed") -> Failed:
+        """The exception to raise when the agent could not do this."""
+        return Failed(message, reason=reason)
+
+    # Other agents.
+
+    def agent(self, address: str) -> Any:
+        """The client for another agent, bound to this task."""
+        raise Unsupported(f"turn.agent({address!r}) comes with the client, in the next release")
+
+    def _message(self, what: Iterable[object], metadata: dict[str, Json] | None = None) -> Message:
+        self._said += 1
+        return Message(
+            message_id=f"{self.task_id}.{self._said}",
+            role=Role.AGENT,
+            parts=parts_of(list(what)) or (Text(""),),
+            context_id=self.context_id,
+            task_id=self.task_id,
+            metadata=builtins_of(metadata),
+        )
+
+    async def _note(self, kind: Note, body: Json) -> None:
+        self._desk.emit(Noted(kind=kind, body=builtins_of(body)))
+        await self._desk.room()
+
+
+def _result_type(function: Callable[..., Any]) -> Any:
+    try:
+        returns = inspect.signature(function, eval_str=True).return_annotation
+    except (NameError, TypeError, ValueError):
+        return Any
+    return Any if returns is inspect.Signature.empty else returns
+
+
+class SyncTurn:
+    """The same turn for a plain function in a thread: its verbs block."""
+
+    def __init__(self, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
+        self._turn = turn
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._turn, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        def blocking(*args: Any, **kw: Any) -> Any:
+            work: Coroutine[Any, Any, Any] = found(*args, **kw)
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+        return blocking

@@ -1,0 +1,413 @@
+"""Engine: the Peer over a store, and the only writer of tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from ..agent import Agent, Skill
+from ..agent.agent import IDEMPOTENCY
+from ..agent.values import parts_of
+from ..errors import (
+    BadParams,
+    Conflict,
+    DragomanError,
+    ExtendedCardOff,
+    NotCancelable,
+    PushUnsupported,
+    TaskFinished,
+    TooMany,
+    Unsupported,
+)
+from ..events import Opened, Snapshot, Stamped
+from ..lifecycle import FINAL, shortened
+from ..model import Message, Role, State, Task
+from ..ops import (
+    CancelTask,
+    GetExtendedCard,
+    GetTask,
+    ListTasks,
+    Operation,
+    R,
+    Resolve,
+    SendMessage,
+    Streamed,
+    TaskPage,
+    Watch,
+)
+from ..peer import Batch, Context
+from ..store.base import Existing, Filter, Idempotency, Input, Row, Scope, Store
+from . import tokens
+from .ids import new_id, now_ms
+from .keeper import Keeper
+from .run import Run
+from .runner import EngineSettings, Runner
+from .tail import follow
+
+
+class Engine:
+    """Answers operations on the tasks of one agent, and runs them."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        store: Store,
+        settings: EngineSettings | None = None,
+        *,
+        secret: bytes | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self.agent = agent
+        self.store = store
+        self.settings = settings or EngineSettings()
+        self.runner = Runner(agent, store, self.settings, clock)
+        self._keeper = Keeper(self.runner)
+        self._clock = clock
+        self._secret = secret or secrets.token_bytes(32)
+
+    async def start(self) -> None:
+        """Opens the store, takes over what dead processes left, and begins to run tasks."""
+        await self.store.open()
+        await self._keeper.start()
+
+    async def stop(self, grace: float = 3.0) -> None:
+        """Gives runs `grace` seconds, then hands them back without costing an attempt."""
+        await self._keeper.stop()
+        await self.runner.stop(grace)
+        await self.store.retire(self.runner.worker)
+        await self.store.close()
+
+    async def counts(self) -> dict[str, int]:
+        """Tasks by state, and `runnable` ones that wait for a worker."""
+        return await self.store.counts(self.agent.name)
+
+    # Peer.
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """The answer to an operation."""
+        # `Operation[R]` binds the answer's type to the operation's; a table cannot say so.
+        return cast(R, await _ANSWERS[type(op)](self, op, ctx))
+
+    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Every step of a task, in batches of what is ready together."""
+        if isinstance(op, Watch):
+            run, task_id, after, begin = None, op.task_id, ctx.cursor, None
+            if after is None:
+                begin = await self._watchable(op.task_id, ctx)
+            else:
+                await self._check_cursor(op.task_id, ctx, after)
+        elif op.message.task_id:
+            begin = await self._continue(op, ctx)
+            run, task_id, after = None, begin.task_id, begin.seq
+        else:
+            begin = None
+            run, task_id = await self._begin(op, ctx, waits=True)
+            after = ctx.cursor or 0
+            if run is not None and run.unopened:
+                await _first(run.rest(), self.runner.bell.listen(task_id))
+            if run is not None and run.direct is not None:
+                yield Batch([run.direct], True)
+                return
+            if run is not None and run.error is not None:
+                raise run.error
+        if begin is not None:
+            yield Batch([begin], False)
+            after = begin.seq
+        async with aclosing(self._tail(_scope(ctx), task_id, after or 0, run)) as batches:
+            async for batch in batches:
+                yield batch
+
+    def _tail(
+        self, scope: Scope, task_id: str, after: int, run: Run | None = None
+    ) -> AsyncGenerator[Batch, None]:
+        runs = self.runner.runs
+        return follow(
+            self.store, self.runner.bell, scope, task_id, after, lambda one: runs.get(one) or run
+        )
+
+    # Send.
+
+    async def _send(self, op: SendMessage, ctx: Context) -> Task | Message:
+        if op.message.task_id:
+            task_id = (await self._continue(op, ctx)).task_id
+            run = self.runner.runs.get(task_id)
+        else:
+            run, task_id = await self._begin(op, ctx, waits=op.wait)
+        if op.wait:
+            await self._rested(_scope(ctx), task_id, run)
+        if run is not None:
+            if run.direct is not None:
+                return run.direct
+            task = await self._committed(run)
+            if task is not None:
+                return shortened(task, op.history_length)
+        _, task = await self.store.load(_scope(ctx), task_id)
+        return shortened(task, op.history_length)
+
+    async def _begin(self, op: SendMessage, ctx: Context, *, waits: bool) -> tuple[Run | None, str]:
+        """Opens a task and starts it; no run if it waits for a place or was opened before."""
+        if op.push:
+            raise PushUnsupported()
+        skill = self._skill(op)
+        skill.params.read(op.message)  # what is wrong is refused before a task is opened
+        runner = self.runner
+        queued = runner.full
+        if queued and runner.queued >= self.settings.max_queue:
+            raise TooMany("The agent has too much to do; try again later")
+        run = self._draft(op, ctx, skill, queued=queued)
+        idempotency = self._idempotency(op, ctx)
+        run.open(idempotency, at_once=not (skill.may_reply and waits), working=not queued)
+        if idempotency is not None or queued:
+            # Whether it runs, and here, is known only after the commit.
+            run.flush()
+            try:
+                await run.landed()
+            except Existing as exc:
+                if exc.same:
+                    return runner.runs.get(exc.task_id), exc.task_id
+                raise Conflict("This idempotency key was used for another message") from exc
+        if queued:
+            runner.queued += 1
+            return None, run.task_id
+        runner.start(run)
+        return run, run.task_id
+
+    def _draft(self, op: SendMessage, ctx: Context, skill: Skill, *, queued: bool) -> Run:
+        message = op.message
+        now = self._clock()
+        task_id = new_id()
+        context_id = message.context_id or new_id()
+        row = Row(
+            task_id=task_id,
+            context_id=context_id,
+            tenant=ctx.tenant,
+            principal=ctx.principal,
+            agent=self.agent.name,
+            skill=skill.id,
+            dialect=ctx.dialect,
+            state=State.SUBMITTED,
+            last_seq=0,
+            created_at=now,
+            status_at=now,
+            worker="" if queued else self.runner.worker,
+            token="" if queued else self.runner.new_token(),
+            epoch=0 if queued else 1,
+            attempt=0 if queued else 1,
+            runnable=queued,
+            run_at=now,
+        )
+        opened = Opened(
+            message=replace(message, task_id=task_id, context_id=context_id),
+            skill=skill.id,
+            metadata=op.metadata,
+            accepts=op.accepts,
+            extensions=ctx.extensions,
+            trace=ctx.trace,
+        )
+        return Run(self.runner.works, row, skill, opened, ctx)
+
+    def _skill(self, op: SendMessage) -> Skill:
+        for metadata in (op.message.metadata, op.metadata):
+            named = metadata.get("skillId") if metadata else None
+            if named is not None:
+                if not isinstance(named, str):
+                    raise BadParams("metadata.skillId must be a string", field="metadata.skillId")
+                return self.agent.choose(named)
+        return self.agent.choose("")
+
+    def _idempotency(self, op: SendMessage, ctx: Context) -> Idempotency | None:
+        key = ctx.idempotency_key
+        if not key and IDEMPOTENCY in ctx.extensions:
+            key = op.message.message_id
+        if not key:
+            return None
+        return Idempotency(key, hashlib.sha256(msgspec.msgpack.encode(op.message)).digest())
+
+    async def _continue(self, op: SendMessage, ctx: Context) -> Stamped:
+        """Says something to a task that exists; gives the task as it was before."""
+        if op.push:
+            raise PushUnsupported()
+        message = op.message
+        begin, task = await self._snapshot(_scope(ctx), message.task_id)
+        if message.context_id and message.context_id != task.context_id:
+            raise BadParams("The task belongs to another context", field="message.contextId")
+        if task.state in FINAL:
+            raise TaskFinished(taskId=task.id)
+        said = Input(message=replace(message, context_id=task.context_id))
+        await self.runner.tell(_scope(ctx), task.id, said, None)
+        return begin
+
+    async def _resolve(self, op: Resolve, ctx: Context) -> Task:
+        message = Message(message_id=new_id(), role=Role.USER, parts=parts_of(op.value))
+        said = Input(message=message, value=op.value)
+        await self.runner.tell(_scope(ctx), op.task_id, said, op.question)
+        return await self._get(GetTask(task_id=op.task_id), ctx)
+
+    # Waiting.
+
+    async def _rested(self, scope: Scope, task_id: str, run: Run | None) -> None:
+        """Waits until a task finishes or asks back, `max_wait` at the most."""
+        if run is not None:
+            await self._within(run.rest(), self.settings.max_wait)
+            if run.error is None:
+                return
+            if run.committed == 0:
+                raise run.error
+        try:
+            async with asyncio.timeout(self.settings.max_wait):
+                await self._rest_elsewhere(scope, task_id)
+        except TimeoutError:
+            return
+
+    async def _rest_elsewhere(self, scope: Scope, task_id: str) -> None:
+        row = await self.store.row(scope, task_id)
+        if row.resting:
+            return
+        async with aclosing(self._tail(scope, task_id, row.last_seq)) as batches:
+            async for batch in batches:
+                if batch.last or (await self.store.row(scope, task_id)).resting:
+                    return
+
+    async def _within(self, waiter: asyncio.Future[None], seconds: float) -> None:
+        """A bare timer: `asyncio.timeout` would cost more than all of the send's own work."""
+        if not waiter.done():
+            timer = asyncio.get_running_loop().call_later(seconds, _give_up, waiter)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+
+    async def _committed(self, run: Run) -> Task | None:
+        """The run's task as it stands, once that is on disk; None if the run lost the task."""
+        task = run.fold.task()
+        try:
+            await run.landed()
+        except DragomanError:
+            if run.committed == 0:
+                raise
+            return None
+        return task
+
+    async def _snapshot(self, scope: Scope, task_id: str) -> tuple[Stamped, Task]:
+        run = self._mine(scope, task_id)
+        seq = run.fold.seq if run is not None else 0
+        task = await self._committed(run) if run is not None else None
+        if task is None:
+            row, task = await self.store.load(scope, task_id)
+            seq = row.last_seq
+        return Stamped(task_id, task.context_id, seq, self._clock(), Snapshot(task=task)), task
+
+    def _mine(self, scope: Scope, task_id: str) -> Run | None:
+        """The run of a task in this process, if the caller may know of it."""
+        run = self.runner.runs.get(task_id)
+        if run is None or run.unopened or run.row.scope != scope:
+            return None
+        return run
+
+    # The other operations.
+
+    async def _get(self, op: GetTask, ctx: Context) -> Task:
+        run = self._mine(_scope(ctx), op.task_id)
+        task = await self._committed(run) if run is not None else None
+        if task is None:
+            _, task = await self.store.load(_scope(ctx), op.task_id)
+        return shortened(task, op.history_length)
+
+    async def _list(self, op: ListTasks, ctx: Context) -> TaskPage:
+        scope = _scope(ctx)
+        bound = (scope, self.agent.name, op.context_id, op.state, op.since)
+        which = Filter(
+            agent=self.agent.name,
+            context_id=op.context_id,
+            state=op.state,
+            since=op.since,
+            before=tokens.read(self._secret, op.page_token, bound) if op.page_token else None,
+        )
+        found = await self.store.find(scope, which, op.page_size + 1)
+        tasks = tuple(shortened(task, op.history_length) for task in found.tasks[: op.page_size])
+        if not op.with_artifacts:
+            tasks = tuple(replace(task, artifacts=()) for task in tasks)
+        more = len(found.tasks) > op.page_size
+        token = tokens.sign(self._secret, found.places[op.page_size - 1], bound) if more else ""
+        return TaskPage(tasks=tasks, next_token=token, page_size=op.page_size, total=found.total)
+
+    async def _cancel(self, op: CancelTask, ctx: Context) -> Task:
+        scope = _scope(ctx)
+        row = await self.store.ask_cancel(scope, op.task_id)
+        if row.final:
+            raise NotCancelable(taskId=op.task_id)
+        await self._stopped(row)
+        _, task = await self.store.load(scope, op.task_id)
+        if task.state in FINAL and task.state is not State.CANCELED:
+            raise NotCancelable(taskId=op.task_id)
+        return task
+
+    async def _stopped(self, row: Row) -> None:
+        """Stops the code wherever it runs; after its grace the task is canceled without it."""
+        grace = self.runner.skill_of(row).cancel_grace
+        run = self.runner.runs.get(row.task_id)
+        if run is None and row.worker:
+            # Another process runs it and sees the mark; if it does not, the task is taken from it.
+            try:
+                async with asyncio.timeout(grace + 2):
+                    await self._rest_elsewhere(row.scope, row.task_id)
+            except TimeoutError:
+                pass
+        while run is None:
+            row = await self.store.row(row.scope, row.task_id)
+            if row.final:
+                return
+            taken = await self.store.seize(self.runner.worker, row.task_id, row.epoch)
+            run = await self.runner.adopt(taken) if taken is not None else None
+        self.runner.cancel(run)
+        await self._within(run.rest(), grace + 5)
+
+    async def _watchable(self, task_id: str, ctx: Context) -> Stamped:
+        begin, task = await self._snapshot(_scope(ctx), task_id)
+        if task.state in FINAL:
+            # A2A 1.0 §3.1.6: only a task that still goes on can be followed.
+            raise TaskFinished("The task is finished; get it instead", taskId=task_id)
+        return begin
+
+    async def _check_cursor(self, task_id: str, ctx: Context, cursor: int) -> None:
+        run = self._mine(_scope(ctx), task_id)
+        last = run.fold.seq if run else (await self.store.row(_scope(ctx), task_id)).last_seq
+        if not 0 <= cursor <= last:
+            raise BadParams(f"The cursor {cursor} is no place in this task's log of {last}")
+
+    async def _extended_card(self, op: GetExtendedCard, ctx: Context) -> None:
+        raise ExtendedCardOff()
+
+    async def _unstreamed(self, op: Watch, ctx: Context) -> None:
+        raise Unsupported("Following a task is a stream, not a call")
+
+
+def _scope(ctx: Context) -> Scope:
+    return Scope(ctx.tenant, ctx.principal)
+
+
+def _give_up(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+async def _first(*waiters: asyncio.Future[None]) -> None:
+    await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+
+
+_ANSWERS: dict[type, Callable[[Engine, Any, Context], Any]] = {
+    SendMessage: Engine._send,
+    GetTask: Engine._get,
+    ListTasks: Engine._list,
+    CancelTask: Engine._cancel,
+    Resolve: Engine._resolve,
+    Watch: Engine._unstreamed,
+    GetExtendedCard: Engine._extended_card,
+}

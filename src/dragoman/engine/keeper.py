@@ -1,0 +1,176 @@
+"""Keeps a worker alive and its tasks moving: leases, the dead, the due, the old.
+
+Theory. A worker holds a lease; each task it runs is claimed under a fence. Every beat renews the
+lease and compares what the store says this worker holds with what really runs here: a task held
+but not run (the answer to its claim was lost) is taken up after two beats, and a run no longer
+held is stopped. Tasks of dead workers are reaped by whoever looks next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+from ..errors import DragomanError, Fenced
+from ..events import Ask
+from ..model import Message, Role, Text
+from ..store.base import Input, Row
+from .ids import new_id
+from .runner import Runner
+
+log = logging.getLogger("dragoman.keeper")
+
+LOOK = 1.0
+"""Seconds between two looks for tasks whose time has come."""
+PEEK = 0.05
+"""Seconds between two looks at a store that other processes may change."""
+SWEEP = 3600.0
+"""Seconds between two clean-ups,"""
+SWEPT = 1000
+"""each in steps of this many tasks."""
+BATCH = 64
+
+
+class Keeper:
+    """The background work of a runner."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._store = runner.store
+        self._loops: asyncio.Task[None] | None = None
+        self._last_beat = 0.0
+        self._stray: set[str] = set()
+
+    async def start(self) -> None:
+        """Enlists the worker, takes over from the dead, and begins."""
+        await self._enlist()
+        await self._store.reap()
+        self._loops = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Ends the background work; the worker stays enlisted."""
+        if self._loops is not None:
+            self._loops.cancel()
+            await asyncio.wait([self._loops])
+
+    async def _run(self) -> None:
+        lease = self._runner.settings.lease
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._every(lambda: lease / 3, self._beat))
+            group.create_task(self._every(lambda: LOOK, self._look, wake=self._runner.place_free))
+            group.create_task(self._every(lambda: random.uniform(5, 10), self._reap))
+            group.create_task(self._every(lambda: SWEEP, self._sweep))
+            if self._store.shared:
+                group.create_task(self._every(lambda: PEEK, self._peek))
+
+    async def _every(
+        self,
+        pause: Callable[[], float],
+        work: Callable[[], Awaitable[None]],
+        wake: asyncio.Event | None = None,
+    ) -> None:
+        while True:
+            try:
+                await work()
+            except DragomanError as exc:
+                log.warning("keeper work=%s reason=%s: %s", work.__name__, exc.reason, exc)
+            if wake is None:
+                await asyncio.sleep(pause())
+                continue
+            try:
+                async with asyncio.timeout(pause()):
+                    await wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _enlist(self) -> None:
+        await self._store.enlist(self._runner.worker, self._lease_ms())
+        self._last_beat = asyncio.get_running_loop().time()
+
+    def _lease_ms(self) -> int:
+        return int(self._runner.settings.lease * 1000)
+
+    async def _beat(self) -> None:
+        runner = self._runner
+        began = asyncio.get_running_loop().time()
+        before = {run.claim.token: run for run in runner.runs.values() if run.committed}
+        alive = began - self._last_beat < runner.settings.lease
+        if not alive or not await self._store.beat(runner.worker, self._lease_ms()):
+            # Others may have our tasks by now. Stop everything, begin anew under another name.
+            log.error("worker=%s counts as dead; its runs are stopped", runner.worker)
+            runner.lose_all()
+            runner.worker = new_id()
+            await self._enlist()
+            return
+        self._last_beat = began
+        held = await self._store.held(runner.worker)
+        tokens = {one.claim.token for one in held}
+        for token, run in before.items():
+            if token not in tokens:
+                run.lose(Fenced(taskId=run.task_id))
+        stray = [one.claim for one in held if one.claim.task_id not in runner.runs]
+        for claim in stray:
+            if claim.token in self._stray:
+                log.warning("reconciled task=%s", claim.task_id)
+                taken = await self._store.seize(runner.worker, claim.task_id, claim.epoch)
+                if taken is not None:
+                    await runner.resume(taken)
+        self._stray = {claim.token for claim in stray}
+
+    async def _look(self) -> None:
+        """Takes up what is due, and ends what waited too long."""
+        runner = self._runner
+        runner.place_free.clear()
+        while not runner.full:
+            places = min(BATCH, runner.settings.max_runs - len(runner.runs))
+            rows = await self._store.claim(runner.worker, runner.agent.name, places)
+            for row in rows:
+                await runner.resume(row)
+            runner.queued = max(0, runner.queued - len(rows))
+            if len(rows) < places:
+                break
+        for row in await self._store.expired(runner.agent.name, BATCH):
+            await self._expire(row)
+
+    async def _expire(self, row: Row) -> None:
+        """Silence is a no to an approval, and the end of any other wait (DESIGN §4.1)."""
+        runner = self._runner
+        if row.asking is Ask.APPROVAL:
+            silence = Message(message_id=new_id(), role=Role.USER, parts=(Text("[no answer]"),))
+            said = Input(message=silence, value={"approved": False})
+            await runner.tell(row.scope, row.task_id, said, row.question)
+            return
+        run = runner.runs.get(row.task_id)
+        if run is None:
+            taken = await self._store.seize(runner.worker, row.task_id, row.epoch)
+            if taken is None:
+                return
+            run = await runner.adopt(taken)
+        runner.expire(run)
+
+    async def _reap(self) -> None:
+        taken = await self._store.reap()
+        if taken:
+            log.warning("reaped tasks=%d", len(taken))
+
+    async def _sweep(self) -> None:
+        keep = self._runner.settings
+        events_ms, tasks_ms = int(keep.keep_events * 1000), int(keep.keep_tasks * 1000)
+        swept = SWEPT
+        while swept >= SWEPT:
+            swept = await self._store.sweep(events_ms, tasks_ms, SWEPT)
+
+    async def _peek(self) -> None:
+        """Looks for what other processes said or wanted, while anyone here could care."""
+        runner = self._runner
+        if not (runner.runs or runner.bell.listening()) or not await self._store.changed():
+            return
+        runner.bell.ring_all()
+        for one in await self._store.held(runner.worker):
+            run = runner.runs.get(one.claim.task_id)
+            if run is not None and run.claim == one.claim:
+                if one.cancel:
+                    runner.cancel(run)
+                await runner.bring(run, one.inputs)

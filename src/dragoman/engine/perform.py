@@ -1,0 +1,278 @@
+"""Drives an author's function: its result, its chunks or its failure become events of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ..agent import Failed, Rejected, Shape, SyncTurn, Turn
+from ..agent.values import parts_of
+from ..errors import DragomanError
+from ..events import ArtifactChunk
+from ..model import AnyPart, Artifact, Message, Role, State, Text
+from .run import Run, Why
+
+log = logging.getLogger("dragoman.run")
+
+SYNC_THREADS = 64
+
+
+async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
+    """Runs the skill from the top to its end, whatever happens in it."""
+    turn = Turn(run, run.skill.id)
+    clock = _Clock(run)
+    try:
+        arguments = run.skill.params.read(run.opened.message)
+        await _drive(run, turn, arguments, threads)
+        run.finish(State.COMPLETED)
+    except asyncio.CancelledError:
+        if run.why is Why.TIMED_OUT:
+            fail(run, "The agent took too long", "agent_timed_out")
+        elif run.why is Why.CANCELED:
+            run.finish(State.CANCELED)
+        elif run.why is None:
+            _crashed(run)
+    except Rejected as exc:
+        run.finish(State.REJECTED, _says(run, exc.message))
+    except Failed as exc:
+        fail(run, exc.message, exc.reason)
+    except DragomanError as exc:
+        log.warning("failed task=%s reason=%s: %s", run.task_id, exc.reason, exc)
+        fail(run, exc.message, exc.reason)
+    except Exception:
+        _crashed(run)
+    finally:
+        clock.stop()
+
+
+async def _drive(
+    run: Run, turn: Turn, arguments: dict[str, Any], threads: ThreadPoolExecutor
+) -> None:
+    function = run.skill.function
+    match run.skill.shape:
+        case Shape.COROUTINE:
+            await _result(run, turn, await function(turn, **arguments))
+        case Shape.GENERATOR:
+            await _stream(run, turn, function(turn, **arguments))
+        case Shape.PLAIN:
+            value = await _in_thread(threads, function, _sync(turn), **arguments)
+            await _result(run, turn, value)
+        case Shape.PLAIN_GENERATOR:
+            pieces = function(_sync(turn), **arguments)
+            await _stream(run, turn, _from_thread(threads, pieces))
+
+
+async def _result(run: Run, turn: Turn, value: object) -> None:
+    run.skill.params.check_result(value)
+    parts = parts_of(value)
+    if parts:
+        artifact = Artifact(artifact_id=turn.next_artifact(), parts=parts)
+        run.emit(ArtifactChunk(artifact=artifact, last=True))
+
+
+async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> None:
+    """Each item is a chunk of one artifact. One is held back while the generator goes on without
+    pausing, so that the last one can say that it is the last (DESIGN §4.1, Artifacts)."""
+    out = _Joined(run, turn) if run.skill.join else _Chunks(run, turn)
+    try:
+        while True:
+            try:
+                item = await _Peek(pieces.__anext__(), out.release)
+            except StopAsyncIteration:
+                break
+            out.put(parts_of(item))
+            if run.closed:
+                break
+            await run.room()
+        out.end()
+    finally:
+        await pieces.aclose()
+
+
+class _Chunks:
+    """Chunks on their way out, the latest held back until it is known whether more follow."""
+
+    def __init__(self, run: Run, turn: Turn) -> None:
+        self._run = run
+        self._turn = turn
+        self._id = ""
+        self._held: tuple[AnyPart, ...] | None = None
+
+    def put(self, parts: tuple[AnyPart, ...]) -> None:
+        if parts:
+            self.release()
+            self._held = parts
+
+    def release(self) -> None:
+        if self._held is not None:
+            self._emit(self._held, last=False)
+            self._held = None
+
+    def end(self) -> None:
+        if self._held is not None:
+            self._emit(self._held, last=True)
+            self._held = None
+        elif self._id:
+            self._emit((Text(""),), last=True)
+
+    def _emit(self, parts: tuple[AnyPart, ...], *, last: bool) -> None:
+        append = bool(self._id)
+        self._id = self._id or self._turn.next_artifact()
+        artifact = Artifact(artifact_id=self._id, parts=parts)
+        self._run.emit(ArtifactChunk(artifact=artifact, append=append, last=last))
+
+
+class _Joined(_Chunks):
+    """Chunks joined for the time the skill asked for: `@agent.skill(join=0.05)`."""
+
+    def __init__(self, run: Run, turn: Turn) -> None:
+        super().__init__(run, turn)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def put(self, parts: tuple[AnyPart, ...]) -> None:
+        self._held = (*(self._held or ()), *parts)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._run.skill.join, self._due)
+
+    def release(self) -> None:
+        """A pause of the generator releases nothing; the timer does."""
+
+    def _due(self) -> None:
+        self._timer = None
+        super().release()
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().end()
+
+    def _emit(self, parts: tuple[AnyPart, ...], *, last: bool) -> None:
+        super()._emit(tuple(_merged(parts)), last=last)
+
+
+def _merged(parts: tuple[AnyPart, ...]) -> Iterator[AnyPart]:
+    words: list[str] = []
+    for part in parts:
+        if type(part) is Text and not part.metadata:
+            words.append(part.text)
+            continue
+        if words:
+            yield Text("".join(words))
+            words.clear()
+        yield part
+    if words:
+        yield Text("".join(words))
+
+
+class _Peek:
+    """Awaits something and calls back if it is not ready at once."""
+
+    __slots__ = ("_awaitable", "_pausing")
+
+    def __init__(self, awaitable: Any, pausing: Callable[[], None]) -> None:
+        self._awaitable = awaitable
+        self._pausing = pausing
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._awaitable.__await__()
+        try:
+            waits_for = next(steps)
+        except StopIteration as ready:
+            return ready.value
+        self._pausing()
+        while True:
+            try:
+                sent = yield waits_for
+            except BaseException as exc:
+                try:
+                    waits_for = steps.throw(exc)
+                except StopIteration as ready:
+                    return ready.value
+            else:
+                try:
+                    waits_for = steps.send(sent)
+                except StopIteration as ready:
+                    return ready.value
+
+
+def _sync(turn: Turn) -> SyncTurn:
+    return SyncTurn(turn, asyncio.get_running_loop())
+
+
+async def _in_thread(
+    threads: ThreadPoolExecutor, function: Callable[..., Any], *args: Any, **kw: Any
+) -> Any:
+    context = contextvars.copy_context()
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(threads, lambda: context.run(function, *args, **kw))
+
+
+async def _from_thread(
+    threads: ThreadPoolExecutor, pieces: Generator[Any, Any, Any]
+) -> AsyncGenerator[Any, None]:
+    over = object()
+    while (item := await _in_thread(threads, next, pieces, over)) is not over:
+        yield item
+
+
+class _Clock:
+    """Ends a run that never ends. It stands still while the run waits for its caller."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._left = run.skill.timeout
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._since = 0.0
+        run.on_park, run.on_wake = self.stop, self.start
+        self.start()
+
+    def start(self) -> None:
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(self._left, self._ring)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._left = max(0.0, self._left - (self._loop.time() - self._since))
+
+    def _ring(self) -> None:
+        run = self._run
+        if run.task is None or run.closed:
+            return
+        run.why = Why.TIMED_OUT
+        run.task.cancel()
+        # Code that ignores the cancel is left behind: its task ends without it.
+        self._loop.call_later(
+            run.skill.cancel_grace, fail, run, "The agent took too long", "agent_timed_out"
+        )
+
+
+def _says(run: Run, text: str) -> Message:
+    return Message(
+        message_id=f"{run.task_id}.end",
+        role=Role.AGENT,
+        parts=(Text(text),),
+        context_id=run.context_id,
+        task_id=run.task_id,
+    )
+
+
+def fail(run: Run, text: str, reason: str) -> None:
+    """Ends the task as failed, with words for people and a reason for machines."""
+    run.finish(State.FAILED, _says(run, text), reason=reason)
+
+
+def _crashed(run: Run) -> None:
+    """The log gets everything, the caller only the id to ask for (DESIGN §6)."""
+    incident = secrets.token_hex(6)
+    log.exception("crashed task=%s skill=%s error=%s", run.task_id, run.skill.id, incident)
+    text = f"The agent failed (error {incident})"
+    run.finish(State.FAILED, _says(run, text), reason="agent_crashed", error=incident)

@@ -1,0 +1,270 @@
+"""Runner: the runs of this process. Starts them, brings them what was said, stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from msgspec import Struct
+
+from ..agent import Agent, Skill
+from ..bell import LocalBell
+from ..errors import DragomanError, Fenced
+from ..events import Opened, Stamped, StateChanged
+from ..lifecycle import WAITING, Fold
+from ..model import Message, State
+from ..peer import Context
+from ..store.base import WORKER_LOST, Filter, Input, Row, Scope, Store
+from .ids import new_id
+from .perform import SYNC_THREADS, fail, perform
+from .replay import Replay
+from .run import Run, Why, Works
+
+log = logging.getLogger("dragoman.runner")
+
+PAGE = 256
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True):
+    """How long things may take and how many there may be."""
+
+    max_wait: float = 300.0
+    """Seconds a blocking send waits at the most."""
+    max_runs: int = 10_000
+    """Runs at a time; further tasks wait their turn."""
+    max_queue: int = 10_000
+    """Tasks that may wait their turn; further ones are refused."""
+    max_parked: int = 1_000
+    """Runs kept in memory while they wait for their caller; the oldest is dropped."""
+    lease: float = 30.0
+    """Seconds after which a silent worker counts as dead."""
+    waiting: float = 7 * 86_400.0
+    """Seconds a task waits for its caller."""
+    keep_events: float = 7 * 86_400.0
+    """Seconds the log of a finished task is kept."""
+    keep_tasks: float = 30 * 86_400.0
+    """Seconds a finished task is kept."""
+
+
+class Runner:
+    """All runs of one agent in one process."""
+
+    def __init__(
+        self, agent: Agent, store: Store, settings: EngineSettings, clock: Callable[[], int]
+    ) -> None:
+        self.agent = agent
+        self.store = store
+        self.settings = settings
+        self.clock = clock
+        self.bell = LocalBell()
+        self.worker = new_id()
+        self.runs: dict[str, Run] = {}
+        self.parked: dict[str, Run] = {}
+        self.queued = 0
+        """Tasks of ours that wait in the store for a free place."""
+        self.place_free = asyncio.Event()
+        self.stopping = False
+        self.works = Works(
+            store=store,
+            bell=self.bell,
+            clock=clock,
+            waiting_ms=int(settings.waiting * 1000),
+            over=self._over,
+            parked=self._parked,
+            conversation=self._conversation,
+        )
+        self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
+        self._claims = 0
+        # The one place for loose tasks: runs outlive whoever started them (STYLE §12).
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def full(self) -> bool:
+        """No place for another run."""
+        return len(self.runs) >= self.settings.max_runs
+
+    def new_token(self) -> str:
+        """The token of a new claim: never used before, never again."""
+        self._claims += 1
+        return f"{self.worker}.{self._claims}"
+
+    def start(self, run: Run) -> None:
+        """Begins to run a task that this worker holds."""
+        self.runs[run.task_id] = run
+        run.task = self.spawn(perform(run, self._threads))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Does something beside; kept until it is done."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # Taking up a task that has a past.
+
+    async def adopt(self, row: Row) -> Run:
+        """A run for a task this worker has just claimed, not started yet."""
+        scope = row.scope
+        first = (await self.store.read(scope, row.task_id, 0, 1)).entries[0].event
+        assert isinstance(first, Opened)  # noqa: S101  # seq 1 is always Opened (DESIGN §4.1)
+        _, task = await self.store.load(scope, row.task_id)
+        caller = Context(
+            tenant=row.tenant,
+            principal=row.principal,
+            dialect=row.dialect,
+            extensions=first.extensions,
+            trace=first.trace,
+        )
+        run = Run(self.works, row, self.skill_of(row), first, caller)
+        run.fold = Fold.of(task, row.last_seq)
+        self.runs[row.task_id] = run
+        return run
+
+    def skill_of(self, row: Row) -> Skill:
+        """The skill a task keeps; if the code lost it, any, just to end the task with."""
+        return self.agent.skills.get(row.skill) or self.agent.choose("")
+
+    async def resume(self, row: Row) -> None:
+        """Runs a claimed task on: from the top, with what it recorded (DESIGN §4.1)."""
+        run = await self.adopt(row)
+        if row.cancel:
+            self.cancel(run)
+            return
+        if row.skill not in self.agent.skills:
+            fail(run, f"This agent has no skill `{row.skill}` any more", "skill_gone")
+            return
+        once = run.skill.on_crash == "fail"
+        if row.attempt > run.skill.max_attempts or (once and row.attempt > 1):
+            fail(run, "The process that ran this task was lost", WORKER_LOST)
+            return
+        inputs = await self.store.inputs(row.claim)
+        records = await self.store.records(row.claim)
+        run.journal = {record.key: record.value for record in records}
+        run.take_up(inputs)
+        if row.last_seq == 1:
+            run.emit(StateChanged(state=State.WORKING))
+        else:
+            if row.state not in WAITING:
+                run.emit(StateChanged(state=State.WORKING, metadata={"attempt": row.attempt}))
+            self._hear(run, inputs)
+            answered = len(run.journal) > len(records)
+            since = records[-1].seq if records and not answered else 0
+            told = [] if answered else await self._entries(row.scope, row.task_id, since)
+            run.replay = Replay(list(run.journal), told, run.history())
+        log.info("resumed task=%s attempt=%d", row.task_id, row.attempt)
+        self.start(run)
+
+    async def _entries(self, scope: Scope, task_id: str, after: int) -> list[Stamped]:
+        found: list[Stamped] = []
+        while entries := (await self.store.read(scope, task_id, after, PAGE)).entries:
+            found.extend(entries)
+            after = entries[-1].seq
+        return found
+
+    # What was said to a run.
+
+    async def tell(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
+        """Keeps what a caller said and brings it to the run, wherever that is."""
+        row = await self.store.tell(scope, task_id, said, question)
+        run = self.runs.get(task_id)
+        if run is not None and row.worker == self.worker:
+            await self.bring(run, row.inputs)
+        elif not row.worker and not self.stopping:
+            taken = await self.store.seize(self.worker, task_id, row.epoch)
+            if taken is not None:
+                await self.resume(taken)
+        return row
+
+    async def bring(self, run: Run, count: int) -> None:
+        """Hands a run what the store holds for it, up to the `count`th input."""
+        if run.heard < count and not run.closed:
+            self._hear(run, await self.store.inputs(run.claim))
+
+    def _hear(self, run: Run, inputs: list[Input]) -> None:
+        for said in inputs:
+            if said.n > run.heard:
+                run.hear(said)
+
+    # Stopping.
+
+    def cancel(self, run: Run) -> None:
+        """Tells the code to stop; after its grace the task is canceled without it."""
+        if run.why is not None:
+            return
+        run.why = Why.CANCELED
+        if run.task is None or run.task.done():
+            run.finish(State.CANCELED)
+            return
+        run.task.cancel()
+        loop = asyncio.get_running_loop()
+        loop.call_later(run.skill.cancel_grace, run.finish, State.CANCELED)
+
+    def expire(self, run: Run) -> None:
+        """Ends a task whose caller never answered."""
+        fail(run, "Nobody answered in time", "expired")
+        if run.task is not None:
+            run.why = run.why or Why.LOST
+            run.task.cancel()
+
+    async def give_back(self, run: Run) -> None:
+        """Lets go of a task unharmed: another worker, or a later answer, takes it up."""
+        if run.closed:
+            return
+        waiting = run.resting
+        run.why = run.why or Why.GIVEN_BACK
+        if run.task is not None and not run.task.done():
+            run.task.cancel()
+            await asyncio.wait([run.task], timeout=0.5)
+        try:
+            await run.landed()
+        except DragomanError as exc:
+            log.warning("lost task=%s reason=%s", run.task_id, exc.reason)
+            return
+        if not run.closed:
+            run.close(None)
+            await self.store.release(run.claim, runnable=not waiting)
+
+    async def stop(self, grace: float) -> None:
+        """Gives runs `grace` seconds to end, then hands them back."""
+        self.stopping = True
+        for run in list(self.parked.values()):
+            await self.give_back(run)
+        running = [run.task for run in self.runs.values() if run.task is not None]
+        if running:
+            await asyncio.wait(running, timeout=grace)
+        await asyncio.gather(*(self.give_back(run) for run in list(self.runs.values())))
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def lose_all(self) -> None:
+        """This worker counts as dead: nothing here may go on."""
+        for run in list(self.runs.values()):
+            run.lose(Fenced("This process was silent for too long"))
+
+    # What runs tell.
+
+    def _over(self, run: Run) -> None:
+        if self.runs.get(run.task_id) is run:
+            del self.runs[run.task_id]
+        self.parked.pop(run.task_id, None)
+        if self.queued:
+            self.place_free.set()
+
+    def _parked(self, run: Run) -> None:
+        self.parked.pop(run.task_id, None)
+        self.parked[run.task_id] = run
+        if len(self.parked) > self.settings.max_parked:
+            self.spawn(self.give_back(next(iter(self.parked.values()))))
+
+    async def _conversation(self, run: Run, limit: int) -> tuple[Message, ...]:
+        await run.landed()
+        which = Filter(agent=self.agent.name, context_id=run.context_id)
+        found = await self.store.find(run.row.scope, which, limit)
+        messages: list[Message] = []
+        for task in reversed(found.tasks):
+            messages.extend(task.history)
+            if task.status.message is not None:
+                messages.append(task.status.message)
+        return tuple(messages[-limit:])

@@ -1,0 +1,130 @@
+"""An in-memory client: an agent, its engine and a store, without a port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..agent import Agent
+from ..agent.values import parts_of
+from ..engine import Engine, EngineSettings
+from ..engine.ids import new_id
+from ..events import Stamped
+from ..model import Json, Message, Role, Task
+from ..ops import CancelTask, GetTask, ListTasks, Resolve, SendMessage, Streamed, TaskPage, Watch
+from ..peer import ANYONE, Context
+from ..store import open_store
+from ..store.base import Store
+
+
+class Client:
+    """Talks to an agent in this process.
+
+    >>> async with Client(agent) as client:
+    ...     task = await client.send("hello")
+    ...     assert task.text == "HELLO"
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        store: str | Store = "memory:",
+        settings: EngineSettings | None = None,
+        context: Context = ANYONE,
+    ) -> None:
+        self.store = open_store(store) if isinstance(store, str) else store
+        self.engine = Engine(agent, self.store, settings)
+        self.context = context
+
+    async def __aenter__(self) -> Client:
+        await self.engine.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.engine.stop(grace=0)
+
+    async def send(self, *what: object, wait: bool = True, **about: Any) -> Task:
+        """Says something; the task as it is when it finishes or asks back.
+
+        `what` is str, bytes, Path, dict...; `skill=`, `task=` (continue it), `context_id=`,
+        `metadata=` and `key=` (idempotency) say more. A skill that replies directly needs `ask`.
+        """
+        answer = await self.ask(*what, wait=wait, **about)
+        if isinstance(answer, Message):
+            raise AssertionError(f"The agent replied without a task: {answer.text!r}")
+        return answer
+
+    async def ask(self, *what: object, wait: bool = True, **about: Any) -> Task | Message:
+        """Like `send`, but the agent may reply with a message instead of a task."""
+        op, ctx = self._message(what, about)
+        return await self.engine.call(replace(op, wait=wait), ctx)
+
+    async def stream(self, *what: object, **about: Any) -> AsyncGenerator[Stamped | Message, None]:
+        """Says something and yields every event."""
+        op, ctx = self._message(what, about)
+        async with aclosing(self._events(op, ctx)) as events:
+            async for event in events:
+                yield event
+
+    async def watch(
+        self, task_id: str, cursor: int | None = None
+    ) -> AsyncGenerator[Stamped | Message, None]:
+        """Follows a task, from its start or behind a cursor."""
+        ctx = replace(self.context, cursor=cursor)
+        async with aclosing(self._events(Watch(task_id=task_id), ctx)) as events:
+            async for event in events:
+                yield event
+
+    async def _events(self, op: Streamed, ctx: Context) -> AsyncGenerator[Stamped | Message, None]:
+        async with aclosing(self.engine.stream(op, ctx)) as batches:
+            async for batch in batches:
+                for entry in batch.entries:
+                    yield entry
+
+    async def get(self, task_id: str, history_length: int | None = None) -> Task:
+        """The task as it stands."""
+        op = GetTask(task_id=task_id, history_length=history_length)
+        return await self.engine.call(op, self.context)
+
+    async def list(self, **filters: Any) -> TaskPage:
+        """The tasks that fit; arguments as `ListTasks` has them."""
+        return await self.engine.call(ListTasks(**filters), self.context)
+
+    async def cancel(self, task_id: str) -> Task:
+        """Stops a task."""
+        return await self.engine.call(CancelTask(task_id=task_id), self.context)
+
+    async def resolve(self, task_id: str, question: str, value: Json) -> Task:
+        """Answers an open question by its name."""
+        op = Resolve(task_id=task_id, question=question, value=value)
+        return await self.engine.call(op, self.context)
+
+    def _message(
+        self,
+        what: tuple[object, ...],
+        about: dict[str, Any],
+    ) -> tuple[SendMessage, Context]:
+        skill, task = about.pop("skill", ""), about.pop("task", "")
+        metadata = dict(about.pop("metadata", None) or {})
+        if skill:
+            metadata["skillId"] = skill
+        ctx = replace(self.context, idempotency_key=about.pop("key", ""))
+        message = Message(
+            message_id=about.pop("message_id", "") or new_id(),
+            role=Role.USER,
+            parts=parts_of(list(what)),
+            task_id=task.id if isinstance(task, Task) else task,
+            context_id=about.pop("context_id", ""),
+            metadata=metadata or None,
+        )
+        return SendMessage(message=message, **about), ctx

@@ -1,0 +1,148 @@
+"""The official SDKs, each in an environment of its own under `.peers/`.
+
+`python tests/interop/peers.py` builds what is missing and says where it is. Building twice is
+harmless: a stamp holds the pins an environment was built from, and a lock makes one builder wait
+for another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PEERS = Path(__file__).resolve().parents[2] / ".peers"
+NODE_AT_LEAST = 20
+
+
+class PeerUnavailable(Exception):
+    """This machine lacks a tool that the peer runs on."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One SDK: what it is built from, and how a script is started in it."""
+
+    name: str
+    pins: tuple[str, ...]
+    build: Callable[[Path, tuple[str, ...]], None]
+    start: Callable[[Path], list[str]]
+
+    @property
+    def folder(self) -> Path:
+        return PEERS / self.name
+
+    def ready(self) -> Path:
+        """Build the environment unless it is there, and return its folder."""
+        stamp = self.folder / ".ready"
+        wanted = json.dumps({"pins": self.pins, "python": sys.version_info[:2]})
+        with _lock(PEERS / f"{self.name}.lock"):
+            if not stamp.is_file() or stamp.read_text() != wanted:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                self.folder.mkdir()
+                self.build(self.folder, self.pins)
+                stamp.write_text(wanted)
+        return self.folder
+
+    def run(self, script: Path, *args: str, timeout: float) -> subprocess.CompletedProcess[str]:
+        """Run a script in the environment.
+
+        It is read from standard input: node then looks for packages where it was started, not
+        where the script lies, and Python does not mind.
+        """
+        folder = self.ready()
+        return subprocess.run(
+            [*self.start(folder), "-", *args],
+            input=script.read_text(),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _install(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
+def _venv_python(folder: Path) -> str:
+    return str(folder / "bin" / "python")
+
+
+def _build_venv(folder: Path, pins: tuple[str, ...]) -> None:
+    _install([sys.executable, "-m", "venv", str(folder)], folder)
+    pip = [_venv_python(folder), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    _install([*pip, *pins], folder)
+
+
+def _start_python(folder: Path) -> list[str]:
+    return [_venv_python(folder), "-u"]
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise PeerUnavailable(f"needs {name} on PATH (node {NODE_AT_LEAST} or newer)")
+    return found
+
+
+def _build_npm(folder: Path, pins: tuple[str, ...]) -> None:
+    version = subprocess.run(
+        [_tool("node"), "--version"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if int(version.removeprefix("v").split(".")[0]) < NODE_AT_LEAST:
+        raise PeerUnavailable(f"needs node {NODE_AT_LEAST} or newer, found {version}")
+    needs = dict(pin.rsplit("@", 1) for pin in pins)
+    (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": needs}))
+    quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
+    _install([_tool("npm"), "install", *quiet], folder)
+
+
+def _start_node(_: Path) -> list[str]:
+    return [_tool("node"), "--input-type=module"]
+
+
+A2A_SDK = Peer(
+    name="a2a-sdk-1.3.0",
+    # What shapes the bytes is pinned beside the SDK; the rest may move.
+    pins=("a2a-sdk==1.3.0", "httpx==0.28.1", "protobuf==7.36.2", "pydantic==2.14.3"),
+    build=_build_venv,
+    start=_start_python,
+)
+A2A_JS = Peer(
+    name="a2a-js-1.3.0",
+    pins=("@a2a-js/sdk@1.3.0",),
+    build=_build_npm,
+    start=_start_node,
+)
+ALL = (A2A_SDK, A2A_JS)
+
+
+def main() -> None:
+    for peer in ALL:
+        try:
+            print(f"{peer.name}: {os.path.relpath(peer.ready())}")
+        except PeerUnavailable as exc:
+            print(f"{peer.name}: left out, {exc}")
+
+
+if __name__ == "__main__":
+    main()

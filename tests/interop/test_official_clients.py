@@ -1,0 +1,140 @@
+"""The official clients, in their own environments, against a real `dragoman serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from interop.peers import A2A_JS, A2A_SDK, Peer, PeerUnavailable
+
+HERE = Path(__file__).parent
+SCRIPTS = {
+    A2A_SDK: HERE / "clients" / "a2a_sdk_client.py",
+    A2A_JS: HERE / "clients" / "a2a_js_client.mjs",
+}
+SCENARIOS = (
+    "card",
+    "send",
+    "send_without_waiting",
+    "stream",
+    "get",
+    "list_tasks",
+    "cancel",
+    "resubscribe",
+    "resubscribe_until_canceled",
+    "multi_turn",
+    "multi_turn_stream",
+    "unknown_task",
+    "finished_task",
+    "parts",
+)
+NOT_IN_0_3 = {"list_tasks"}  # 0.3 has no such method in JSON-RPC
+CASES = [
+    pytest.param(peer, version, scenario, id=f"{peer.name}-{version}-{scenario}")
+    for peer in SCRIPTS
+    for version in ("1.0", "0.3")
+    for scenario in SCENARIOS
+    if not (version == "0.3" and scenario in NOT_IN_0_3)
+]
+
+# The first test of a client builds its environment and runs the whole script.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a served agent."""
+    folder = tmp_path_factory.mktemp("interop")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = folder / "server.log"
+    command = [sys.executable, "-m", "dragoman", "serve", str(HERE / "agent.py")]
+    options = ["--port", str(port), "--store", f"sqlite:///{folder / 'tasks.db'}"]
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [*command, *options],
+            cwd=folder,
+            env={k: v for k, v in os.environ.items() if not k.startswith("DRAGOMAN_")},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_ready(url, process, log)
+        yield url
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(f"{url}/readyz", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    pytest.fail(f"the server did not get ready:\n{log.read_text()}")
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What one client says of one version."""
+
+    scenarios: dict[str, dict[str, object]]
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def ask(server: str) -> Callable[[Peer, str], Verdicts]:
+    """Runs the script of a client, once for each version."""
+
+    @cache
+    def ask(peer: Peer, version: str) -> Verdicts:
+        done = peer.run(SCRIPTS[peer], server, version, timeout=300)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return Verdicts({line["scenario"]: line for line in lines}, done.stderr)
+
+    return ask
+
+
+@pytest.mark.parametrize(("peer", "version", "scenario"), CASES)
+def test_official_client(
+    ask: Callable[[Peer, str], Verdicts], peer: Peer, version: str, scenario: str
+) -> None:
+    try:
+        verdicts = ask(peer, version)
+    except PeerUnavailable as exc:
+        pytest.skip(str(exc))
+    verdict = verdicts.scenarios.get(scenario)
+    assert verdict is not None, f"the client never got to it:\n{verdicts.stderr}"
+    assert verdict["ok"], verdict["detail"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=lambda script: script.name)
+def test_every_scenario_of_a_script_is_asked_for(script: Path) -> None:
+    listed = re.search(r"^(?:const )?SCENARIOS[^=]*= \[(.*?)\]", script.read_text(), re.S | re.M)
+    assert listed is not None
+    assert re.findall(r"\w+", listed[1]) == list(SCENARIOS)
