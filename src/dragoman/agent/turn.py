@@ -62,7 +62,7 @@ class Turn:
         self._said = 0
         self._unnamed = 0
         self._calls: dict[str, int] = {}
-        self._asking = asyncio.Lock()
+        self._asking: asyncio.Lock | None = None
 
     # What the caller said.
 
@@ -279,6 +279,7 @@ class Turn:
         if body is not None or kind is not Ask.INPUT:
             asked = {"kind": str(kind), "question": name, "details": body}
             parts.append(Data(asked, metadata={f"{WORK}/question": name}))
+        self._asking = self._asking or asyncio.Lock()
         async with self._asking:  # one question at a time: a plain message answers the open one
             return await self._desk.ask(name, kind, self._message(parts), body, expires)
 

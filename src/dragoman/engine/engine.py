@@ -107,16 +107,13 @@ class Engine:
             begin = await self._continue(op, ctx)
             run, task_id, after = None, begin.task_id, begin.seq
         else:
-            begin = None
+            begin, after = None, ctx.cursor or 0
             run, task_id = await self._begin(op, ctx, waits=True)
-            after = ctx.cursor or 0
-            if run is not None and run.unopened:
-                await _first(run.rest(), self.runner.bell.listen(task_id))
-            if run is not None and run.direct is not None:
-                yield Batch([run.direct], True)
-                return
-            if run is not None and run.error is not None:
-                raise run.error
+            if run is not None:
+                await self._opened(run)
+                if run.direct is not None:
+                    yield Batch([run.direct], True)
+                    return
         if begin is not None:
             yield Batch([begin], False)
             after = begin.seq
@@ -162,22 +159,38 @@ class Engine:
         if queued and runner.queued >= self.settings.max_queue:
             raise TooMany("The agent has too much to do; try again later")
         run = self._draft(op, ctx, skill, queued=queued)
-        idempotency = self._idempotency(op, ctx)
-        run.open(idempotency, at_once=not (skill.may_reply and waits), working=not queued)
-        if idempotency is not None or queued:
-            # Whether it runs, and here, is known only after the commit.
+        key = self._idempotency(op, ctx)
+        run.open(run.opened, key, working=not queued)
+        run.unopened = skill.may_reply and waits and not queued
+        if run.unopened:
+            runner.start(run)
+        elif key is None and not queued:
+            # The code's first step comes before the flush: a quick task is a single write.
+            runner.start(run)
+            run.schedule()
+            return run, run.task_id
+        else:
             run.flush()
-            try:
-                await run.landed()
-            except Existing as exc:
-                if exc.same:
-                    return runner.runs.get(exc.task_id), exc.task_id
-                raise Conflict("This idempotency key was used for another message") from exc
+        try:
+            # Whether this is a new task is known only after the commit.
+            await (self._opened(run) if run.unopened else run.landed())
+        except Existing as exc:
+            if exc.same:
+                return runner.runs.get(exc.task_id), exc.task_id
+            raise Conflict("This idempotency key was used for another message") from exc
         if queued:
             runner.queued += 1
             return None, run.task_id
-        runner.start(run)
+        if run.task is None:
+            runner.start(run)
         return run, run.task_id
+
+    async def _opened(self, run: Run) -> None:
+        """Waits until a run that may reply directly has replied, or opened its task."""
+        if run.unopened and run.direct is None:
+            await _first(run.rest(), self.runner.bell.listen(run.task_id))
+        if run.error is not None:
+            raise run.error
 
     def _draft(self, op: SendMessage, ctx: Context, skill: Skill, *, queued: bool) -> Run:
         message = op.message
@@ -255,7 +268,14 @@ class Engine:
     async def _rested(self, scope: Scope, task_id: str, run: Run | None) -> None:
         """Waits until a task finishes or asks back, `max_wait` at the most."""
         if run is not None:
-            await self._within(run.rest(), self.settings.max_wait)
+            rest = run.rest()
+            if not rest.done():
+                waits = self.runner.waits
+                waits[rest] = asyncio.get_running_loop().time() + self.settings.max_wait
+                try:
+                    await rest
+                finally:
+                    del waits[rest]
             if run.error is None:
                 return
             if run.committed == 0:
@@ -276,7 +296,7 @@ class Engine:
                     return
 
     async def _within(self, waiter: asyncio.Future[None], seconds: float) -> None:
-        """A bare timer: `asyncio.timeout` would cost more than all of the send's own work."""
+        """Waits for something that happens, but not longer."""
         if not waiter.done():
             timer = asyncio.get_running_loop().call_later(seconds, _give_up, waiter)
             try:
@@ -286,7 +306,7 @@ class Engine:
 
     async def _committed(self, run: Run) -> Task | None:
         """The run's task as it stands, once that is on disk; None if the run lost the task."""
-        task = run.fold.task()
+        task = run.ended or run.fold.task()
         try:
             await run.landed()
         except DragomanError:

@@ -6,16 +6,17 @@ import os
 import random
 import time
 
-_dice = random.Random(os.urandom(32))
+_bits = random.Random(os.urandom(32)).getrandbits
 
 
 def new_id() -> str:
     """A UUIDv7: 48 bits of milliseconds, then 74 random bits."""
     millis = time.time_ns() // 1_000_000
-    rand = _dice.getrandbits(74)
-    number = millis << 80 | 0x7 << 76 | (rand >> 62) << 64 | 0b10 << 62 | rand & (1 << 62) - 1
-    text = f"{number:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    rand = _bits(76)
+    return (
+        f"{millis >> 16:08x}-{millis & 0xFFFF:04x}-7{rand & 0xFFF:03x}"
+        f"-{0x8000 | rand >> 12 & 0x3FFF:04x}-{rand >> 26 & 0xFFFFFFFFFFFF:012x}"
+    )
 
 
 def now_ms() -> int:

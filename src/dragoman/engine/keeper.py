@@ -24,6 +24,8 @@ log = logging.getLogger("dragoman.keeper")
 
 LOOK = 1.0
 """Seconds between two looks for tasks whose time has come."""
+TICK = 0.2
+"""Seconds between two looks at what takes too long here."""
 PEEK = 0.05
 """Seconds between two looks at a store that other processes may change."""
 SWEEP = 3600.0
@@ -60,6 +62,7 @@ class Keeper:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._every(lambda: lease / 3, self._beat))
             group.create_task(self._every(lambda: LOOK, self._look, wake=self._runner.place_free))
+            group.create_task(self._every(lambda: TICK, self._tick))
             group.create_task(self._every(lambda: random.uniform(5, 10), self._reap))
             group.create_task(self._every(lambda: SWEEP, self._sweep))
             if self._store.shared:
@@ -149,6 +152,9 @@ class Keeper:
                 return
             run = await runner.adopt(taken)
         runner.expire(run)
+
+    async def _tick(self) -> None:
+        self._runner.tick()
 
     async def _reap(self) -> None:
         taken = await self._store.reap()

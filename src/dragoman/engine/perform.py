@@ -20,19 +20,20 @@ from .run import Run, Why
 log = logging.getLogger("dragoman.run")
 
 SYNC_THREADS = 64
+TOO_LONG = "The agent took too long"
 
 
 async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
     """Runs the skill from the top to its end, whatever happens in it."""
     turn = Turn(run, run.skill.id)
-    clock = _Clock(run)
+    run.deadline = asyncio.get_running_loop().time() + run.skill.timeout
     try:
         arguments = run.skill.params.read(run.opened.message)
         await _drive(run, turn, arguments, threads)
         run.finish(State.COMPLETED)
     except asyncio.CancelledError:
         if run.why is Why.TIMED_OUT:
-            fail(run, "The agent took too long", "agent_timed_out")
+            fail(run, TOO_LONG, "agent_timed_out")
         elif run.why is Why.CANCELED:
             run.finish(State.CANCELED)
         elif run.why is None:
@@ -46,8 +47,6 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
         fail(run, exc.message, exc.reason)
     except Exception:
         _crashed(run)
-    finally:
-        clock.stop()
 
 
 async def _drive(
@@ -219,40 +218,6 @@ async def _from_thread(
     over = object()
     while (item := await _in_thread(threads, next, pieces, over)) is not over:
         yield item
-
-
-class _Clock:
-    """Ends a run that never ends. It stands still while the run waits for its caller."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._left = run.skill.timeout
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._since = 0.0
-        run.on_park, run.on_wake = self.stop, self.start
-        self.start()
-
-    def start(self) -> None:
-        self._since = self._loop.time()
-        self._timer = self._loop.call_later(self._left, self._ring)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._left = max(0.0, self._left - (self._loop.time() - self._since))
-
-    def _ring(self) -> None:
-        run = self._run
-        if run.task is None or run.closed:
-            return
-        run.why = Why.TIMED_OUT
-        run.task.cancel()
-        # Code that ignores the cancel is left behind: its task ends without it.
-        self._loop.call_later(
-            run.skill.cancel_grace, fail, run, "The agent took too long", "agent_timed_out"
-        )
 
 
 def _says(run: Run, text: str) -> Message:

@@ -19,9 +19,10 @@ from ..model import Message, State
 from ..peer import Context
 from ..store.base import WORKER_LOST, Filter, Input, Row, Scope, Store
 from .ids import new_id
-from .perform import SYNC_THREADS, fail, perform
+from .line import Works
+from .perform import SYNC_THREADS, TOO_LONG, fail, perform
 from .replay import Replay
-from .run import Run, Why, Works
+from .run import Run, Why
 
 log = logging.getLogger("dragoman.runner")
 
@@ -66,6 +67,8 @@ class Runner:
         self.queued = 0
         """Tasks of ours that wait in the store for a free place."""
         self.place_free = asyncio.Event()
+        self.waits: dict[asyncio.Future[None], float] = {}
+        """Blocking sends, and when each has waited long enough (loop time), oldest first."""
         self.stopping = False
         self.works = Works(
             store=store,
@@ -78,7 +81,7 @@ class Runner:
         )
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
         self._claims = 0
-        # The one place for loose tasks: runs outlive whoever started them (STYLE §12).
+        # Runs outlive whoever started them; what is spawned beside them is kept here.
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -94,7 +97,7 @@ class Runner:
     def start(self, run: Run) -> None:
         """Begins to run a task that this worker holds."""
         self.runs[run.task_id] = run
-        run.task = self.spawn(perform(run, self._threads))
+        run.task = asyncio.get_running_loop().create_task(perform(run, self._threads))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Does something beside; kept until it is done."""
@@ -205,9 +208,24 @@ class Runner:
     def expire(self, run: Run) -> None:
         """Ends a task whose caller never answered."""
         fail(run, "Nobody answered in time", "expired")
-        if run.task is not None:
-            run.why = run.why or Why.LOST
-            run.task.cancel()
+        run.stop_code()
+
+    def tick(self) -> None:
+        """Ends what took too long. One look now and then is cheaper than a timer for each."""
+        now = asyncio.get_running_loop().time()
+        for run in list(self.runs.values()):
+            if run.deadline and run.deadline < now and run.why is None and run.task is not None:
+                run.why = Why.TIMED_OUT
+                run.task.cancel()
+                # Code that ignores the cancel is left behind: its task ends without it.
+                asyncio.get_running_loop().call_later(
+                    run.skill.cancel_grace, fail, run, TOO_LONG, "agent_timed_out"
+                )
+        for waiter, until in list(self.waits.items()):
+            if until > now:
+                break  # all wait equally long, so the rest came later
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def give_back(self, run: Run) -> None:
         """Lets go of a task unharmed: another worker, or a later answer, takes it up."""

@@ -1,0 +1,361 @@
+"""The way of a task's events from its run to its log.
+
+Theory. A run is the only writer of its task. `_stamp` gives an event its place, folds it and puts
+it in line; at the end of the loop's turn everything in line goes to the store as one write, and
+while that write is on its way the next one gathers. So a run never waits for the disk (unless it
+is far ahead of it), events that are ready together share one commit, and a task that ends in its
+first turn is created and finished in a single write. What is committed goes into the ring and
+rings the bell: nobody sees an event that a crash could take back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..bell import Bell
+from ..errors import DragomanError, Fenced, StoreUnavailable
+from ..events import AnyEvent, ArtifactChunk, Ask, Opened, Stamped, StateChanged
+from ..lifecycle import FINAL, WAITING, Fold
+from ..model import Artifact, Blob, Message, State, Task, Text
+from ..store.base import Claim, Draft, Idempotency, Record, Row, Store, Unheard, Write
+
+log = logging.getLogger("dragoman.run")
+
+RING = 512
+"""Committed events kept for live readers."""
+TURN_LIMIT = 64
+"""Events a run may put in line before others get their turn of the loop."""
+LINE_LIMIT = 256
+WEIGHT_LIMIT = 1 << 20
+"""A run further ahead of the disk than this waits for it."""
+RETRIES = 8
+
+WORKING = StateChanged(state=State.WORKING)
+
+
+class Works(Struct, frozen=True):
+    """What every run needs of its runner."""
+
+    store: Store
+    bell: Bell
+    clock: Callable[[], int]
+    waiting_ms: int
+    over: Callable[[Any], None]
+    """Called when a run lets go of its task."""
+    parked: Callable[[Any], None]
+    """Called when a run begins to wait for its caller."""
+    conversation: Callable[[Any, int], Awaitable[tuple[Message, ...]]]
+
+
+class Line:
+    """A claimed task, its fold, and its events on their way to the store.
+
+    Fields that seldom change are class attributes: most tasks live for one turn of the loop, and
+    setting forty fields for them would be a tenth of their cost.
+    """
+
+    unopened = False
+    """Not in the store yet: a skill that may reply directly has done nothing else so far."""
+    closed = False
+    """The task is not ours any more, or over."""
+    error: Exception | None = None
+    ended: Task | None = None
+    direct: Message | None = None
+    question = ""
+    asking: Ask | None = None
+    expires_at = 0
+    heard = 0
+    task: asyncio.Task[None] | None = None
+    _idempotency: Idempotency | None = None
+    _flying: Write | Draft | None = None
+    _mending: asyncio.Task[None] | None = None
+    _scheduled = False
+    _fresh = False
+    _weight = 0
+    _tried = 0
+
+    def __init__(self, works: Works, row: Row) -> None:
+        self.works = works
+        self.row = row
+        self.claim: Claim = row.claim
+        self.task_id = row.task_id
+        self.context_id = row.context_id
+        self.fold = Fold(row.task_id, row.context_id)
+        self.committed = row.last_seq
+        self.ring: deque[Stamped] = deque(maxlen=RING)
+        self._line: list[Stamped] = []
+        self._records: list[Record] = []
+        self._forget: list[int] = []
+        self._line_waiters: list[asyncio.Future[None]] = []
+        self._fly_waiters: list[asyncio.Future[None]] = []
+        self._rest_waiters: list[asyncio.Future[None]] = []
+
+    def open(self, opened: Opened, idempotency: Idempotency | None, *, working: bool) -> None:
+        """Begins a new task: submitted and, if it runs here, working, in the creating write."""
+        self._idempotency = idempotency
+        self._stamp(opened)
+        if working:
+            self._stamp(WORKING)
+
+    def _stamp(self, event: AnyEvent) -> None:
+        fold = self.fold
+        entry = Stamped(self.task_id, self.context_id, fold.seq + 1, self.works.clock(), event)
+        fold.add(entry)
+        self._line.append(entry)
+        if type(event) is ArtifactChunk:
+            self._weight += _weight(event.artifact)
+
+    def schedule(self) -> None:
+        """Has the line flushed at the end of this turn of the loop."""
+        if not self._scheduled and self._flying is None:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Hands what is in line to the store, unless a write is still on its way."""
+        self._scheduled = False
+        if self._flying is not None or self._mending is not None or self.closed:
+            return
+        if not self._line and not self._records:
+            return
+        fold = self.fold
+        ended = self.ended = fold.task() if fold.state in FINAL else None
+        entries = tuple(self._line)
+        if ended is not None:
+            self.question, self.asking, self.expires_at = "", None, 0
+        if self.committed == 0 and entries and entries[0].seq == 1:
+            self._send_draft(entries, ended)
+            return
+        write = Write(
+            claim=self.claim,
+            base=self.committed,
+            entries=entries,
+            state=fold.state,
+            status_at=fold.status.at,
+            heard=self.heard,
+            question=self.question,
+            asking=self.asking,
+            expires_at=self.expires_at,
+            records=tuple(self._records),
+            forget=tuple(self._forget),
+            ended=ended,
+            fresh=self._fresh,
+        )
+        self._taken(write)
+        self.works.store.append(write, self._landed)
+
+    def _send_draft(self, entries: tuple[Stamped, ...], ended: Task | None) -> None:
+        self.unopened = False
+        fold = self.fold
+        row = replace(
+            self.row,
+            state=fold.state,
+            last_seq=fold.seq,
+            status_at=fold.status.at,
+            question=self.question,
+            asking=self.asking,
+            expires_at=self.expires_at,
+            **({"worker": "", "token": ""} if ended is not None else {}),
+        )
+        draft = Draft(row=row, entries=entries, idempotency=self._idempotency, ended=ended)
+        self._taken(draft)
+        self.works.store.create(draft, self._landed)
+
+    def _taken(self, write: Write | Draft) -> None:
+        self._flying = write
+        self._line = []
+        self._weight = 0
+        if type(write) is Write:
+            self._records, self._forget, self._fresh = [], [], False
+        elif self._records:
+            return  # a draft carries no records: who waits for them waits for the next write
+        self._fly_waiters, self._line_waiters = self._line_waiters, []
+
+    def _landed(self, error: Exception | None) -> None:
+        """The store answered the write on its way."""
+        write, self._flying = self._flying, None
+        if write is None:  # pragma: no cover - the store answers each write once
+            return
+        if error is not None:
+            self._refused(write, error)
+            return
+        self._tried = 0
+        entries = write.entries
+        if entries:
+            self.ring.extend(entries)
+            self.committed = entries[-1].seq
+        waiters, self._fly_waiters = self._fly_waiters, []
+        _wake(waiters)
+        if self._line or self._records:
+            self.flush()
+        elif self.resting:
+            rest, self._rest_waiters = self._rest_waiters, []
+            _wake(rest)
+        if write.ended is not None:
+            self.close(None)
+        self.works.bell.ring(self.task_id)
+
+    def _refused(self, write: Write | Draft, error: Exception) -> None:
+        if isinstance(error, Unheard) and isinstance(write, Write):
+            self._begin_anew(self._listen_first(write))
+            return
+        if isinstance(error, StoreUnavailable) and self._tried < RETRIES and self.committed:
+            self._tried += 1
+            self._flying = write
+            asyncio.get_running_loop().call_later(0.05 * 2**self._tried, self._again, write)
+            return
+        if self.committed and not isinstance(error, Fenced | StoreUnavailable):
+            self._begin_anew(self._end_as_refused(error))
+            return
+        self.lose(error)
+
+    def _again(self, write: Write | Draft) -> None:
+        if self.closed:
+            return
+        if isinstance(write, Write):
+            self.works.store.append(write, self._landed)
+        else:
+            self.works.store.create(write, self._landed)
+
+    def _begin_anew(self, mend: Coroutine[Any, Any, None]) -> None:
+        """A write was refused for what it says: mends the line from what the store holds."""
+        self._line_waiters = self._fly_waiters + self._line_waiters
+        self._fly_waiters = []
+        self._mending = asyncio.get_running_loop().create_task(mend)
+
+    async def _listen_first(self, write: Write) -> None:
+        """The task would have ended over words it had not heard: hear them, then end it."""
+        if not await self._reload():
+            return
+        again = [*write.entries, *self._line]
+        self._line = []
+        for said in await self.works.store.inputs(self.claim):
+            if said.n > self.heard:
+                self.heard = said.n
+                self._stamp(StateChanged(state=State.WORKING, heard=said.message))
+        for entry in again:
+            self._stamp(entry.event)
+        self._records = [*write.records, *self._records]
+        self._forget = [*write.forget, *self._forget]
+        self._mending = None
+        self.flush()
+
+    async def _end_as_refused(self, error: Exception) -> None:
+        """The store cannot keep what the agent said: the task ends with that as its reason."""
+        log.error("refused task=%s error=%s", self.task_id, error)
+        if not await self._reload():
+            return
+        self._line, self._records = [], []
+        self._mending = None
+        reason = error.reason if isinstance(error, DragomanError) else "agent_misbehaved"
+        self._stamp(StateChanged(state=State.FAILED, metadata={"reason": reason}))
+        self.flush()
+        self.stop_code()
+
+    async def _reload(self) -> bool:
+        try:
+            row, task = await self.works.store.load(self.row.scope, self.task_id)
+        except DragomanError as exc:
+            self._mending = None
+            self.lose(exc)
+            return False
+        self.fold = Fold.of(task, row.last_seq)
+        self.committed = row.last_seq
+        self._weight = 0
+        return True
+
+    # Waiting for the line.
+
+    async def room(self) -> None:
+        """Lets others have their turn; waits for the disk when the run is far ahead of it."""
+        ahead = len(self._line)
+        if ahead >= LINE_LIMIT or self._weight >= WEIGHT_LIMIT:
+            await self.landed()
+        elif ahead and ahead % TURN_LIMIT == 0:
+            await asyncio.sleep(0)
+
+    async def landed(self) -> None:
+        """Returns when all that was said so far is committed; raises if it never will be."""
+        if self._line or self._records:
+            waiter = asyncio.get_running_loop().create_future()
+            self._line_waiters.append(waiter)
+            self.schedule()
+            await waiter
+        elif self._flying is not None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._fly_waiters.append(waiter)
+            await waiter
+        if self.error is not None:
+            raise self.error
+
+    @property
+    def resting(self) -> bool:
+        """Committed, and finished or waiting for the caller with nothing left unheard."""
+        state = self.fold.state
+        return (
+            state in FINAL or (state in WAITING and bool(self.question))
+        ) and self.committed == self.fold.seq
+
+    def rest(self) -> asyncio.Future[None]:
+        """Done when the run rests, is lost, or has replied directly."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.resting or self.closed or self.direct is not None:
+            future.set_result(None)
+        else:
+            self._rest_waiters.append(future)
+        return future
+
+    def since(self, after: int) -> list[Stamped] | None:
+        """Committed events behind `after`; None if the ring does not reach back that far."""
+        ring = self.ring
+        if after >= self.committed:
+            return []
+        if not ring or after + 1 < ring[0].seq:
+            return None
+        return list(islice(ring, after + 1 - ring[0].seq, None))
+
+    # Letting go.
+
+    def lose(self, error: Exception) -> None:
+        """The task is not ours any more: stop the code, wake everyone who waits here."""
+        if self.closed:
+            return
+        self.close(error)
+        self.stop_code()
+
+    def stop_code(self) -> None:
+        """Ends the coroutine: nothing it says counts any more."""
+        if self.task is not None and not self.task.done():
+            self.task.cancel()
+
+    def close(self, error: Exception | None) -> None:
+        """Lets go of the task."""
+        self.closed = True
+        self.error = error
+        for waiters in (self._line_waiters, self._fly_waiters, self._rest_waiters):
+            _wake(waiters)
+            waiters.clear()
+        self.works.over(self)
+        self.works.bell.ring(self.task_id)
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+def _weight(artifact: Artifact) -> int:
+    return sum(
+        len(part.text) if isinstance(part, Text) else len(part.content)
+        for part in artifact.parts
+        if isinstance(part, Text | Blob)
+    )
