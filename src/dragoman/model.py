@@ -88,6 +88,8 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """All its text parts, joined by line ends."""
+        if len(self.parts) == 1 and isinstance(self.parts[0], Text):
+            return self.parts[0].text
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
 
 

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 
-_bits = random.Random(os.urandom(32)).getrandbits
+_RANDOM = 9
+"""Bytes of randomness in an id; the system is asked for many at once."""
 
 
-def new_id() -> str:
-    """A UUIDv7: 48 bits of milliseconds, then 74 random bits."""
-    millis = time.time_ns() // 1_000_000
-    rand = _bits(76)
-    return (
-        f"{millis >> 16:08x}-{millis & 0xFFFF:04x}-7{rand & 0xFFF:03x}"
-        f"-{0x8000 | rand >> 12 & 0x3FFF:04x}-{rand >> 26 & 0xFFFFFFFFFFFF:012x}"
-    )
+class _Ids:
+    """Two ids are made for each send, so what they share is made once."""
+
+    def __init__(self) -> None:
+        self._digits: list[str] = []
+        self._millis = 0
+        self._head = ""
+
+    def __call__(self) -> str:
+        if not self._digits:
+            pool = os.urandom(_RANDOM * 256).hex()
+            step = 2 * _RANDOM
+            self._digits = [pool[i : i + step] for i in range(0, len(pool), step)]
+        digits = self._digits.pop()
+        millis = time.time_ns() // 1_000_000
+        if millis != self._millis:
+            self._millis = millis
+            self._head = f"{millis >> 16:08x}-{millis & 0xFFFF:04x}"
+        return f"{self._head}-7{digits[:3]}-8{digits[3:6]}-{digits[6:]}"
+
+
+new_id = _Ids()
+"""A UUIDv7: 48 bits of milliseconds, then 72 random bits."""
 
 
 def now_ms() -> int:

@@ -81,6 +81,13 @@ class Line:
     _fresh = False
     _weight = 0
     _tried = 0
+    _records: tuple[Record, ...] = ()
+    _forget: tuple[int, ...] = ()
+    _line_waiters: tuple[asyncio.Future[None], ...] = ()
+    _fly_waiters: tuple[asyncio.Future[None], ...] = ()
+    _rest_waiters: tuple[asyncio.Future[None], ...] = ()
+    ring: deque[Stamped] | tuple[Stamped, ...] = ()
+    """The latest committed events, for live readers."""
 
     def __init__(self, works: Works, row: Row) -> None:
         self.works = works
@@ -90,17 +97,12 @@ class Line:
         self.context_id = row.context_id
         self.fold = Fold(row.task_id, row.context_id)
         self.committed = row.last_seq
-        self.ring: deque[Stamped] = deque(maxlen=RING)
         self._line: list[Stamped] = []
-        self._records: list[Record] = []
-        self._forget: list[int] = []
-        self._line_waiters: list[asyncio.Future[None]] = []
-        self._fly_waiters: list[asyncio.Future[None]] = []
-        self._rest_waiters: list[asyncio.Future[None]] = []
 
     def open(self, opened: Opened, idempotency: Idempotency | None, *, working: bool) -> None:
         """Begins a new task: submitted and, if it runs here, working, in the creating write."""
-        self._idempotency = idempotency
+        if idempotency is not None:
+            self._idempotency = idempotency
         self._stamp(opened)
         if working:
             self._stamp(WORKING)
@@ -127,9 +129,11 @@ class Line:
         if not self._line and not self._records:
             return
         fold = self.fold
-        ended = self.ended = fold.task() if fold.state in FINAL else None
+        ended: Task | None = None
+        if fold.status.state in FINAL:
+            ended = self.ended = fold.task()
         entries = tuple(self._line)
-        if ended is not None:
+        if ended is not None and self.question:
             self.question, self.asking, self.expires_at = "", None, 0
         if self.committed == 0 and entries and entries[0].seq == 1:
             self._send_draft(entries, ended)
@@ -144,8 +148,8 @@ class Line:
             question=self.question,
             asking=self.asking,
             expires_at=self.expires_at,
-            records=tuple(self._records),
-            forget=tuple(self._forget),
+            records=self._records,
+            forget=self._forget,
             ended=ended,
             fresh=self._fresh,
         )
@@ -153,7 +157,8 @@ class Line:
         self.works.store.append(write, self._landed)
 
     def _send_draft(self, entries: tuple[Stamped, ...], ended: Task | None) -> None:
-        self.unopened = False
+        if self.unopened:
+            self.unopened = False
         fold = self.fold
         row = replace(
             self.row,
@@ -174,10 +179,11 @@ class Line:
         self._line = []
         self._weight = 0
         if type(write) is Write:
-            self._records, self._forget, self._fresh = [], [], False
+            self._records, self._forget, self._fresh = (), (), False
         elif self._records:
             return  # a draft carries no records: who waits for them waits for the next write
-        self._fly_waiters, self._line_waiters = self._line_waiters, []
+        if self._line_waiters:
+            self._fly_waiters, self._line_waiters = self._line_waiters, ()
 
     def _landed(self, error: Exception | None) -> None:
         """The store answered the write on its way."""
@@ -187,20 +193,28 @@ class Line:
         if error is not None:
             self._refused(write, error)
             return
-        self._tried = 0
+        if self._tried:
+            self._tried = 0
         entries = write.entries
         if entries:
-            self.ring.extend(entries)
             self.committed = entries[-1].seq
-        waiters, self._fly_waiters = self._fly_waiters, []
-        _wake(waiters)
+            if not self.ring:
+                # Most tasks are one write: its own tuple will do.
+                self.ring = entries if len(entries) <= RING else deque(entries, RING)
+            else:
+                self.ring = self.ring if type(self.ring) is deque else deque(self.ring, RING)
+                self.ring.extend(entries)
+        if write.ended is not None:
+            self.close(None)
+            return
+        if self._fly_waiters:
+            waiters, self._fly_waiters = self._fly_waiters, ()
+            _wake(waiters)
         if self._line or self._records:
             self.flush()
         elif self.resting:
-            rest, self._rest_waiters = self._rest_waiters, []
+            rest, self._rest_waiters = self._rest_waiters, ()
             _wake(rest)
-        if write.ended is not None:
-            self.close(None)
         self.works.bell.ring(self.task_id)
 
     def _refused(self, write: Write | Draft, error: Exception) -> None:
@@ -228,7 +242,7 @@ class Line:
     def _begin_anew(self, mend: Coroutine[Any, Any, None]) -> None:
         """A write was refused for what it says: mends the line from what the store holds."""
         self._line_waiters = self._fly_waiters + self._line_waiters
-        self._fly_waiters = []
+        self._fly_waiters = ()
         self._mending = asyncio.get_running_loop().create_task(mend)
 
     async def _listen_first(self, write: Write) -> None:
@@ -243,8 +257,8 @@ class Line:
                 self._stamp(StateChanged(state=State.WORKING, heard=said.message))
         for entry in again:
             self._stamp(entry.event)
-        self._records = [*write.records, *self._records]
-        self._forget = [*write.forget, *self._forget]
+        self._records = write.records + self._records
+        self._forget = write.forget + self._forget
         self._mending = None
         self.flush()
 
@@ -253,7 +267,7 @@ class Line:
         log.error("refused task=%s error=%s", self.task_id, error)
         if not await self._reload():
             return
-        self._line, self._records = [], []
+        self._line, self._records = [], ()
         self._mending = None
         reason = error.reason if isinstance(error, DragomanError) else "agent_misbehaved"
         self._stamp(StateChanged(state=State.FAILED, metadata={"reason": reason}))
@@ -284,14 +298,14 @@ class Line:
 
     async def landed(self) -> None:
         """Returns when all that was said so far is committed; raises if it never will be."""
-        if self._line or self._records:
+        if self._line or self._records or self._mending is not None:
             waiter = asyncio.get_running_loop().create_future()
-            self._line_waiters.append(waiter)
+            self._line_waiters += (waiter,)
             self.schedule()
             await waiter
         elif self._flying is not None:
             waiter = asyncio.get_running_loop().create_future()
-            self._fly_waiters.append(waiter)
+            self._fly_waiters += (waiter,)
             await waiter
         if self.error is not None:
             raise self.error
@@ -310,7 +324,7 @@ class Line:
         if self.resting or self.closed or self.direct is not None:
             future.set_result(None)
         else:
-            self._rest_waiters.append(future)
+            self._rest_waiters += (future,)
         return future
 
     def since(self, after: int) -> list[Stamped] | None:
@@ -339,23 +353,25 @@ class Line:
     def close(self, error: Exception | None) -> None:
         """Lets go of the task."""
         self.closed = True
-        self.error = error
-        for waiters in (self._line_waiters, self._fly_waiters, self._rest_waiters):
-            _wake(waiters)
-            waiters.clear()
+        if error is not None:
+            self.error = error
+        _wake(self._line_waiters + self._fly_waiters + self._rest_waiters)
+        self._line_waiters = self._fly_waiters = self._rest_waiters = ()
         self.works.over(self)
         self.works.bell.ring(self.task_id)
 
 
-def _wake(waiters: list[asyncio.Future[None]]) -> None:
+def _wake(waiters: tuple[asyncio.Future[None], ...]) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
 
 
 def _weight(artifact: Artifact) -> int:
-    return sum(
-        len(part.text) if isinstance(part, Text) else len(part.content)
-        for part in artifact.parts
-        if isinstance(part, Text | Blob)
-    )
+    weight = 0
+    for part in artifact.parts:
+        if type(part) is Text:
+            weight += len(part.text)
+        elif type(part) is Blob:
+            weight += len(part.content)
+    return weight

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from enum import Enum
+from functools import cached_property
 
 import msgspec
 from msgspec.structs import replace
@@ -46,6 +47,22 @@ class Run(Line):
     """Seconds of running it had left when it began to wait."""
     _answer: asyncio.Future[Input] | None = None
 
+    # Only tasks of several turns need these.
+    @cached_property
+    def answers(self) -> dict[int, Input]:
+        """All that was heard, by number."""
+        return {}
+
+    @cached_property
+    def _queue(self) -> deque[Input]:
+        """Heard before it was asked for."""
+        return deque()
+
+    @cached_property
+    def _handed(self) -> dict[str, Input]:
+        """Answers that are not recorded, by question."""
+        return {}
+
     def __init__(
         self, works: Works, row: Row, skill: Skill, opened: Opened, caller: Context
     ) -> None:
@@ -54,10 +71,7 @@ class Run(Line):
         self.opened = opened
         self.caller = caller
         self.attempt = row.attempt
-        self.answers: dict[int, Input] = {}
         self.journal: dict[str, bytes] = {}
-        self._queue: deque[Input] = deque()
-        self._handed: dict[str, Input] = {}
 
     def take_up(self, inputs: list[Input]) -> None:
         """Goes on with a task that has a past: what was heard but answered nothing yet waits."""
@@ -114,7 +128,7 @@ class Run(Line):
     def _note(self, key: str, value: bytes) -> None:
         if key not in self.journal:
             self.journal[key] = value
-            self._records.append(Record(key=key, value=value, seq=self.fold.seq))
+            self._records += (Record(key=key, value=value, seq=self.fold.seq),)
 
     async def ask(
         self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
@@ -169,7 +183,7 @@ class Run(Line):
             if kind is Ask.CREDENTIALS:
                 # Handed over once, kept nowhere (A2A 0.3 §4.5; DESIGN §4.1).
                 heard = replace(heard, parts=CREDENTIALS, metadata=None)
-                self._forget.append(said.n)
+                self._forget += (said.n,)
                 self._handed[key] = said
             else:
                 self._note(key, msgspec.json.encode(said.n))
