@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-.PHONY: help setup demo test test-quick test-full check fmt peers bench clean
+.PHONY: help setup demo test test-quick test-full check fmt bench clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -22,6 +22,15 @@ setup: $(READY) ## Make the virtual environment (the other targets do it by them
 demo: $(READY) ## Start the showcase agent and show it working in A2A 1.0 and 0.3
 	@$(BIN)/dragoman demo
 
+test: check .peers/.ready ## Check, then all tests, with small counts
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+test-quick: $(READY) ## The fast tests only: no subprocesses under fire, no foreign clients
+	@$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+test-full: check .peers/.ready ## All tests with the full counts of the issues
+	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)
+
 check: $(READY) ## Format, lint, types, import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -35,8 +44,10 @@ fmt: $(READY) ## Format the code and mend what ruff can mend
 clean: ## Remove everything the targets made
 	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 
-peers: $(READY) ## Install the servers we compare with into .peers/
-	@$(BIN)/python -m bench.peers
+.peers/.ready: $(READY) tests/interop/peers.py
+	@echo "Setting up the foreign clients of the tests in .peers ..."
+	@$(BIN)/python tests/interop/peers.py
+	@touch $@
 
 bench: $(READY) ## Measure ours beside the others (ARGS="--quick" for a short look)
 	@$(BIN)/python -m bench $(ARGS)
