@@ -1,0 +1,5 @@
+"""`python -m dragoman` is `dragoman`."""
+
+from .cli import main
+
+main()

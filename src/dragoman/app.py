@@ -1,0 +1,315 @@
+"""Puts it together: agent, store, engine and HTTP side, as an ASGI app or as a server."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from . import settings as config
+from .agent import Agent
+from .card import Card, Interface
+from .errors import ConfigError
+from .net.auth import anyone
+from .net.exchange import Exchange, Floor
+from .net.http_server import HttpServer
+from .net.log import Log, set_up
+from .net.secret import secret_for
+from .net.status import StatusPages
+from .net.watchdog import Watchdog
+from .net.wellknown import CardPages
+from .peer import Peer
+from .settings import Settings
+
+GRACE = 3.0
+"""Seconds that runs get to finish when we stop."""
+LINGER = 1.0
+"""Seconds that answers get to leave after that."""
+
+
+class Served(Peer, Protocol):
+    """A peer with a life of its own: the engine."""
+
+    async def start(self) -> None:
+        """Ready for calls when it returns."""
+
+    async def stop(self, grace: float) -> None:
+        """Gives runs this many seconds, then hands them back."""
+
+    def counts(self) -> Awaitable[Mapping[str, int]]:
+        """Tasks by state, length of the queue."""
+
+
+class App(HttpServer):
+    """The ASGI app of one agent. Start and stop it, or let the server's lifespan do it."""
+
+    def __init__(
+        self, agent: Agent, peer: Served, settings: Settings, log: Log, base: str = ""
+    ) -> None:
+        from .dialects.a2a.rpc import RpcCallee
+
+        self.agent, self.peer, self.log = agent, peer, log
+        self.ready = False
+        self.floor = Floor(peer, anyone, settings.limits, log)
+        self.floor.extensions = frozenset(e.uri for e in agent.card(()).extensions)
+        pages = CardPages(self.card_at, base.rstrip("/"), time.time())
+        self.watchdog: Watchdog | None = None
+        self._fatal = settings.server.watchdog
+        status = StatusPages(
+            self.floor,
+            peer,
+            lambda: self.ready,
+            lambda: self.watchdog.blocked if self.watchdog is not None else 0,
+        )
+        super().__init__(
+            {
+                "/": {"POST": Exchange(self.floor, RpcCallee, "POST /")},
+                **pages.routes(),
+                **status.routes(),
+            },
+            self.start,
+            self.stop,
+        )
+
+    def card_at(self, base: str) -> Card:
+        """The agent's card when it is reached at this address."""
+        url = f"{base}/"
+        return self.agent.card(
+            tuple(Interface(url=url, binding="JSONRPC", version=v) for v in ("1.0", "0.3"))
+        )
+
+    async def start(self) -> None:
+        """Ready for requests when it returns."""
+        await self.peer.start()
+        self.watchdog = Watchdog(self.log, self._fatal)
+        self.ready = True
+
+    async def stop(self) -> None:
+        """Runs get their grace while streams still see them end; then every stream is closed."""
+        self.ready = False
+        try:
+            await self.peer.stop(GRACE)
+        finally:
+            self.floor.end_streams()
+            self.floor.deadlines.stop()
+            if self.watchdog is not None:
+                self.watchdog.stop()
+            self.log.flush()
+
+
+def create_app(agent: Agent | None = None, settings: Settings | None = None) -> App:
+    """The ASGI app for any ASGI server; the agent given, else `DRAGOMAN_AGENT=file.py:name`."""
+    if settings is None:
+        path = os.environ.get("DRAGOMAN_CONFIG")
+        settings = config.load(None, os.environ, Path(path) if path else None)
+    if agent is None:
+        where = os.environ.get("DRAGOMAN_AGENT", "")
+        if not where:
+            raise ConfigError("Which agent? Set DRAGOMAN_AGENT=file.py:name")
+        agent = load_agent(where)
+    log = set_up(settings.server.log_level)
+    return App(agent, engine_for(agent, settings), settings, log, settings.server.public_url)
+
+
+def engine_for(agent: Agent, settings: Settings) -> Served:
+    """The engine over the store that the settings name."""
+    from .engine import Engine
+    from .store import open_store
+
+    url = settings.server.store
+    return Engine(agent, open_store(url), secret=secret_for(url, os.environ))
+
+
+def load_agent(where: str) -> Agent:
+    """The agent in `file.py` or `file.py:name`; `ConfigError` says what is wrong and where."""
+    file, colon, name = where.rpartition(":")
+    if not colon or not name.isidentifier():
+        file, name = where, ""
+    path = Path(file)
+    if not path.is_file():
+        if path.suffix != ".py" and Path(f"{file}.py").is_file():
+            raise ConfigError(f"There is no file {file}. Did you mean {file}.py?")
+        raise ConfigError(f"There is no file {file}. Give the path of a Python file with an Agent.")
+    module = _imported(path)
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
+    if name:
+        if name not in found:
+            listed = ", ".join(found) or "none"
+            raise ConfigError(f"{path} has no agent called '{name}' (agents in it: {listed}).")
+        return _with_skills(found[name], path)
+    distinct = {id(agent): key for key, agent in reversed(found.items())}
+    if not distinct:
+        raise ConfigError(f"{path} has no Agent. Add: agent = Agent('My agent')")
+    if len(distinct) > 1:
+        names = ", ".join(sorted(distinct.values()))
+        raise ConfigError(f"{path} has several agents ({names}). Choose one: {path}:NAME")
+    return _with_skills(found[next(iter(distinct.values()))], path)
+
+
+def _with_skills(agent: Agent, path: Path) -> Agent:
+    if not agent.skills:
+        raise ConfigError(
+            f"Agent '{agent.name}' in {path} has no skills. Add @agent.skill(\"id\")."
+        )
+    return agent
+
+
+def _imported(path: Path) -> ModuleType:
+    """The module in this file. Its folder becomes importable, as with `python file.py`."""
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    # Its own name, as an import from beside it would use, unless that would hide another module.
+    name = path.stem
+    if name in sys.stdlib_module_names or name in sys.modules:
+        name = f"{name}_agent"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except ConfigError:
+        raise
+    except SyntaxError as exc:
+        raise ConfigError(f"{_short(exc.filename or path)}:{exc.lineno}: {exc.msg}") from None
+    except Exception as exc:  # the author's file may raise anything; show where, not our stack
+        raise ConfigError(f"{_where(exc, path)}: {type(exc).__name__}: {exc}") from exc
+    return module
+
+
+def _short(path: str | Path) -> Path:
+    """As the user would type it: relative if it lies below."""
+    found, here = Path(path), Path.cwd()
+    return found.relative_to(here) if found.is_relative_to(here) else found
+
+
+def _where(exc: BaseException, path: Path) -> str:
+    """The last line of the author's file on the way to the error."""
+    line, trace, own = 0, exc.__traceback__, str(path.resolve())
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == own:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f"{path}:{line}" if line else str(path)
+
+
+def check_exposure(server: config.Server) -> None:
+    """Refuses to listen to the network while nobody has to say who they are."""
+    try:
+        loopback = server.host == "localhost" or ip_address(server.host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback and not server.insecure:
+        raise ConfigError(
+            f"Listening on {server.host} lets everyone in, since no authentication is set up. "
+            "Keep to --host 127.0.0.1, or add --insecure if that is what you want."
+        )
+
+
+def serve(agent: Agent, **options: Any) -> None:
+    """Serves the agent until Ctrl-C or SIGTERM; options are the keys of `[server]`."""
+    on_start, file = options.pop("on_start", None), options.pop("config", None)
+    run(agent, config.load(options, os.environ, file), on_start)
+
+
+def run(agent: Agent, settings: Settings, on_start: Callable[[str], None] | None = None) -> None:
+    """Serves the agent with these settings; `on_start` is told the address."""
+    from .net.listener import bind, raise_file_limit
+
+    check_exposure(settings.server)
+    sock = bind(settings.server.host, settings.server.port)
+    raise_file_limit(settings.limits.connections)
+    log = set_up(settings.server.log_level)
+    try:
+        _run_loop(_serve(agent, settings, sock, log, on_start))
+    finally:
+        sock.close()
+        log.close()
+
+
+def _run_loop(main: Any) -> None:
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # not made for Windows
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def _serve(
+    agent: Agent,
+    settings: Settings,
+    sock: socket.socket,
+    log: Log,
+    on_start: Callable[[str], None] | None,
+) -> None:
+    from .net.listener import Listener
+
+    url = address(sock)
+    base = settings.server.public_url or ("" if _wildcard(settings.server.host) else url)
+    app = App(agent, engine_for(agent, settings), settings, log, base)
+    stopping = _signals(log)
+    await app.start()
+    listener = Listener(app, sock, settings.limits)
+    serving = listener.begin()
+    log.info(
+        "started", agent=agent.name, url=url, store=shown(settings.server.store), pid=os.getpid()
+    )
+    if on_start is not None:
+        on_start(url)
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+    finally:
+        began = time.monotonic()
+        listener.refuse()
+        await app.stop()
+        await listener.end(LINGER)
+        log.info("stopped", seconds=f"{time.monotonic() - began:.2f}")
+
+
+def _signals(log: Log) -> asyncio.Future[None]:
+    """Done at the first SIGINT or SIGTERM. The second ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[None] = loop.create_future()
+
+    def heard(number: int) -> None:
+        if stopping.done():
+            log.close()
+            os._exit(128 + number)
+        log.info("stopping", signal=signal.Signals(number).name)
+        stopping.set_result(None)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, heard, number)
+    return stopping
+
+
+def address(sock: socket.socket) -> str:
+    """How to reach this socket from the same machine."""
+    host, port = sock.getsockname()[:2]
+    if _wildcard(host):
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def shown(store: str) -> str:
+    """A store's URL without the password that may stand in it."""
+    return re.sub(r"//[^/@]*@", "//***@", store)
+
+
+def _wildcard(host: str) -> bool:
+    return host in ("0.0.0.0", "::", "")  # noqa: S104  compared, not bound

@@ -1,0 +1,62 @@
+"""`dragoman serve --reload`: a parent that starts the server again when a file changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PAUSE = 0.4
+IGNORED = {".git", ".venv", "venv", "__pycache__", "node_modules", ".mypy_cache", ".ruff_cache"}
+
+
+def watch(folder: Path) -> None:
+    """Runs the same command without `--reload`, again and again, until Ctrl-C."""
+    command = [sys.executable, "-m", "dragoman", *(a for a in sys.argv[1:] if a != "--reload")]
+    environ = {**os.environ, "DRAGOMAN_SERVER_RELOAD": "false"}
+    stopped = False
+
+    def heard(number: int, frame: object) -> None:
+        nonlocal stopped
+        stopped = True
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, heard)
+    while not stopped:
+        before = snapshot(folder)
+        # In a session of its own: Ctrl-C is for us, and a second one would cut its stop short.
+        child = subprocess.Popen(command, env=environ, start_new_session=True)  # noqa: S603
+        while not stopped and snapshot(folder) == before:
+            time.sleep(PAUSE)  # the one poll: no file watcher is worth a dependency here
+        if not stopped:
+            print("dragoman: files changed, starting again", file=sys.stderr)
+        end(child)
+
+
+def snapshot(folder: Path) -> dict[str, int]:
+    """When each Python or TOML file under the folder was last changed."""
+    found: dict[str, int] = {}
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in IGNORED]
+        for name in files:
+            if name.endswith((".py", ".toml")):
+                path = os.path.join(root, name)
+                try:
+                    found[path] = os.stat(path).st_mtime_ns
+                except FileNotFoundError:  # an editor is just replacing it
+                    found[path] = 0
+    return found
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Asks the server to stop; it needs at most five seconds."""
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(6)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()

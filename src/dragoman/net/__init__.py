@@ -1,0 +1,1 @@
+"""The wires: they move frames and know no protocol rules."""

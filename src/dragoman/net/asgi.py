@@ -1,0 +1,54 @@
+"""The few words of ASGI that we use, and the smallest way to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+JSON: Header = (b"content-type", b"application/json")
+KNOWN = {
+    name.encode(): name
+    for name in (
+        *("host", "accept", "accept-encoding", "connection", "user-agent"),
+        *("content-type", "content-length", "authorization", "traceparent"),
+        *("a2a-version", "a2a-extensions", "last-event-id", "idempotency-key"),
+    )
+}
+"""Names that come all the time need no decoding."""
+TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
+
+
+def headers_in(pairs: list[Header]) -> dict[str, str]:
+    """Header lines as a dictionary; what came on several lines is joined by commas."""
+    headers = {
+        KNOWN.get(name) or name.decode("latin-1"): value.decode("latin-1") for name, value in pairs
+    }
+    if len(headers) != len(pairs):  # rare: a name came twice
+        headers = {}
+        for raw_name, raw_value in pairs:
+            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+async def answer(
+    send: Send,
+    status: int,
+    body: bytes = b"",
+    kind: Header = JSON,
+    extra: tuple[Header, ...] = (),
+    *,
+    head: bool = False,
+) -> None:
+    """A whole answer: one start, one body. `head` tells its length but does not send it."""
+    headers = [*extra]
+    if status not in (204, 304):
+        headers = [kind, (b"content-length", b"%d" % len(body)), *extra]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head else body, "more_body": False})

@@ -1,0 +1,325 @@
+"""One HTTP exchange in one dialect: one `receive`, one question to the peer, one `send`.
+
+All of it is called directly. There is no task group, queue or timeout object per request: the
+budget of a whole send above the bare server is about 80 us. Only a stream has a second task, which
+waits for the client to leave, since `send()` never tells (it succeeds into the void).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from ..dialects.sse import KEEP_ALIVE, event
+from ..errors import (
+    AgentCrashed,
+    BadParams,
+    DragomanError,
+    TooLarge,
+    TooMany,
+    TooSlow,
+    Unparseable,
+)
+from ..model import Task
+from ..peer import ANYONE, Batch, Context, Peer
+from ..session import Answer, Call, End, Fault, Frame, Id, Signal, Update
+from ..settings import Limits
+from .asgi import Header, Receive, Scope, Send, headers_in
+from .auth import Admit
+from .deadlines import Deadlines
+from .log import Log
+from .metrics import Metrics
+
+JSON_TYPE: Header = (b"content-type", b"application/json")
+SSE_HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Callee(Protocol):
+    """The callee side of a dialect that has a name once it has heard a frame."""
+
+    @property
+    def dialect(self) -> str:
+        """Which dialect the caller speaks, as far as it is known."""
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """What this frame means."""
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """How to say this signal."""
+
+
+class OpenStream:
+    """A stream someone reads; `why` says who ended it if it was not the task."""
+
+    __slots__ = ("task", "why")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.why = ""
+
+    def end(self, why: str) -> None:
+        """Ends it from outside: the client is `gone`, or we are `stopping`."""
+        if not self.why:
+            self.why = why
+            self.task.cancel()
+
+
+class Floor:
+    """What all exchanges of a server share: limits, doors, counters and the streams now open."""
+
+    def __init__(self, peer: Peer, admit: Admit, limits: Limits, log: Log) -> None:
+        self.peer = peer
+        self.admit = admit
+        self.limits = limits
+        self.log = log
+        self.metrics = Metrics()
+        self.deadlines = Deadlines()
+        self.streams: set[OpenStream] = set()
+        self.extensions: frozenset[str] = frozenset()
+        """What the card declares; of these we echo what a caller activates."""
+
+    def end_streams(self) -> None:
+        """Ends every open stream: the server stops, and would wait for them without limit."""
+        for stream in tuple(self.streams):
+            stream.end("stopping")
+
+
+class Exchange:
+    """Answers the requests at one address, in the dialects that `callee` tells apart."""
+
+    def __init__(self, floor: Floor, callee: Callable[[], Callee], target: str) -> None:
+        self.floor = floor
+        self.callee = callee
+        self.target = target
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The whole exchange."""
+        began = perf_counter()
+        floor = self.floor
+        session = self.callee()
+        headers = headers_in(scope["headers"])
+        if scope["query_string"] and "a2a-version" not in headers:
+            _version_from_query(scope["query_string"], headers)
+        ident: Id = None
+        method = "-"
+        echo: tuple[Header, ...] = ()
+        try:
+            refused: BadParams | None = None
+            try:
+                try:
+                    ctx = floor.admit(headers, self.target, "")
+                except BadParams as exc:
+                    refused, ctx = exc, ANYONE  # told below, with the id of the call
+                body = await self._body(receive, headers)
+            except DragomanError:
+                session.receive(Frame(b"", self.target, headers))  # for the version it names
+                raise
+            signal = next(iter(session.receive(Frame(body, self.target, headers))))
+            match signal:
+                case Call():
+                    ident = signal.id
+                case Fault():
+                    ident = signal.id
+                    raise signal.error
+                case _:
+                    raise AssertionError(f"a callee heard {type(signal).__name__}")
+            if refused is not None:
+                raise refused
+            ctx = replace(ctx, dialect=session.dialect)
+            method = type(signal.op).__name__
+            if ctx.extensions:
+                echo = self._echo(ctx, headers)
+            if signal.stream:
+                await self._stream(session, signal, ctx, scope, receive, send, echo, began)
+                return
+            value = await floor.peer.call(signal.op, ctx)  # type: ignore[misc]  # R is a union
+            (frame,) = session.send(Answer(ident, value))
+            await _say(send, frame, echo)
+            if ctx.trace:
+                task = value.id if isinstance(value, Task) else ""
+                floor.log.info("call", method=method, task=task, trace=ctx.trace)
+        except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
+            error = self._error(exc, method, session.dialect)
+            (frame,) = session.send(Fault(ident, error))
+            await _say(send, frame, echo)
+        floor.metrics.answered(method, session.dialect, perf_counter() - began)
+
+    async def _body(self, receive: Receive, headers: Mapping[str, str]) -> bytes:
+        """The request body, within its limits of size and time."""
+        limits, deadlines = self.floor.limits, self.floor.deadlines
+        declared = headers.get("content-length", "")
+        size = int(declared) if declared.isdigit() else -1
+        if size > limits.body_size:
+            raise TooLarge(limit=str(limits.body_size))
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  an ASGI app always runs in a task
+        now = asyncio.get_running_loop().time()
+        last = now + limits.body_time
+        deadlines.watch(task, now + limits.body_idle)
+        body = b""
+        parts: list[bytes] = []
+        have = 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Unparseable("The request ended before its body did.")
+                body = message.get("body", b"")
+                have += len(body)
+                if have > limits.body_size:
+                    raise TooLarge(limit=str(limits.body_size))
+                # Granian tells the end in a message of its own; a known length saves that turn.
+                if have == size or not message.get("more_body", False):
+                    return b"".join((*parts, body)) if parts else body
+                parts.append(body)
+                now = asyncio.get_running_loop().time()
+                deadlines.watch(task, min(now + limits.body_idle, last))
+        except asyncio.CancelledError:
+            if not deadlines.late(task):
+                raise
+            task.uncancel()
+            raise TooSlow() from None
+        finally:
+            deadlines.waits.pop(task, None)
+
+    def _error(self, exc: Exception, method: str, dialect: str) -> DragomanError:
+        """The error to tell. What we did not foresee goes to the log, its id to the wire."""
+        if isinstance(exc, DragomanError):
+            error = exc
+        else:
+            crash = secrets.token_hex(6)
+            self.floor.log.error("crash", exc, error=crash, method=method, dialect=dialect)
+            error = AgentCrashed(f"Internal error {crash}.", error=crash)
+        self.floor.metrics.failed(error.reason, dialect)
+        return error
+
+    def _echo(self, ctx: Context, headers: Mapping[str, str]) -> tuple[Header, ...]:
+        """The extensions that are now active, under the name of the header that asked."""
+        active = [uri for uri in ctx.extensions if uri in self.floor.extensions]
+        if not active:
+            return ()
+        name = b"a2a-extensions" if "a2a-extensions" in headers else b"x-a2a-extensions"
+        return ((name, ", ".join(active).encode("latin-1", "replace")),)
+
+    async def _stream(
+        self,
+        session: Callee,
+        call: Call,
+        ctx: Context,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        echo: tuple[Header, ...],
+        began: float,
+    ) -> None:
+        """Every event as it comes; what is ready together leaves in one write."""
+        floor = self.floor
+        if len(floor.streams) >= floor.limits.streams:
+            raise TooMany("Too many streams are open; try again later.")
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  an ASGI app always runs in a task
+        stream = OpenStream(task)
+        floor.streams.add(stream)
+        watcher = loop.create_task(_watch(stream, receive))
+        steps = floor.peer.stream(call.op, ctx)  # type: ignore[arg-type]  # only these stream
+        started = False
+        method = type(call.op).__name__ + "+stream"
+        try:
+            # The first batch decides between a plain error and a stream (a2a-wire D10).
+            batch = await anext(steps, NOTHING)
+            while True:
+                data = self._events(session, call.id, batch)
+                floor.deadlines.watch(task, loop.time() + floor.limits.stall)
+                if not started:
+                    await send(_stream_start(scope, echo))
+                    started = True
+                    floor.metrics.streams_opened += 1
+                    floor.metrics.answered(method, session.dialect, perf_counter() - began)
+                await send(
+                    {"type": "http.response.body", "body": data, "more_body": not batch.last}
+                )
+                floor.deadlines.waits.pop(task, None)
+                if batch.last:
+                    return
+                batch = await anext(steps, NOTHING)
+        except asyncio.CancelledError:
+            if floor.deadlines.late(task):
+                floor.metrics.streams_stalled += 1
+                floor.log.warning("stream_stalled", dialect=session.dialect)
+            elif not stream.why:
+                raise
+            task.uncancel()
+            if stream.why == "stopping":
+                if not started:
+                    await send(_stream_start(scope, echo))
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except Exception as exc:
+            if not started:
+                raise  # answered plainly by our caller
+            error = self._error(exc, method, session.dialect)
+            frames = session.send(Fault(call.id, error))
+            data = b"".join([event(frame.body, frame.mark) for frame in frames])
+            await send({"type": "http.response.body", "body": data, "more_body": False})
+        finally:
+            floor.deadlines.waits.pop(task, None)
+            watcher.cancel()
+            floor.streams.discard(stream)
+            await steps.aclose()
+
+    def _events(self, session: Callee, ident: Id, batch: Batch) -> bytes:
+        """The batch as SSE."""
+        said: list[bytes] = [
+            event(frame.body, frame.mark)
+            for entry in batch.entries
+            for frame in session.send(Update(ident, entry))
+        ]
+        self.floor.metrics.events += len(said)
+        if batch.last:
+            said += [event(frame.body, frame.mark) for frame in session.send(End(ident))]
+        elif not said:
+            return KEEP_ALIVE
+        return b"".join(said)
+
+
+NOTHING = Batch([], last=True)
+"""What a stream that just stops is taken for."""
+
+
+async def _watch(stream: OpenStream, receive: Receive) -> None:
+    """Waits until the client leaves, then ends the stream."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.end("gone")
+
+
+async def _say(send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
+    headers = [*echo]
+    if frame.status != 204:  # the answer to a notification has no body
+        headers += JSON_TYPE, (b"content-length", b"%d" % len(frame.body))
+    await send({"type": "http.response.start", "status": frame.status or 200, "headers": headers})
+    await send({"type": "http.response.body", "body": frame.body, "more_body": False})
+
+
+def _stream_start(scope: Scope, echo: tuple[Header, ...]) -> dict[str, Any]:
+    headers = [*SSE_HEADERS, *echo]
+    if scope["http_version"] == "1.1":  # HTTP/2 forbids it
+        headers.append((b"connection", b"keep-alive"))
+    return {"type": "http.response.start", "status": 200, "headers": headers}
+
+
+def _version_from_query(query: bytes, headers: dict[str, str]) -> None:
+    """`?A2A-Version=1.0` counts like the header (A2A 1.0 §3.6.1)."""
+    for pair in query.decode("latin-1").split("&"):
+        name, _, value = pair.partition("=")
+        if name.lower() == "a2a-version":
+            headers["a2a-version"] = value

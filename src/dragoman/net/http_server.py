@@ -1,0 +1,73 @@
+"""The HTTP side: a small table of routes over the raw ASGI interface.
+
+Not a web framework on purpose: looking up a path is one dictionary access, and nothing is built
+per request but what the answer needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from .asgi import Handler, Receive, Scope, Send, answer
+
+Routes = Mapping[str, Mapping[str, Handler]]
+"""Path to method to handler. A path of `/` is the agent's JSON-RPC address."""
+
+
+class HttpServer:
+    """An ASGI app: routes requests, answers what has no route, runs the lifespan."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        start: Callable[[], Awaitable[None]] | None = None,
+        stop: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.routes = {path: dict(methods) for path, methods in routes.items()}
+        self._start, self._stop = start, stop
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One ASGI connection."""
+        if scope["type"] == "http":
+            methods = self.routes.get(scope["path"])
+            if methods is not None:
+                handler = methods.get(scope["method"])
+                if handler is not None:
+                    await handler(scope, receive, send)
+                    return
+            await _no_route(scope, send, methods)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        else:  # a WebSocket where none is spoken
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            if self._start is not None:
+                await self._start()
+        except Exception as exc:  # the server wants to be told, and prints it
+            await send({"type": "lifespan.startup.failed", "message": str(exc)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        if self._stop is not None:
+            await self._stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _no_route(scope: Scope, send: Send, methods: Mapping[str, Handler] | None) -> None:
+    head = scope["method"] == "HEAD"
+    if methods is None:
+        body = msgspec.json.encode({"error": "not_found", "path": scope["path"][:200]})
+        await answer(send, 404, body, head=head)
+        return
+    allow = ", ".join(methods)
+    if scope["method"] == "OPTIONS":
+        await answer(send, 204, extra=((b"allow", allow.encode()),))
+        return
+    body = msgspec.json.encode({"error": "method_not_allowed", "allow": allow})
+    await answer(send, 405, body, extra=((b"allow", allow.encode()),), head=head)

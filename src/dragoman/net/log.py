@@ -1,0 +1,168 @@
+"""Structured logs: one `key=value` line per event on stderr, cheap enough to run per task.
+
+A line is put together where it happens and handed to one writer thread in batches, so the event
+loop never waits for a terminal or a full pipe. If the reader of the pipe stalls, lines are dropped
+and counted, and memory stays flat. Never log message content or secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from queue import SimpleQueue
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+PAUSE = 0.05
+"""Seconds for which lines are collected before they are written."""
+MOST_LINES = 20_000
+"""Lines kept for a reader that stalls."""
+
+_PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printable, without space, quote, = and backslash
+
+
+def quoted(value: object) -> str:
+    """The value as it stands when it is one plain word, else in quotes with escapes."""
+    text = str(value)
+    if _PLAIN.fullmatch(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+
+
+class Log:
+    """Where lines go. One per process; given to whoever has something to say."""
+
+    def __init__(self, level: str = "info", fd: int = 2) -> None:
+        self.level = LEVELS[level]
+        self.dropped = 0
+        self._fd = fd
+        self._lines: list[str] = []
+        self._waiting = 0  # lines given to the writer and not yet written
+        self._timer: asyncio.TimerHandle | None = None
+        self._second, self._stamp = 0, ""
+        self._writes: SimpleQueue[tuple[bytes, int] | threading.Event] = SimpleQueue()
+        self._writer: threading.Thread | None = None
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Something only a developer wants to see."""
+        if self.level <= 10:
+            self.line("debug", event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """Something started or ended as it should."""
+        if self.level <= 20:
+            self.line("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Something is odd but we go on."""
+        if self.level <= 30:
+            self.line("warning", event, fields)
+
+    def error(self, event: str, exc: BaseException | None = None, **fields: object) -> None:
+        """Something went wrong; `exc` adds its traceback on the same line."""
+        if exc is not None:
+            fields["exception"] = type(exc).__name__
+            fields["traceback"] = "".join(traceback.format_exception(exc)).strip()
+        self.line("error", event, fields)
+
+    def line(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        """Puts one line together. Cheap: no write happens here."""
+        if self._waiting + len(self._lines) >= MOST_LINES:
+            self.dropped += 1
+            return
+        now = time.time()
+        second = int(now)
+        if second != self._second:
+            self._second = second
+            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        millis = int((now - second) * 1000)
+        words = [f"{self._stamp}.{millis:03d}Z {level} {event}"]
+        words += [
+            f"{key}={quoted(value)}" for key, value in fields.items() if value not in ("", None)
+        ]
+        self._lines.append(" ".join(words))
+        if self._timer is None:
+            try:
+                self._timer = asyncio.get_running_loop().call_later(PAUSE, self.flush)
+            except RuntimeError:  # no loop runs here: before the start, or another thread
+                self.flush()
+
+    def flush(self) -> None:
+        """Hands the collected lines to the writer."""
+        self._timer = None
+        lines, self._lines = self._lines, []
+        if self.dropped:
+            lines.append(f"warning log_lines_dropped count={self.dropped}")
+            self.dropped = 0
+        if not lines:
+            return
+        self._waiting += len(lines)
+        self._writes.put(("\n".join(lines).encode("utf-8", "replace") + b"\n", len(lines)))
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write, name="dragoman-log", daemon=True)
+            self._writer.start()
+
+    def close(self, wait: float = 0.5) -> None:
+        """Writes what is left, for at most `wait` seconds."""
+        self.flush()
+        if self._writer is not None:
+            done = threading.Event()
+            self._writes.put(done)
+            done.wait(wait)
+
+    def _write(self) -> None:
+        while True:
+            item = self._writes.get()
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            data, count = item
+            try:
+                while data:
+                    data = data[os.write(self._fd, data) :]
+            except OSError:  # stderr is gone; there is nobody left to tell
+                pass
+            self._waiting -= count
+
+
+class Bridge(logging.Handler):
+    """Brings lines of the standard `logging` module (libraries, user code) into the same log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log.level)
+        self.log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record becomes one line; `extra={"task": ...}` fields come along."""
+        fields = {key: value for key, value in record.__dict__.items() if key not in _RECORD_KEYS}
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["traceback"] = "".join(traceback.format_exception(record.exc_info[1])).strip()
+        level = "error" if record.levelno >= 40 else record.levelname.lower()
+        message = record.getMessage()
+        if record.name.startswith("dragoman"):
+            self.log.line(level, message, fields)
+        else:
+            self.log.line(level, "log", {"logger": record.name, "message": message, **fields})
+
+
+_RECORD_KEYS = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
+    "message",
+    "asctime",
+    "taskName",
+}
+
+
+def set_up(level: str) -> Log:
+    """The process's log: ours and that of the standard library together, on stderr."""
+    log = Log(level)
+    logging.basicConfig(handlers=[Bridge(log)], level=log.level, force=True)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    sys.stderr.flush()
+    return log

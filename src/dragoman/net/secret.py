@@ -1,0 +1,52 @@
+"""The key that signs page tokens and the like: stable over restarts, never in the configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import ConfigError
+
+VARIABLE = "DRAGOMAN_SECRET_KEY"
+FILE = "dragoman.key"
+
+
+def secret_for(store: str, environ: Mapping[str, str]) -> bytes:
+    """`DRAGOMAN_SECRET_KEY`, else a 0600 file beside the store, made at the first start.
+
+    A store in memory or elsewhere has no such place: its key lives as long as the process.
+    """
+    given = environ.get(VARIABLE, "")
+    if given:
+        if len(given) < 16:
+            raise ConfigError(f"{VARIABLE} is too short; give at least 16 random characters.")
+        return hashlib.sha256(given.encode()).digest()
+    folder = _folder(store)
+    if folder is None:
+        return secrets.token_bytes(32)
+    path = folder / FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return hashlib.sha256(path.read_bytes()).digest()
+        with open(handle, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+        return hashlib.sha256(path.read_bytes()).digest()
+    except OSError as exc:
+        raise ConfigError(
+            f"{path} cannot be used: {exc.strerror}. Mend it or set {VARIABLE}."
+        ) from None
+
+
+def _folder(store: str) -> Path | None:
+    scheme, _, rest = store.partition(":")
+    if scheme == "sqlite":
+        return Path(rest.removeprefix("///")).parent
+    if scheme == "file":
+        return Path(rest.removeprefix("//"))
+    return None

@@ -1,0 +1,64 @@
+"""`/healthz`, `/readyz` and `/metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from .asgi import TEXT, Handler, Receive, Scope, Send, answer
+from .exchange import Floor
+
+
+class Counted(Protocol):
+    """A peer that can say how many tasks it holds in which state."""
+
+    def counts(self) -> Awaitable[Mapping[str, int]]:
+        """Tasks by state, length of the queue."""
+
+
+class StatusPages:
+    """What a supervisor and a Prometheus server ask."""
+
+    def __init__(
+        self,
+        floor: Floor,
+        counted: Counted,
+        ready: Callable[[], bool],
+        blocked: Callable[[], int],
+    ) -> None:
+        self._floor, self._counted, self._ready, self._blocked = floor, counted, ready, blocked
+
+    def routes(self) -> dict[str, dict[str, Handler]]:
+        """Its three addresses."""
+        return {
+            "/healthz": {"GET": self.health, "HEAD": self.health},
+            "/readyz": {"GET": self.readiness, "HEAD": self.readiness},
+            "/metrics": {"GET": self.metrics},
+        }
+
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Alive as long as this can be answered."""
+        await answer(send, 200, b"ok\n", TEXT, head=scope["method"] == "HEAD")
+
+    async def readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Ready between start and stop, while the store answers."""
+        status, body = (200, b"ready\n") if self._ready() else (503, b"not ready\n")
+        if status == 200:
+            try:
+                await self._counted.counts()
+            except Exception as exc:  # whatever the store's trouble is, we are not ready
+                self._floor.log.warning("not_ready", exception=type(exc).__name__)
+                status, body = 503, b"store does not answer\n"
+        await answer(send, status, body, TEXT, head=scope["method"] == "HEAD")
+
+    async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """All counters."""
+        try:
+            counts = await self._counted.counts()
+        except Exception as exc:  # the rest is worth having without them
+            self._floor.log.warning("no_counts", exception=type(exc).__name__)
+            counts = {}
+        text = self._floor.metrics.text(
+            streams=len(self._floor.streams), blocked=self._blocked(), counts=counts
+        )
+        await answer(send, 200, text, (b"content-type", b"text/plain; version=0.0.4"))

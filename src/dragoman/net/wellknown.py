@@ -1,0 +1,87 @@
+"""The agent's card at its well-known addresses, ready as bytes, with what caches need."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from email.utils import formatdate
+
+from ..card import Card
+from ..dialects.a2a import cards
+from .asgi import JSON, Handler, Header, Receive, Scope, Send, answer, headers_in
+
+MAX_AGE = 300
+MOST_HOSTS = 64
+"""Addresses for which the card is kept ready; a name that is asked for later costs its building."""
+
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?")
+
+
+class CardPages:
+    """Serves the card: in the pure 1.0 form to those who say 1.0, merged to all others."""
+
+    def __init__(self, card_at: Callable[[str], Card], base: str, since: float) -> None:
+        self._card_at = card_at
+        self._base = base
+        self._modified = formatdate(since, usegmt=True).encode()
+        self._ready: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+
+    def routes(self) -> dict[str, dict[str, Handler]]:
+        """Its two addresses."""
+        return {
+            "/.well-known/agent-card.json": {"GET": self.current, "HEAD": self.current},
+            "/.well-known/agent.json": {"GET": self.legacy, "HEAD": self.legacy},
+        }
+
+    async def current(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The card for readers of 0.3 and 1.0."""
+        headers = headers_in(scope["headers"])
+        version = headers.get("a2a-version", "")
+        form = "pure" if version.strip() == "1.0" else "merged"
+        await self._answer(form, scope, headers, send)
+
+    async def legacy(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The card for readers of 0.1 and 0.2."""
+        await self._answer("legacy", scope, headers_in(scope["headers"]), send)
+
+    async def _answer(self, form: str, scope: Scope, headers: dict[str, str], send: Send) -> None:
+        body, etag = self._page(form, self._base or _asked(scope, headers))
+        extra: tuple[Header, ...] = (
+            (b"etag", etag),
+            (b"last-modified", self._modified),
+            (b"cache-control", b"public, max-age=%d" % MAX_AGE),
+            (b"vary", b"A2A-Version"),
+        )
+        known = [
+            tag.strip().removeprefix("W/") for tag in headers.get("if-none-match", "").split(",")
+        ]
+        if etag.decode() in known or "*" in known:
+            await answer(send, 304, extra=extra)
+            return
+        await answer(send, 200, body, JSON, extra, head=scope["method"] == "HEAD")
+
+    def _page(self, form: str, base: str) -> tuple[bytes, bytes]:
+        page = self._ready.get((form, base))
+        if page is None:
+            body = _FORMS[form](self._card_at(base))
+            page = body, b'"%s"' % hashlib.sha256(body).hexdigest()[:20].encode()
+            if len(self._ready) < MOST_HOSTS:
+                self._ready[(form, base)] = page
+        return page
+
+
+_FORMS: dict[str, Callable[[Card], bytes]] = {
+    "pure": cards.pure_1_0,
+    "merged": cards.merged,
+    "legacy": cards.legacy,
+}
+
+
+def _asked(scope: Scope, headers: dict[str, str]) -> str:
+    """The address as the caller typed it: right for it whatever stands between (every cache keys
+    on the host too). Only used when no public URL is set and we listen on all addresses."""
+    host = headers.get("host", "")
+    if not _HOST.fullmatch(host):
+        host = f"127.0.0.1:{(scope.get('server') or ('', 80))[1]}"
+    return f"{scope.get('scheme', 'http')}://{host}"

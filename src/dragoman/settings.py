@@ -1,0 +1,178 @@
+"""Settings: flags beat `DRAGOMAN_<SECTION>_<KEY>`, which beats the file, which beats the code."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from .errors import ConfigError
+
+FILE = "dragoman.toml"
+
+
+class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[server]`: where we listen and what stands behind it. Keys are the names of the flags."""
+
+    host: str = "127.0.0.1"
+    port: int = 8420
+    grpc_port: int = 8421
+    store: str = "sqlite:///dragoman.db"
+    public_url: str = ""
+    """Where others reach us; stands on the card. Empty: what the caller typed."""
+    allow_private: bool = False
+    """Whether addresses that others give us may lie in private networks."""
+    insecure: bool = False
+    """Whether to listen to the network although nobody has to say who they are."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    reload: bool = False
+    watchdog: float = 0.0
+    """Seconds after which a blocked event loop ends the process (exit code 70); 0: never."""
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[limits]`: what one caller may cost us. Sizes in bytes, times in seconds."""
+
+    body_size: int = 4 * 1024 * 1024
+    body_idle: float = 20.0
+    """How long a request body may pause."""
+    body_time: float = 120.0
+    """How long a request body may take in all."""
+    head_size: int = 8192
+    """Request line and headers, at least 8192. With more an idle stream costs 11 KiB more."""
+    head_time: float = 30.0
+    """How long request headers may take; also how long an unused connection is kept."""
+    streams: int = 10_000
+    """Streams open at once."""
+    stall: float = 30.0
+    """How long a stream's reader may refuse to read."""
+    connections: int = 20_000
+    """Connections open at once; more wait in the system's queue."""
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set."""
+
+    server: Server = Server()
+    limits: Limits = Limits()
+
+
+def load(
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    config: Path | None = None,
+) -> Settings:
+    """The settings in force. `flags` are keys of `[server]`; those that are None were not given.
+
+    Raises `ConfigError` naming the file and line, the variable or the flag that is wrong.
+    """
+    if config is None:
+        config = Path(FILE) if Path(FILE).is_file() else None
+    sections = _from_file(config) if config is not None else {}
+    for section, keys in _from_environ(environ or {}).items():
+        sections.setdefault(section, {}).update(keys)
+    given = {key: value for key, value in (flags or {}).items() if value is not None}
+    sections.setdefault("server", {}).update(given)
+    settings = _converted(sections, "the settings")
+    _check(settings)
+    return settings
+
+
+def _from_file(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"There is no file {path}; write it or leave --config out.") from None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{path} cannot be read: {exc}") from None
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError(f"{path}: {exc}") from None
+    known = _known()
+    for section, keys in found.items():
+        if section not in known:
+            raise _unknown(path, text, section, "", f"section; known are: {', '.join(known)}")
+        if not isinstance(keys, dict):
+            raise _unknown(path, text, section, "", "key here; it belongs in a [section]")
+        for key in keys:
+            if key not in known[section]:
+                listed = ", ".join(known[section])
+                raise _unknown(path, text, section, key, f"key in [{section}]; known are: {listed}")
+    try:
+        msgspec.convert(found, Settings)
+    except msgspec.ValidationError as exc:
+        where = re.search(r"\$\.(\w+)\.(\w+)", str(exc))
+        line = _line(text, *where.groups()) if where else 1
+        raise ConfigError(f"{path}:{line}: {exc}") from None
+    return found
+
+
+def _unknown(path: Path, text: str, section: str, key: str, what: str) -> ConfigError:
+    name = key or section
+    return ConfigError(f"{path}:{_line(text, section, key)}: '{name}' is not a {what}.")
+
+
+def _line(text: str, section: str, key: str) -> int:
+    """The line of a key, or of a section. tomllib does not tell, so we look for it."""
+    inside = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[+\s*\"?([\w-]+)", line):
+            inside = header[1]
+            if inside == section and not key:
+                return number
+            continue
+        word = re.match(r"\s*\"?([\w-]+)\"?\s*[.=]", line)
+        if word and ((inside, word[1]) == (section, key) or (not inside and word[1] == section)):
+            return number
+    return 1
+
+
+def _from_environ(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for section, keys in _known().items():
+        for key in keys:
+            name = f"DRAGOMAN_{section}_{key}".upper()
+            if name not in environ:
+                continue
+            try:
+                one = msgspec.convert({section: {key: environ[name]}}, Settings, strict=False)
+            except msgspec.ValidationError as exc:
+                raise ConfigError(f"{name}: {str(exc).split(' - at')[0]}.") from None
+            found.setdefault(section, {})[key] = getattr(getattr(one, section), key)
+    return found
+
+
+def _converted(sections: dict[str, dict[str, Any]], where: str) -> Settings:
+    try:
+        return msgspec.convert(sections, Settings)
+    except msgspec.ValidationError as exc:
+        raise ConfigError(f"In {where}: {exc}") from None
+
+
+def _known() -> dict[str, tuple[str, ...]]:
+    return {
+        "server": Server.__struct_fields__,
+        "limits": Limits.__struct_fields__,
+    }
+
+
+def _check(settings: Settings) -> None:
+    server, limits = settings.server, settings.limits
+    for name, port in (("port", server.port), ("grpc-port", server.grpc_port)):
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"{name} must lie between 0 and 65535, not {port}.")
+    if server.public_url and not re.match(r"https?://[^/\s]+", server.public_url):
+        raise ConfigError(
+            f"public-url must start with http:// or https://, not '{server.public_url}'."
+        )
+    for key in limits.__struct_fields__:
+        if getattr(limits, key) <= 0:
+            raise ConfigError(f"limits.{key} must be more than 0.")
+    if limits.head_size < 8192:
+        raise ConfigError("limits.head_size must be at least 8192.")

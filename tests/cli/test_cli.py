@@ -1,0 +1,112 @@
+"""The other commands, and the settings behind them."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.run import ENVIRON, dragoman
+from dragoman import __version__
+from dragoman.errors import ConfigError
+from dragoman.settings import load
+
+
+def test_help_and_version(tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    shown = dragoman("--help", cwd=tmp_path)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    for word in ("serve", "demo", "new", "--version"):
+        assert word in shown.stdout
+    assert spent < 1.0  # about 0.25 on an idle machine; commands are imported when they run
+    assert dragoman("--version", cwd=tmp_path).stdout.strip() == __version__
+    serve = dragoman("serve", "--help", cwd=tmp_path).stdout
+    for flag in (
+        *("--host", "--port", "--grpc-port", "--store", "--public-url", "--allow-private"),
+        *("--insecure", "--log-level", "--reload", "--watchdog", "--config"),
+    ):
+        assert flag in serve
+
+
+def test_a_wrong_command_is_explained(tmp_path: Path) -> None:
+    ended = dragoman("sevre", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "sevre" in ended.stderr
+    assert ended.stderr.count("\n") <= 2
+
+
+def test_new_writes_a_project_whose_test_passes(tmp_path: Path) -> None:
+    made = dragoman("new", "my-agent", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "dragoman serve agent.py" in made.stdout
+    folder = tmp_path / "my-agent"
+    assert {path.name for path in folder.iterdir()} == {
+        *("agent.py", "test_agent.py", "README.md", "pyproject.toml", ".gitignore")
+    }
+    again = dragoman("new", "my-agent", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+    assert dragoman("new", "no way", cwd=tmp_path).returncode == 2
+    pytest.importorskip("dragoman.testing")
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"],
+        cwd=folder,
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+    )
+    assert tested.returncode == 0, tested.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
+    shown = dragoman("demo", "--port", "0", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    for words in (
+        "HELLO, DRAGOMAN   (completed)",
+        "29 chunks",
+        "BONJOUR   (completed, kind: task)",
+        "How many days in Kyoto?   (input-required)",
+        "10 steps done in attempt 2",
+        "Try it yourself",
+    ):
+        assert words in shown.stdout
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[server]\nport = 1\ncolour = 2\n", "dragoman.toml:3: 'colour' is not a key in [server]"),
+        ("port = 1\n", "dragoman.toml:1: 'port' is not a section"),
+        ("\n[sever]\nport = 1\n", "dragoman.toml:2: 'sever' is not a section"),
+        ('[limits]\nbody_size = "big"\n', "dragoman.toml:2: Expected `int`, got `str`"),
+        ("[server\n", "dragoman.toml: "),
+        ("[limits]\nbody_size = 0\n", "limits.body_size must be more than 0"),
+    ],
+)
+def test_a_wrong_settings_file_is_explained(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "dragoman.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load(config=path)
+
+
+def test_flags_beat_variables_beat_the_file_beats_the_code(tmp_path: Path) -> None:
+    path = tmp_path / "dragoman.toml"
+    path.write_text('[server]\nhost = "::1"\nport = 1\nstore = "memory:"\n')
+    environ = {"DRAGOMAN_SERVER_PORT": "2", "DRAGOMAN_SERVER_STORE": "file:x"}
+    environ |= {"DRAGOMAN_LIMITS_STALL": "1.5", "DRAGOMAN_SERVER_INSECURE": "true"}
+    found = load({"store": "sqlite:///y", "host": None}, environ, path)
+    assert (found.server.host, found.server.port) == ("::1", 2)
+    assert (found.server.store, found.server.insecure) == ("sqlite:///y", True)
+    assert (found.server.grpc_port, found.limits.stall) == (8421, 1.5)
+    with pytest.raises(ConfigError, match="DRAGOMAN_SERVER_PORT"):
+        load(None, {"DRAGOMAN_SERVER_PORT": "many"})

@@ -1,0 +1,210 @@
+"""`dragoman serve`: start, stop and every mistake a user can make with it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from cli.run import AGENT, dragoman, serving
+
+pytestmark = pytest.mark.timeout(40)
+HEADERS = {"A2A-Version": "1.0", "Content-Type": "application/json"}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "agent.py").write_text(AGENT)
+    return tmp_path
+
+
+def message(text: str, skill: str = "") -> dict[str, object]:
+    said = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+    return {"message": said | ({"metadata": {"skillId": skill}} if skill else {})}
+
+
+def send(url: str, method: str, params: object) -> dict[str, object]:
+    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    answer: dict[str, object] = httpx2.post(url, json=call, headers=HEADERS, timeout=10).json()
+    return answer
+
+
+@pytest.mark.slow
+def test_it_serves_and_stops_cleanly_with_streams_open(home: Path) -> None:
+    with serving("agent.py", cwd=home) as server:
+        answer = send(server.url, "SendMessage", message("hi"))
+        assert '"HI"' in str(answer).replace("'", '"')
+        assert (home / "dragoman.db").exists()
+        assert (home / "dragoman.key").stat().st_mode & 0o777 == 0o600
+        call = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage"}
+        call["params"] = message("go", "long")
+        with (
+            httpx2.stream("POST", server.url, json=call, headers=HEADERS) as stream,
+            socket.create_connection(("127.0.0.1", server.port)) as half,
+        ):
+            half.sendall(b"POST / HTTP/1.1\r\nHost: x\r\n")  # never sends the rest
+            lines = stream.iter_lines()
+            next(lines)
+            code, seconds, logged = server.end(signal.SIGTERM)
+            assert any("data:" in line for line in lines)  # and it ends without an error
+        assert code == 0
+        assert seconds < 5
+        assert "Traceback" not in logged
+        assert "info started" in logged
+        assert "info stopped" in logged
+
+
+def test_a_second_ctrl_c_ends_at_once(home: Path) -> None:
+    with serving("agent.py", "--store", "memory:", cwd=home) as server:
+        params = message("go", "long") | {"configuration": {"returnImmediately": True}}
+        send(server.url, "SendMessage", params)
+        code, seconds, _ = server.end(signal.SIGINT, signal.SIGINT)
+        assert code == 130
+        assert seconds < 1.5
+
+
+def test_a_task_outlives_its_process(home: Path) -> None:
+    with serving("agent.py", cwd=home) as server:
+        params = message("go") | {"configuration": {"returnImmediately": True}}
+        answer = send(server.url, "SendMessage", params)
+        server.process.kill()
+    task = answer["result"]["task"]["id"]  # type: ignore[index]
+    with serving("agent.py", cwd=home) as server:
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            found = send(server.url, "GetTask", {"id": task})
+            if "COMPLETED" in str(found):
+                return
+            time.sleep(0.1)
+        pytest.fail(str(found))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("none.py", None, "There is no file none.py"),
+        ("agent", None, "Did you mean agent.py?"),
+        ("bad.py", "x = (\n", "bad.py:1: "),
+        ("boom.py", "\nraise ValueError('no')\n", "boom.py:2: ValueError: no"),
+        ("empty.py", "x = 1\n", "has no Agent"),
+        ("idle.py", "from dragoman import Agent\na = Agent('x')\n", "has no skills"),
+        ("two.py", AGENT + "\nother = Agent('y')\n", "several agents (agent, other)"),
+        ("two.py:third", AGENT, "no agent called 'third' (agents in it: agent)"),
+        ("json.py", "x = 1\n", "has no Agent"),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_a_wrong_file_is_explained(home: Path, file: str, text: str | None, says: str) -> None:
+    if text is not None:
+        (home / file.partition(":")[0]).write_text(text)
+    ended = dragoman("serve", file, "--port", "0", cwd=home)
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.count("\n") <= 2
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--host", "0.0.0.0"], "--insecure"),
+        (["--host", "nowhere.invalid", "--insecure"], "no address"),
+        (["--port", "99999"], "between 0 and 65535"),
+        (["--port", "soon"], "--port"),
+        (["--store", "nosuch://x"], "There is no store for 'nosuch:'"),
+        (["--public-url", "example.com"], "public-url must start with http"),
+        (["--config", "none.toml"], "There is no file none.toml"),
+        (["--colour"], "--colour"),
+        (["--reload", "--config", "none.toml"], "There is no file none.toml"),
+        (["--log-level", "loud"], "loud"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_flag_is_explained(home: Path, args: list[str], says: str) -> None:
+    ended = dragoman("serve", "agent.py", *args, cwd=home)
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.count("\n") <= 2
+
+
+def test_a_port_in_use_is_explained(home: Path) -> None:
+    with serving("agent.py", "--store", "memory:", cwd=home) as server:
+        ended = dragoman("serve", "agent.py", "--port", str(server.port), cwd=home)
+        assert ended.returncode == 2
+        assert f"Port {server.port} is in use" in ended.stderr
+        assert f"--port {server.port + 1}" in ended.stderr
+
+
+def test_settings_come_from_flags_variables_and_the_file(home: Path) -> None:
+    (home / "dragoman.toml").write_text(
+        '[server]\nstore = "sqlite:///file.db"\nlog_level = "warning"\n[limits]\nbody_size = 900\n'
+    )
+    with serving("agent.py", cwd=home, DRAGOMAN_SERVER_STORE="sqlite:///variable.db") as server:
+        assert "413" in str(httpx2.post(server.url, content=b"x" * 1000, headers=HEADERS))
+        assert (home / "variable.db").exists()
+        assert not (home / "file.db").exists()
+        _, _, logged = server.end()
+        assert logged == ""
+
+
+BLOCKING = """
+import time
+from dragoman import Agent, Turn
+
+agent = Agent("Blocker", description="For tests.")
+
+@agent.skill("block")
+async def block(turn: Turn) -> str:
+    time.sleep(float(turn.text))
+    return "done"
+"""
+
+
+@pytest.mark.slow
+def test_code_that_blocks_the_loop_is_named(home: Path) -> None:
+    (home / "blocker.py").write_text(BLOCKING)
+    with serving("blocker.py", "--store", "memory:", cwd=home) as server:
+        assert "done" in str(send(server.url, "SendMessage", message("3.2")))
+        assert "dragoman_loop_blocked_total 1" in httpx2.get(f"{server.url}/metrics").text
+        code, _, logged = server.end()
+        assert code == 0
+        assert "error loop_blocked" in logged
+        assert "blocker.py:9 block" in logged
+
+
+@pytest.mark.slow
+def test_the_watchdog_ends_a_process_that_hangs(home: Path) -> None:
+    (home / "blocker.py").write_text(BLOCKING)
+    with serving("blocker.py", "--watchdog", "2", "--store", "memory:", cwd=home) as server:
+        with pytest.raises(httpx2.HTTPError):
+            send(server.url, "SendMessage", message("30"))
+        assert server.process.wait(5) == 70
+
+
+@pytest.mark.slow
+def test_reload_starts_again_when_the_file_changes(home: Path) -> None:
+    with serving("agent.py", "--reload", "--store", "memory:", cwd=home) as server:
+        (home / "agent.py").write_text(AGENT.replace(".upper()", ".lower()"))
+        assert server.process.stdout is not None
+        for line in server.process.stdout:
+            if "listens at" in line:
+                break
+        url = line.split("listens at ")[1].split()[0]
+        assert "hi" in str(send(url, "SendMessage", message("HI")))
+        code, seconds, _ = server.end(signal.SIGINT)
+        assert (code, seconds < 6) == (0, True)
+
+
+def test_a_store_that_cannot_be_opened_is_explained(home: Path) -> None:
+    (home / "taken").write_text("a file, not a folder")
+    ended = dragoman(
+        "serve", "agent.py", "--port", "0", "--store", "sqlite:///taken/x.db", cwd=home
+    )
+    assert ended.returncode == 2
+    assert "taken" in ended.stderr
+    assert "Traceback" not in ended.stderr

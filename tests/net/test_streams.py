@@ -1,0 +1,124 @@
+"""Streams over real sockets: joined writes, early and late errors, readers that leave or stall."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import httpx2
+
+from net.little import House, call, house, post, said
+
+V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
+
+
+def stream(text: str, **more: str) -> bytes:
+    headers = [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
+    return post(call("SendStreamingMessage", said(text)), "A2A-Version: 1.0", *headers)
+
+
+async def until(home: House, streams: int) -> None:
+    async with asyncio.timeout(3):
+        while home.peer.open != streams or len(home.app.floor.streams) != streams:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_events_carry_their_place_and_ready_ones_leave_together() -> None:
+    async with house() as home:
+        heard = await home.raw(stream("count 20"))
+        head, _, body = heard.partition(b"\r\n\r\n")
+        assert b"content-type: text/event-stream" in head
+        assert b"cache-control: no-cache" in head
+        assert b"x-accel-buffering: no" in head
+        assert body.count(b"data:") == 22
+        ids = [line for line in body.splitlines() if line.startswith(b"id:")]
+        assert [int(line[3:]) for line in ids] == [*range(1, 22), 99]
+        # Chunked framing shows the writes: the first event, the twenty together, the last.
+        sizes = [line for line in body.split(b"\r\n") if line and b":" not in line]
+        assert len(sizes) == 4  # and the closing 0
+
+
+async def test_an_error_before_the_first_event_is_a_plain_answer() -> None:
+    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+        answer = await client.post("/", content=call("SubscribeToTask", {"id": "no"}), headers=V1)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json()["error"]["code"] == -32001
+        crash = await client.post(
+            "/", content=call("SendStreamingMessage", said("crash")), headers=V1
+        )
+        assert crash.json()["error"]["code"] == -32603
+        await until(home, 0)
+
+
+async def test_an_error_after_it_is_an_event() -> None:
+    async with house() as home:
+        heard = await home.raw(stream("crash later"))
+        assert b"200 OK" in heard
+        assert heard.count(b"data:") == 2
+        assert b"-32603" in heard
+        assert b"secret words" not in heard
+        assert heard.endswith(b"0\r\n\r\n")
+        await until(home, 0)
+
+
+async def test_silence_is_filled_with_comments() -> None:
+    async with house() as home:
+        heard = await home.raw(stream("wait"), wait=0.5)
+        assert heard.count(b": keep-alive\n\n") > 2
+        await until(home, 0)
+
+
+async def test_a_reader_that_leaves_ends_its_stream_at_once() -> None:
+    async with house() as home:
+        _, writer = await asyncio.open_connection("127.0.0.1", home.port)
+        writer.write(stream("wait"))
+        await until(home, 1)
+        writer.close()
+        await until(home, 0)
+
+
+async def test_a_reader_that_never_reads_holds_little_and_is_closed() -> None:
+    async with house(stall=0.5) as home:
+        with socket.socket() as lazy:
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+            lazy.connect(("127.0.0.1", home.port))
+            lazy.sendall(stream("flood"))
+            await until(home, 1)
+            await asyncio.sleep(0.3)
+            sent = home.app.floor.metrics.events
+            await asyncio.sleep(0.1)
+            assert home.app.floor.metrics.events == sent  # back-pressure: nothing piles up
+            assert sent * 65536 < 16 * 1024 * 1024  # what the kernel's buffers took
+            await until(home, 0)
+            assert home.app.floor.metrics.streams_stalled == 1
+        assert b"200 OK" in await home.raw(stream("count 1"))
+
+
+async def test_streams_are_limited() -> None:
+    async with house(streams=1) as home, httpx2.AsyncClient(base_url=home.url) as client:
+        _, writer = await asyncio.open_connection("127.0.0.1", home.port)
+        writer.write(stream("wait"))
+        await until(home, 1)
+        refused = await client.post(
+            "/", content=call("SendStreamingMessage", said("hi")), headers=V1
+        )
+        assert refused.status_code == 429
+        assert "error" in refused.json()
+        answer = await client.post("/", content=call("SendMessage", said("hi")), headers=V1)
+        assert answer.status_code == 200
+        writer.close()
+        await until(home, 0)
+
+
+async def test_stopping_ends_open_streams() -> None:
+    async with house() as home:
+        reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
+        writer.write(stream("wait"))
+        await until(home, 1)
+        await home.app.stop()
+        async with asyncio.timeout(2):
+            heard = await reader.read()
+        assert heard.endswith(b"0\r\n\r\n")
+        await until(home, 0)
+        assert home.peer.stopped_with == 3.0
+        writer.close()
