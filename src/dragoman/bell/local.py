@@ -9,10 +9,10 @@ from typing import Protocol
 class Bell(Protocol):
     """Wakes those who wait for news of a task."""
 
-    def listen(self, task_id: str) -> asyncio.Future[None]:
-        """Done at the next ring. Listen before you read, or an event slips between."""
+    def listen(self, task_id: str) -> asyncio.Future[bool]:
+        """Done, and true, at the next ring. Listen before you read, or an event slips between."""
 
-    def hush(self, task_id: str, future: asyncio.Future[None]) -> None:
+    def hush(self, task_id: str, future: asyncio.Future[bool]) -> None:
         """The listener stops waiting."""
 
     def ring(self, task_id: str) -> None:
@@ -29,15 +29,15 @@ class LocalBell:
     """Bare futures, one per listener: the cheapest way to wake a coroutine."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
 
-    def listen(self, task_id: str) -> asyncio.Future[None]:
+    def listen(self, task_id: str) -> asyncio.Future[bool]:
         """See `Bell`."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(task_id, set()).add(future)
         return future
 
-    def hush(self, task_id: str, future: asyncio.Future[None]) -> None:
+    def hush(self, task_id: str, future: asyncio.Future[bool]) -> None:
         """See `Bell`."""
         waiting = self._waiting.get(task_id)
         if waiting is not None:
@@ -51,7 +51,7 @@ class LocalBell:
         if waiting is not None:
             for future in waiting:
                 if not future.done():
-                    future.set_result(None)
+                    future.set_result(True)
 
     def ring_all(self) -> None:
         """See `Bell`."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -49,7 +50,7 @@ from .ids import new_id, now_ms
 from .keeper import Keeper
 from .run import Run
 from .runner import EngineSettings, Runner
-from .tail import follow
+from .tail import Place, follow
 
 
 class Engine:
@@ -95,39 +96,31 @@ class Engine:
         # `Operation[R]` binds the answer's type to the operation's; a table cannot say so.
         return cast(R, await _ANSWERS[type(op)](self, op, ctx))
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Every step of a task, in batches of what is ready together."""
-        if isinstance(op, Watch):
-            run, task_id, after, begin = None, op.task_id, ctx.cursor, None
-            if after is None:
-                begin = await self._watchable(op.task_id, ctx)
-            else:
-                await self._check_cursor(op.task_id, ctx, after)
-        elif op.message.task_id:
-            begin = await self._continue(op, ctx)
-            run, task_id, after = None, begin.task_id, begin.seq
-        else:
-            begin, after = None, ctx.cursor or 0
-            run, task_id = await self._begin(op, ctx, waits=True)
-            if run is not None:
-                await self._opened(run)
-                if run.direct is not None:
-                    yield Batch([run.direct], True)
-                    return
-        if begin is not None:
-            yield Batch([begin], False)
-            after = begin.seq
-        async with aclosing(self._tail(_scope(ctx), task_id, after or 0, run)) as batches:
-            async for batch in batches:
-                yield batch
+        return self._follow(_scope(ctx), partial(self._place, op, ctx))
 
-    def _tail(
-        self, scope: Scope, task_id: str, after: int, run: Run | None = None
+    def _follow(
+        self, scope: Scope, place: Callable[[], Awaitable[Place]]
     ) -> AsyncGenerator[Batch, None]:
-        runs = self.runner.runs
-        return follow(
-            self.store, self.runner.bell, scope, task_id, after, lambda one: runs.get(one) or run
-        )
+        runner = self.runner
+        return follow(self.store, runner.bell, runner.idle, scope, place, runner.runs.get)
+
+    async def _place(self, op: Streamed, ctx: Context) -> Place:
+        """Where the stream of an operation begins."""
+        if isinstance(op, Watch):
+            if ctx.cursor is None:
+                return Place(op.task_id, first=await self._watchable(op.task_id, ctx))
+            await self._check_cursor(op.task_id, ctx, ctx.cursor)
+            return Place(op.task_id, ctx.cursor)
+        if op.message.task_id:
+            return Place(op.message.task_id, first=await self._continue(op, ctx))
+        run, task_id = await self._begin(op, ctx, waits=True)
+        if run is not None:
+            await self._opened(run)
+            if run.direct is not None:
+                return Place(task_id, first=run.direct)
+        return Place(task_id, ctx.cursor or 0, run=run)
 
     # Send.
 
@@ -290,7 +283,8 @@ class Engine:
         row = await self.store.row(scope, task_id)
         if row.resting:
             return
-        async with aclosing(self._tail(scope, task_id, row.last_seq)) as batches:
+        place = Place(task_id, row.last_seq)
+        async with aclosing(self._follow(scope, _at(place))) as batches:
             async for batch in batches:
                 if batch.last or (await self.store.row(scope, task_id)).resting:
                     return
@@ -413,12 +407,19 @@ def _scope(ctx: Context) -> Scope:
     return Scope(ctx.tenant, ctx.principal)
 
 
+def _at(place: Place) -> Callable[[], Awaitable[Place]]:
+    async def known() -> Place:
+        return place
+
+    return known
+
+
 def _give_up(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
 
 
-async def _first(*waiters: asyncio.Future[None]) -> None:
+async def _first(*waiters: asyncio.Future[Any]) -> None:
     await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
 
 

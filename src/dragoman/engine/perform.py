@@ -78,10 +78,11 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
     """Each item is a chunk of one artifact. One is held back while the generator goes on without
     pausing, so that the last one can say that it is the last (DESIGN §4.1, Artifacts)."""
     out = _Joined(run, turn) if run.skill.join else _Chunks(run, turn)
+    run.let_out = out.flush
     try:
         while True:
             try:
-                item = await _Peek(pieces.__anext__(), out.release)
+                item = await _Peek(pieces.__anext__(), out.pause)
             except StopAsyncIteration:
                 break
             out.put(parts_of(item))
@@ -90,6 +91,8 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
             await run.room()
         out.end()
     finally:
+        out.flush()  # what was given before a failure was given
+        run.let_out = None
         await pieces.aclose()
 
 
@@ -100,28 +103,37 @@ class _Chunks:
         self._run = run
         self._turn = turn
         self._id = ""
-        self._held: tuple[AnyPart, ...] | None = None
+        self._append = False
+        self._held: tuple[AnyPart, ...] = ()
 
     def put(self, parts: tuple[AnyPart, ...]) -> None:
         if parts:
-            self.release()
-            self._held = parts
+            self.flush()
+            self._hold(parts)
 
-    def release(self) -> None:
-        if self._held is not None:
-            self._emit(self._held, last=False)
-            self._held = None
+    def _hold(self, parts: tuple[AnyPart, ...]) -> None:
+        self._id = self._id or self._turn.next_artifact()
+        self._held += parts
+
+    def pause(self) -> None:
+        """The generator waits for something: nobody knows how long."""
+        if self._held:
+            self._emit(last=False)
+            self._run.flush()  # nothing more comes in this turn of the loop
+
+    def flush(self) -> None:
+        """Emits what is held back."""
+        if self._held:
+            self._emit(last=False)
 
     def end(self) -> None:
-        if self._held is not None:
-            self._emit(self._held, last=True)
-            self._held = None
-        elif self._id:
-            self._emit((Text(""),), last=True)
+        if self._id:
+            self._held = self._held or (Text(""),)
+            self._emit(last=True)
 
-    def _emit(self, parts: tuple[AnyPart, ...], *, last: bool) -> None:
-        append = bool(self._id)
-        self._id = self._id or self._turn.next_artifact()
+    def _emit(self, *, last: bool) -> None:
+        parts, self._held = self._held, ()
+        append, self._append = self._append, True
         artifact = Artifact(artifact_id=self._id, parts=parts)
         self._run.emit(ArtifactChunk(artifact=artifact, append=append, last=last))
 
@@ -134,25 +146,21 @@ class _Joined(_Chunks):
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, parts: tuple[AnyPart, ...]) -> None:
-        self._held = (*(self._held or ()), *parts)
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._run.skill.join, self._due)
+        if parts:
+            self._hold(parts)
+            if self._timer is None:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(self._run.skill.join, self.flush)
 
-    def release(self) -> None:
-        """A pause of the generator releases nothing; the timer does."""
+    def pause(self) -> None:
+        """Releases nothing; the timer does."""
 
-    def _due(self) -> None:
-        self._timer = None
-        super().release()
-
-    def end(self) -> None:
+    def _emit(self, *, last: bool) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        super().end()
-
-    def _emit(self, parts: tuple[AnyPart, ...], *, last: bool) -> None:
-        super()._emit(tuple(_merged(parts)), last=last)
+            self._timer = None
+        self._held = tuple(_merged(self._held))
+        super()._emit(last=last)
 
 
 def _merged(parts: tuple[AnyPart, ...]) -> Iterator[AnyPart]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
 
@@ -45,6 +46,8 @@ class Run(Line):
     """When its time is over (loop time); 0 while it waits for its caller."""
     left = 0.0
     """Seconds of running it had left when it began to wait."""
+    let_out: Callable[[], None] | None = None
+    """Emits the chunk that a generator's driver holds back: before anything else is said."""
     _answer: asyncio.Future[Input] | None = None
 
     # Only tasks of several turns need these.
@@ -91,6 +94,8 @@ class Run(Line):
 
     def emit(self, event: AnyEvent) -> None:
         """Puts an event in line. What comes after the end is dropped."""
+        if self.let_out is not None:
+            self.let_out()
         if self.closed or self.fold.status.state in FINAL or self.direct is not None:
             kind = type(event).__name__
             log.warning("dropped task=%s event=%s: it came after the end", self.task_id, kind)
@@ -115,6 +120,8 @@ class Run(Line):
 
     def recorded(self, key: str) -> bytes | None:
         """The record of a call of an earlier attempt."""
+        if self.let_out is not None:
+            self.let_out()
         found = self.journal.get(key)
         if self.replay is not None:
             self.replay.passed(key, recorded=found is not None)
@@ -209,6 +216,8 @@ class Run(Line):
             raise AgentMisbehaved(
                 f"turn.reply needs @agent.skill({self.skill.id!r}, may_reply=True)"
             )
+        if self.let_out is not None:
+            self.let_out()
         if self.unopened:
             self.direct = replace(message, task_id="")
             self.close(None)

@@ -23,6 +23,7 @@ from .line import Works
 from .perform import SYNC_THREADS, TOO_LONG, fail, perform
 from .replay import Replay
 from .run import Run, Why
+from .tail import Idle
 
 log = logging.getLogger("dragoman.runner")
 
@@ -69,6 +70,7 @@ class Runner:
         self.place_free = asyncio.Event()
         self.waits: dict[asyncio.Future[None], float] = {}
         """Blocking sends, and when each has waited long enough (loop time), oldest first."""
+        self.idle = Idle()
         self.stopping = False
         self.works = Works(
             store=store,
@@ -221,6 +223,7 @@ class Runner:
                 asyncio.get_running_loop().call_later(
                     run.skill.cancel_grace, fail, run, TOO_LONG, "agent_timed_out"
                 )
+        self.idle.tick(now)
         for waiter, until in list(self.waits.items()):
             if until > now:
                 break  # all wait equally long, so the rest came later

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from msgspec import Struct
 
 from ..bell import Bell
+from ..events import Stamped
 from ..lifecycle import ENDS_STREAM
+from ..model import Message, State
 from ..peer import Batch
 from ..store.base import Scope, Store
 from .run import Run
@@ -20,18 +24,56 @@ POLL = 1.0
 """A lost ring costs this many seconds, never an event."""
 
 
+class Place(Struct, frozen=True, gc=False):
+    """Where a stream begins: behind an event, or with a snapshot, or with all there is to say."""
+
+    task_id: str
+    after: int = 0
+    first: Stamped | Message | None = None
+    run: Run | None = None
+
+
+class Idle:
+    """Readers that wait, oldest first. One look now and then is cheaper than a timer for each."""
+
+    def __init__(self) -> None:
+        self._waits: dict[asyncio.Future[bool], float] = {}
+
+    async def rung(self, news: asyncio.Future[bool], seconds: float) -> bool:
+        """Whether the bell rang before the time was over."""
+        until = asyncio.get_running_loop().time() + seconds
+        self._waits[news] = until
+        try:
+            return await news
+        finally:
+            del self._waits[news]
+
+    def tick(self, now: float) -> None:
+        """Sends on those who waited long enough."""
+        for news, until in list(self._waits.items()):
+            if until <= now and not news.done():
+                news.set_result(False)
+
+
 async def follow(
     store: Store,
     bell: Bell,
+    idle: Idle,
     scope: Scope,
-    task_id: str,
-    after: int,
+    begin: Callable[[], Awaitable[Place]],
     find: Callable[[str], Run | None],
 ) -> AsyncGenerator[Batch, None]:
-    """Every event behind `after`, then live ones, until one of them brings the task to rest."""
+    """Every event behind a place, then live ones, until one of them brings the task to rest."""
+    place = await begin()
+    task_id, after, run = place.task_id, place.after, place.run
+    if isinstance(place.first, Message):
+        yield Batch([place.first], True)
+        return
+    if place.first is not None:
+        after = place.first.seq
+        yield Batch([place.first], False)
     quiet = 0.0
-    run: Run | None = None
-    news: asyncio.Future[None] | None = None
+    news: asyncio.Future[bool] | None = None
     try:
         while True:
             run = find(task_id) or run
@@ -53,13 +95,17 @@ async def follow(
                 yield Batch(list(entries), over)
                 if over:
                     return
-            elif await _rung(news := news or bell.listen(task_id), _patience(run)):
-                quiet = 0.0
             else:
-                quiet += _patience(run)
-                if quiet >= IDLE:
+                # A run of this process always rings; for any other the store is asked again.
+                patience = POLL if run is None or run.closed else IDLE
+                news = news or bell.listen(task_id)
+                if await idle.rung(news, patience):
                     quiet = 0.0
-                    yield Batch([], False)
+                else:
+                    quiet += patience
+                    if quiet >= IDLE:
+                        quiet = 0.0
+                        yield Batch([], False)
             if news is not None:
                 bell.hush(task_id, news)
                 news = None
@@ -68,25 +114,5 @@ async def follow(
             bell.hush(task_id, news)
 
 
-def _patience(run: Run | None) -> float:
-    """A run of this process always rings; for any other the store is asked now and then."""
-    return POLL if run is None or run.closed else IDLE
-
-
-def _ends(resting: bool, state: object) -> bool:
+def _ends(resting: bool, state: State) -> bool:
     return resting and state in ENDS_STREAM
-
-
-async def _rung(news: asyncio.Future[None], seconds: float) -> bool:
-    """Whether the bell rang in time. A bare timer: `asyncio.timeout` costs more than the wait."""
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(seconds, news.cancel)
-    try:
-        await news
-    except asyncio.CancelledError:
-        if news.cancelled() and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
-            return False
-        raise
-    finally:
-        timer.cancel()
-    return True
