@@ -127,7 +127,8 @@ def engine_for(agent: Agent, settings: Settings) -> Served:
     from .store import open_store
 
     url = settings.server.store
-    return Engine(agent, open_store(url), secret=secret_for(url, os.environ))
+    secret = secret_for(url, os.environ)
+    return Engine(agent, open_store(url), settings.limits, secret=secret)
 
 
 def load_agent(where: str) -> Agent:

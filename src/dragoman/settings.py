@@ -35,7 +35,30 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds after which a blocked event loop ends the process (exit code 70); 0: never."""
 
 
-class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The part of `[limits]` that is about tasks: how long, how many, how large."""
+
+    max_wait: float = 300.0
+    """How long a blocking send waits."""
+    max_runs: int = 10_000
+    """Runs at a time; further tasks wait their turn."""
+    max_queue: int = 10_000
+    """Tasks that may wait their turn; further ones are refused."""
+    max_parked: int = 1_000
+    """Runs kept in memory while they wait for their caller; the oldest is dropped."""
+    max_task_size: int = 64 * 1024 * 1024
+    """What the artifacts of one task may hold; a task that outgrows it fails."""
+    lease: float = 30.0
+    """How long a silent process keeps its tasks."""
+    waiting: float = 7 * 86_400.0
+    """How long a task waits for its caller."""
+    keep_events: float = 7 * 86_400.0
+    """How long the log of a finished task is kept."""
+    keep_tasks: float = 30 * 86_400.0
+    """How long a finished task is kept."""
+
+
+class Limits(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[limits]`: what one caller may cost us. Sizes in bytes, times in seconds."""
 
     body_size: int = 4 * 1024 * 1024

@@ -1,6 +1,6 @@
 """The task engine: the only writer of tasks."""
 
+from ..settings import EngineSettings
 from .engine import Engine
-from .runner import EngineSettings
 
 __all__ = ["Engine", "EngineSettings"]

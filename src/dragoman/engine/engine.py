@@ -44,12 +44,13 @@ from ..ops import (
     Watch,
 )
 from ..peer import Batch, Context
+from ..settings import EngineSettings
 from ..store.base import Existing, Filter, Idempotency, Input, Row, Scope, Store
 from . import tokens
 from .ids import new_id, now_ms
 from .keeper import Keeper
 from .run import Run
-from .runner import EngineSettings, Runner
+from .runner import Runner
 from .tail import Place, follow
 
 
@@ -234,7 +235,8 @@ class Engine:
             key = op.message.message_id
         if not key:
             return None
-        return Idempotency(key, hashlib.sha256(msgspec.msgpack.encode(op.message)).digest())
+        body = msgspec.json.encode((op.message, op.metadata, op.accepts))
+        return Idempotency(key, hashlib.sha256(body).digest())
 
     async def _continue(self, op: SendMessage, ctx: Context) -> Stamped:
         """Says something to a task that exists; gives the task as it was before."""

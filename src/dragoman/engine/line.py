@@ -48,6 +48,7 @@ class Works(Struct, frozen=True):
     bell: Bell
     clock: Callable[[], int]
     waiting_ms: int
+    max_task_size: int
     over: Callable[[Any], None]
     """Called when a run lets go of its task."""
     parked: Callable[[Any], None]
@@ -79,7 +80,10 @@ class Line:
     _mending: asyncio.Task[None] | None = None
     _scheduled = False
     _fresh = False
+    size = 0
+    """What its artifacts hold, in characters and bytes."""
     _weight = 0
+    """How much of that is in line."""
     _tried = 0
     _records: tuple[Record, ...] = ()
     _forget: tuple[int, ...] = ()
@@ -113,7 +117,9 @@ class Line:
         fold.add(entry)
         self._line.append(entry)
         if type(event) is ArtifactChunk:
-            self._weight += _weight(event.artifact)
+            weight = _weight(event.artifact)
+            self._weight += weight
+            self.size += weight
 
     def schedule(self) -> None:
         """Has the line flushed at the end of this turn of the loop."""
@@ -313,7 +319,7 @@ class Line:
     @property
     def resting(self) -> bool:
         """Committed, and finished or waiting for the caller with nothing left unheard."""
-        state = self.fold.state
+        state = self.fold.status.state
         return (
             state in FINAL or (state in WAITING and bool(self.question))
         ) and self.committed == self.fold.seq

@@ -118,8 +118,7 @@ class _Chunks:
     def pause(self) -> None:
         """The generator waits for something: nobody knows how long."""
         if self._held:
-            self._emit(last=False)
-            self._run.flush()  # nothing more comes in this turn of the loop
+            self._emit(last=False, now=True)
 
     def flush(self) -> None:
         """Emits what is held back."""
@@ -131,11 +130,11 @@ class _Chunks:
             self._held = self._held or (Text(""),)
             self._emit(last=True)
 
-    def _emit(self, *, last: bool) -> None:
+    def _emit(self, *, last: bool, now: bool = False) -> None:
         parts, self._held = self._held, ()
         append, self._append = self._append, True
         artifact = Artifact(artifact_id=self._id, parts=parts)
-        self._run.emit(ArtifactChunk(artifact=artifact, append=append, last=last))
+        self._run.emit(ArtifactChunk(artifact=artifact, append=append, last=last), now=now)
 
 
 class _Joined(_Chunks):
@@ -155,12 +154,12 @@ class _Joined(_Chunks):
     def pause(self) -> None:
         """Releases nothing; the timer does."""
 
-    def _emit(self, *, last: bool) -> None:
+    def _emit(self, *, last: bool, now: bool = False) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._held = tuple(_merged(self._held))
-        super()._emit(last=last)
+        super()._emit(last=last, now=now)
 
 
 def _merged(parts: tuple[AnyPart, ...]) -> Iterator[AnyPart]:

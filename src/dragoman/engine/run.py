@@ -92,8 +92,9 @@ class Run(Line):
                 if said.n not in used and not said.question:
                     self._queue.append(said)
 
-    def emit(self, event: AnyEvent) -> None:
-        """Puts an event in line. What comes after the end is dropped."""
+    def emit(self, event: AnyEvent, *, now: bool = False) -> None:
+        """Puts an event in line (`now`: nothing follows in this turn). What comes after the end is
+        dropped."""
         if self.let_out is not None:
             self.let_out()
         if self.closed or self.fold.status.state in FINAL or self.direct is not None:
@@ -109,7 +110,13 @@ class Run(Line):
             # Said beside an open question: the task goes on waiting.
             event = replace(event, state=self.fold.state)
         self._stamp(event)
-        self.schedule()
+        if self.size > self.works.max_task_size:
+            self._too_large()
+            return
+        if now:
+            self.flush()
+        else:
+            self.schedule()
 
     # Desk: what the turn needs.
 
@@ -225,6 +232,12 @@ class Run(Line):
             self.finish(State.COMPLETED, message)
 
     # The end.
+
+    def _too_large(self) -> None:
+        """A task lives in memory while it runs, so its size has a limit (`max_task_size`)."""
+        log.warning("too large task=%s size=%d", self.task_id, self.size)
+        self.finish(State.FAILED, reason="too_large")
+        self.stop_code()
 
     def finish(
         self, state: State, message: Message | None = None, reason: str = "", **about: str

@@ -8,8 +8,6 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from msgspec import Struct
-
 from ..agent import Agent, Skill
 from ..bell import LocalBell
 from ..errors import DragomanError, Fenced
@@ -17,6 +15,7 @@ from ..events import Opened, Stamped, StateChanged
 from ..lifecycle import WAITING, Fold
 from ..model import Message, State
 from ..peer import Context
+from ..settings import EngineSettings
 from ..store.base import WORKER_LOST, Filter, Input, Row, Scope, Store
 from .ids import new_id
 from .line import Works
@@ -28,27 +27,6 @@ from .tail import Idle
 log = logging.getLogger("dragoman.runner")
 
 PAGE = 256
-
-
-class EngineSettings(Struct, frozen=True, kw_only=True):
-    """How long things may take and how many there may be."""
-
-    max_wait: float = 300.0
-    """Seconds a blocking send waits at the most."""
-    max_runs: int = 10_000
-    """Runs at a time; further tasks wait their turn."""
-    max_queue: int = 10_000
-    """Tasks that may wait their turn; further ones are refused."""
-    max_parked: int = 1_000
-    """Runs kept in memory while they wait for their caller; the oldest is dropped."""
-    lease: float = 30.0
-    """Seconds after which a silent worker counts as dead."""
-    waiting: float = 7 * 86_400.0
-    """Seconds a task waits for its caller."""
-    keep_events: float = 7 * 86_400.0
-    """Seconds the log of a finished task is kept."""
-    keep_tasks: float = 30 * 86_400.0
-    """Seconds a finished task is kept."""
 
 
 class Runner:
@@ -77,6 +55,7 @@ class Runner:
             bell=self.bell,
             clock=clock,
             waiting_ms=int(settings.waiting * 1000),
+            max_task_size=settings.max_task_size,
             over=self._over,
             parked=self._parked,
             conversation=self._conversation,

@@ -20,6 +20,7 @@ from ..errors import (
     AgentCrashed,
     BadParams,
     DragomanError,
+    Forbidden,
     TooLarge,
     TooMany,
     TooSlow,
@@ -49,6 +50,10 @@ class Callee(Protocol):
     @property
     def dialect(self) -> str:
         """Which dialect the caller speaks, as far as it is known."""
+
+    @property
+    def tenant(self) -> str:
+        """The tenant the caller named, if its dialect has a word for it."""
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """What this frame means."""
@@ -134,6 +139,9 @@ class Exchange:
                     raise AssertionError(f"a callee heard {type(signal).__name__}")
             if refused is not None:
                 raise refused
+            if session.tenant and session.tenant != ctx.tenant:
+                # DESIGN §5.7: a tenant that is named must be one the principal has.
+                raise Forbidden("This caller has no such tenant.", tenant=session.tenant)
             ctx = replace(ctx, dialect=session.dialect)
             method = type(signal.op).__name__
             if ctx.extensions:
