@@ -185,8 +185,7 @@ class Listing(Struct, frozen=True, gc=False):
 class Held(Struct, frozen=True, gc=False):
     """What the store knows of a task that a worker holds."""
 
-    task_id: str
-    token: str
+    claim: Claim
     inputs: int
     cancel: bool
 
@@ -221,8 +220,11 @@ class Store(Protocol):
     async def enlist(self, worker: str, lease_ms: int) -> None:
         """A worker begins; it is alive until its lease runs out or its process ends."""
 
-    async def beat(self, worker: str, lease_ms: int) -> list[Held] | None:
-        """Renews the lease and tells what the worker holds; None if it counts as dead."""
+    async def beat(self, worker: str, lease_ms: int) -> bool:
+        """Renews the lease; False if the worker counts as dead."""
+
+    async def held(self, worker: str) -> list[Held]:
+        """What the worker holds. Only reads: a look must not look like a change to others."""
 
     async def retire(self, worker: str) -> None:
         """A worker ends; it holds nothing any more."""

@@ -1,0 +1,430 @@
+"""`file:///folder` keeps each task as a readable log: one JSON object a line, fsynced.
+
+The rules run on the tasks in memory (`Ledger`), and every change becomes a line of the task's file.
+A change is reported done, and shown to anyone, only when its line is on the disk. Of a finished
+task only the row stays in memory. One process only: a second one is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ..errors import ConfigError, Fenced, TaskNotFound
+from ..model import Task
+from . import rules
+from .base import (
+    Claim,
+    Done,
+    Draft,
+    Filter,
+    Held,
+    Idempotency,
+    Input,
+    Listing,
+    Page,
+    Record,
+    Row,
+    Scope,
+    Write,
+)
+from .codec import cut, unpack_log, unpack_task
+from .file_lines import (
+    Line,
+    Story,
+    entries_out,
+    file_name,
+    story,
+    told,
+    when,
+)
+from .file_read import Shelf
+from .file_write import Book, Scribe
+from .lanes import Lane
+from .ledger import Clock, Key, Ledger, Live
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # pragma: no cover
+    fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger("dragoman.store")
+
+BATCH = 512
+
+R = TypeVar("R")
+
+
+class FileStore:
+    """See `Store`."""
+
+    shared = False
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = folder
+        self._tasks = folder / "tasks"
+        self._clock = clock
+        self._ledger = Ledger(clock, sys.maxsize)
+        self._books: dict[str, Book] = {}
+        self._shelf = Shelf(self._tasks)
+        self._pending = 0
+        self._failures = 0
+        self._lock = -1
+        self._lane: Lane[Scribe]
+
+    async def open(self) -> None:
+        """See `Store`."""
+        try:
+            await asyncio.to_thread(self._recover)
+        except OSError as error:
+            raise ConfigError(f"{self._folder} cannot be used as a store: {error}.") from error
+        self._lane = Lane("file", [Scribe(self._tasks)], limit=BATCH)
+
+    def _recover(self) -> None:
+        self._tasks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = _only_one(self._folder)
+        for spare in self._tasks.glob("*.new"):
+            spare.unlink()
+        stories = [(path, story(path)) for path in self._tasks.glob("*.jsonl")]
+        self._ledger = Ledger(self._clock, sys.maxsize)
+        for path, found in sorted(stories, key=_end):
+            if found is None:
+                # Its creation was never acknowledged.
+                path.unlink()
+            else:
+                self._ledger.adopt(found.kept, found.digest)
+
+    async def close(self) -> None:
+        """See `Store`."""
+        await self._lane.close()
+        self._books.clear()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # Keeping: every change becomes a line.
+
+    def _book(self, task_id: str) -> Book:
+        book = self._books.get(task_id)
+        if book is None:
+            book = self._books[task_id] = Book(task_id, self._tasks / file_name(task_id))
+        return book
+
+    def _keep(self, line: Line, done: Done, wipe: tuple[int, ...] = ()) -> None:
+        book = self._book(line.row.task_id)
+        landed = partial(self._landed, book, done)
+        self._pending += 1
+        if wipe:
+            # Credentials must not stay in a file: the lines that hold them are written anew.
+            self._lane.submit(Scribe.rewrite, (book, partial(_wiped, line, wipe)), landed)
+        else:
+            self._lane.submit(Scribe.write, (book, line), landed)
+
+    def _landed(self, book: Book, done: Done, error: Exception | None) -> None:
+        self._pending -= 1
+        if error is not None and book.broken and not book.restored:
+            self._restore(book)
+        done(error)
+
+    def _restore(self, book: Book) -> None:
+        """Back to what the disk says: the change and all that built on it did not happen."""
+        book.restored = True
+        self._failures += 1
+        task_id = book.task_id
+        self._books.pop(task_id, None)
+        self._ledger.drop(task_id)
+        try:
+            found = story(book.path)
+            if found is not None:
+                self._ledger.adopt(found.kept, found.digest)
+            else:
+                book.path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.error("store=file task=%s lost from view until a restart: %s", task_id, error)
+
+    def _refuse(self, error: Exception, done: Done) -> None:
+        # Through the same queue, so that the answers of one task come in their order.
+        self._lane.submit(Scribe.refuse, error, done)
+
+    async def _kept(self, changes: Iterable[tuple[Row, str]]) -> None:
+        """Writes a line for each row and waits for all of them."""
+        landed = [self._landing(self._line(row, what)) for row, what in changes]
+        for future in landed:
+            await future
+
+    def _landing(self, line: Line) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keep(line, partial(_resolve, future))
+        return future
+
+    def _line(self, row: Row, what: str) -> Line:
+        return Line(at=when(self._clock()), what=what, row=row)
+
+    async def _look(self, look: Callable[[], R]) -> R:
+        """What a look shows, once all that it shows is on the disk."""
+        while True:
+            failures = self._failures
+            seen = look()
+            if self._pending:
+                await self._lane.ask(Scribe.wait, None)
+            if failures == self._failures:
+                return seen
+
+    # Workers.
+
+    async def enlist(self, worker: str, lease_ms: int) -> None:
+        """See `Store`."""
+        self._ledger.workers[worker] = self._clock() + lease_ms
+
+    async def beat(self, worker: str, lease_ms: int) -> bool:
+        """See `Store`."""
+        return self._ledger.beat(worker, lease_ms)
+
+    async def held(self, worker: str) -> list[Held]:
+        """See `Store`."""
+        rows = await self._look(lambda: [live.row for live in self._ledger.held(worker)])
+        return [Held(row.claim, row.inputs, row.cancel) for row in rows]
+
+    async def retire(self, worker: str) -> None:
+        """See `Store`."""
+        given = self._ledger.retire(worker)
+        await self._kept((live.row, "given back: its worker ended") for live in given)
+
+    async def reap(self) -> list[str]:
+        """See `Store`."""
+        rows = [live.row for live in self._ledger.reap()]
+        await self._kept((row, "lost its worker") for row in rows)
+        return [row.task_id for row in rows]
+
+    # Tasks: writing.
+
+    def create(self, draft: Draft, done: Done) -> None:
+        """See `Store`."""
+        error = self._ledger.create(draft)
+        if error is not None:
+            self._refuse(error, done)
+            return
+        row = rules.opened(draft)
+        line = self._line(row, told(draft.entries))
+        line.events = entries_out(draft.entries)
+        line.key = draft.idempotency
+        line.task = draft.ended
+        self._keep(line, partial(self._shelve, row, done) if draft.ended is not None else done)
+
+    def append(self, write: Write, done: Done) -> None:
+        """See `Store`."""
+        task_id = write.claim.task_id
+        live = self._ledger.live.get(task_id)
+        error = self._ledger.append(write)
+        if error is not None or live is None:
+            self._refuse(error or Fenced(task_id=task_id), done)
+            return
+        frozen = self._ledger.finished.get(task_id)
+        row = live.row if frozen is None else frozen.row
+        line = self._line(row, told(write.entries) or "recorded a step")
+        line.events = entries_out(write.entries)
+        line.records = list(write.records)
+        if write.ended is not None:
+            line.task = write.ended
+            line.key = self._idempotency(live.key)
+            done = partial(self._shelve, row, done)
+        self._keep(line, done, wipe=write.forget)
+
+    def _idempotency(self, key: Key | None) -> Idempotency | None:
+        return Idempotency(key[2], self._ledger.keys[key][1]) if key is not None else None
+
+    def _shelve(self, row: Row, done: Done, error: Exception | None) -> None:
+        """A finished task is on the disk: it need not be in memory too."""
+        if error is None:
+            frozen = self._ledger.finished.get(row.task_id)
+            if frozen is not None:
+                frozen.task = frozen.log = b""
+            self._books.pop(row.task_id, None)
+        done(error)
+
+    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
+        """See `Store`."""
+        rows = [live.row for live in self._ledger.claim(worker, agent, limit)]
+        await self._kept((row, f"taken by {worker}, attempt {row.attempt}") for row in rows)
+        return rows
+
+    async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
+        """See `Store`."""
+        live = self._ledger.seize(worker, task_id, epoch)
+        if live is None:
+            return None
+        row = live.row
+        await self._kept([(row, f"seized by {worker}, attempt {row.attempt}")])
+        return row
+
+    async def release(self, claim: Claim, *, runnable: bool) -> None:
+        """See `Store`."""
+        live = self._ledger.release(claim, runnable=runnable)
+        if live is not None:
+            await self._kept([(live.row, f"given back by {claim.worker}")])
+
+    # Tasks: the caller's side.
+
+    async def tell(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
+        """See `Store`."""
+        row, kept = self._ledger.tell(scope, task_id, said, question)
+        # No word of it in the summary: it may be a secret that is wiped later.
+        line = self._line(row, "the caller answered" if kept.question else "the caller said more")
+        line.said = kept
+        await self._landing(line)
+        return row
+
+    async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
+        """See `Store`."""
+        before = self._ledger.row(scope, task_id)
+        row = self._ledger.ask_cancel(scope, task_id)
+        if row is before:
+            return await self._look(lambda: self._ledger.row(scope, task_id))
+        await self._kept([(row, "asked to cancel")])
+        return row
+
+    async def row(self, scope: Scope, task_id: str) -> Row:
+        """See `Store`."""
+        return await self._look(lambda: self._ledger.row(scope, task_id))
+
+    async def load(self, scope: Scope, task_id: str) -> tuple[Row, Task]:
+        """See `Store`."""
+        row, task = await self._look(
+            lambda: (self._ledger.row(scope, task_id), self._at_hand(task_id))
+        )
+        if task is None:
+            (task,) = await self._shelf.tasks([task_id])
+        if task is None:
+            raise TaskNotFound(task_id=task_id)
+        return row, task
+
+    def _at_hand(self, task_id: str) -> Task | None:
+        """The task, if it can be told without reading a file."""
+        live = self._ledger.live.get(task_id)
+        if live is not None:
+            return live.task()
+        frozen = self._ledger.finished[task_id]
+        return unpack_task(frozen.task) if frozen.task else None
+
+    async def read(self, scope: Scope, task_id: str, after: int, limit: int) -> Page:
+        """See `Store`."""
+        page = await self._look(lambda: self._page(scope, task_id, after, limit))
+        if isinstance(page, Page):
+            return page
+        entries = await self._shelf.log(task_id)
+        return Page(page, entries[after : after + limit])
+
+    def _page(self, scope: Scope, task_id: str, after: int, limit: int) -> Page | Row:
+        row = self._ledger.row(scope, task_id)
+        live: Live | None = self._ledger.live.get(task_id)
+        if live is not None:
+            return Page(row, cut(live.log, after, limit))
+        frozen = self._ledger.finished[task_id]
+        if frozen.log:
+            return Page(row, cut(unpack_log(frozen.log), after, limit))
+        return row if frozen.whole else Page(row, [])
+
+    async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:
+        """See `Store`."""
+
+        def look() -> tuple[list[tuple[int, str]], int, dict[str, Task | None]]:
+            places, total = self._ledger.find(scope, which, limit)
+            return places, total, {task_id: self._at_hand(task_id) for _, task_id in places}
+
+        places, total, tasks = await self._look(look)
+        missing = [task_id for task_id, task in tasks.items() if task is None]
+        if missing:
+            tasks.update(zip(missing, await self._shelf.tasks(missing), strict=True))
+        listed = [(place, task) for place in places if (task := tasks[place[1]]) is not None]
+        return Listing([task for _, task in listed], [place for place, _ in listed], total)
+
+    # Runs.
+
+    async def inputs(self, claim: Claim) -> list[Input]:
+        """See `Store`."""
+        return await self._look(lambda: list(self._ledger.mine(claim).inputs or ()))
+
+    async def records(self, claim: Claim) -> list[Record]:
+        """See `Store`."""
+        return await self._look(lambda: list((self._ledger.mine(claim).records or {}).values()))
+
+    # Housekeeping.
+
+    async def expired(self, agent: str, limit: int) -> list[Row]:
+        """See `Store`."""
+        return await self._look(lambda: self._ledger.expired(agent, limit))
+
+    async def sweep(self, events_ms: int, tasks_ms: int, limit: int) -> int:
+        """See `Store`."""
+        shrink, go = await self._look(lambda: self._ledger.old(events_ms, tasks_ms, limit))
+        for task_id in shrink:
+            self._shelf.forget(task_id)
+            await self._lane.ask(Scribe.rewrite, (self._book(task_id), _last_only))
+            self._ledger.finished[task_id].whole = False
+            self._books.pop(task_id, None)
+        for task_id in go:
+            self._shelf.forget(task_id)
+            await self._lane.ask(Scribe.delete, self._book(task_id))
+            self._ledger.drop(task_id)
+            self._books.pop(task_id, None)
+        return len(shrink) + len(go)
+
+    async def counts(self, agent: str) -> dict[str, int]:
+        """See `Store`."""
+        return await self._look(lambda: self._ledger.counts(agent))
+
+    async def changed(self) -> bool:
+        """See `Store`."""
+        return False
+
+
+def _wiped(line: Line, numbers: tuple[int, ...], found: list[Line]) -> list[Line]:
+    """All lines, without what some inputs said, and one more."""
+    for old in found:
+        if old.said is not None and old.said.n in numbers:
+            old.said = rules.wiped(old.said)
+    return [*found, line]
+
+
+def _last_only(found: list[Line]) -> list[Line]:
+    """A finished task without its log: the line that ended it, without its events."""
+    last = found[-1]
+    last.what, last.events, last.dropped = f"{last.row.state.value}; log dropped", [], True
+    return [last]
+
+
+def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+def _end(found: tuple[Path, Story | None]) -> int:
+    """Finished tasks are kept in the order of their end."""
+    return found[1].kept.row.status_at if found[1] is not None else 0
+
+
+def _only_one(folder: Path) -> int:
+    """Holds the folder's lock as long as this process lives."""
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise ConfigError(
+                f"{folder} is in use by another process, and a file store takes only one. "
+                "Use sqlite: to share tasks between processes."
+            ) from error
+    return handle

@@ -1,0 +1,232 @@
+"""How a task looks in its file: one JSON object a line, made to be read with `less`.
+
+Each line says when, in words what happened, how the task's row stands after it, and what was added.
+So reading a file back is simple: the last row counts, everything else adds up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import StoreError
+from ..events import (
+    AnyEvent,
+    ArtifactChunk,
+    Asked,
+    Noted,
+    Opened,
+    Snapshot,
+    Stamped,
+    StateChanged,
+)
+from ..model import Message, Task
+from .base import Idempotency, Input, Record, Row
+from .codec import pack
+from .ledger import Frozen, Live
+
+log = logging.getLogger("dragoman.store")
+
+_PLAIN = re.compile(r"[0-9a-z][0-9a-z_-]{0,127}")
+_SHOWN = 80
+"""Characters of a text that a line quotes."""
+_BLOCK = 1 << 16
+
+
+class Entry(Struct, omit_defaults=True):
+    """An event with its place in the log."""
+
+    seq: int
+    at: int
+    event: AnyEvent
+
+
+class Line(Struct, omit_defaults=True, kw_only=True):
+    """One change of a task."""
+
+    at: str
+    what: str
+    row: Row
+    events: list[Entry] = []
+    said: Input | None = None
+    records: list[Record] = []
+    key: Idempotency | None = None
+    task: Task | None = None
+    """The whole task, in the line that ends it."""
+    dropped: bool = False
+    """The events before this line were dropped."""
+
+
+class Story(Struct):
+    """What a file tells."""
+
+    kept: Live | Frozen
+    digest: bytes | None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Line).decode
+
+
+def file_name(task_id: str) -> str:
+    """A name that is safe on every file system, and plain for the ids we make ourselves."""
+    if _PLAIN.fullmatch(task_id):
+        return f"{task_id}.jsonl"
+    digest = hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"~{digest}.jsonl"
+
+
+def when(millis: int) -> str:
+    """A time as people write it."""
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def entries_out(entries: Iterable[Stamped]) -> list[Entry]:
+    """The events of a write, as a line holds them."""
+    return [Entry(entry.seq, entry.at, entry.event) for entry in entries]
+
+
+def entries_in(line: Line) -> list[Stamped]:
+    """The events of a line, as a log holds them."""
+    row = line.row
+    return [Stamped(row.task_id, row.context_id, e.seq, e.at, e.event) for e in line.events]
+
+
+def line_out(line: Line) -> bytes:
+    """A line with its end; `StoreError` if it cannot be written down."""
+    try:
+        return _encode(line) + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"This cannot be kept: {error}.") from error
+
+
+def told(entries: Iterable[Stamped]) -> str:
+    """Events in words."""
+    return "; ".join(_words(entry.event) for entry in entries)
+
+
+def _words(event: AnyEvent) -> str:
+    match event:
+        case Opened(message=message):
+            return f"opened: {_quote(message)}"
+        case StateChanged(state=state, message=message):
+            return f"{state.value}: {_quote(message)}" if message is not None else state.value
+        case Asked(kind=kind, message=message):
+            return f"asked for {kind.value}: {_quote(message)}"
+        case ArtifactChunk(artifact=artifact, append=append, last=last):
+            verb = "goes on" if append else "begins"
+            return f"artifact {artifact.artifact_id} {verb}{' and is complete' if last else ''}"
+        case Noted(kind=kind):
+            return f"noted: {kind.value}"
+        case Snapshot():
+            return "snapshot"
+
+
+def _quote(message: Message) -> str:
+    text = " ".join(message.text.split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def last_line(path: Path) -> Line | None:
+    """The last line of a file, without reading the rest; None if it was torn."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        tail = b""
+        while end and tail.count(b"\n") < 2:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            tail = file.read(end - start) + tail
+            end = start
+    if not tail.endswith(b"\n"):
+        return None
+    return _line(tail.removesuffix(b"\n").rpartition(b"\n")[2])
+
+
+def lines(path: Path) -> list[Line]:
+    """All lines of a file, up to the first broken one."""
+    return _lines(path.read_bytes())[0]
+
+
+def recovered(path: Path) -> list[Line]:
+    """All lines of a file after a crash: what was left half written is cut off.
+
+    Nothing behind the first broken line was ever acknowledged, unless the disk itself lost it: if
+    there is more than the end of one line, it is kept beside the file for a person to look at."""
+    data = path.read_bytes()
+    found, good = _lines(data)
+    if good < len(data):
+        _cut(path, data, good)
+    return found
+
+
+def _lines(data: bytes) -> tuple[list[Line], int]:
+    found: list[Line] = []
+    good = 0
+    while good < len(data):
+        end = data.find(b"\n", good) + 1
+        line = _line(data[good:end]) if end else None
+        if line is None or not _continues(found, line):
+            break
+        found.append(line)
+        good = end
+    return found, good
+
+
+def _line(raw: bytes) -> Line | None:
+    try:
+        return _decode(raw)
+    except msgspec.DecodeError:
+        return None
+
+
+def _continues(read: list[Line], line: Line) -> bool:
+    expected = read[-1].row.last_seq if read else line.row.last_seq - len(line.events)
+    return line.row.last_seq == expected + len(line.events)
+
+
+def _cut(path: Path, data: bytes, good: int) -> None:
+    torn = data[good:]
+    if torn.count(b"\n") > 1:
+        aside = path.with_suffix(".torn")
+        aside.write_bytes(torn)
+        log.error("store=file file=%s cut at byte %d, the rest is in %s", path, good, aside)
+    else:
+        log.warning("store=file file=%s a half written line was cut off", path)
+    with path.open("r+b") as file:
+        file.truncate(good)
+        os.fsync(file.fileno())
+
+
+def story(path: Path) -> Story | None:
+    """What became of a task; None if nothing of it was ever written whole."""
+    last = last_line(path)
+    if last is not None and last.row.final:
+        key, digest = _key(last)
+        return Story(Frozen(last.row, key, b"", b"", not last.dropped), digest)
+    found = recovered(path)
+    if not found:
+        return None
+    key, digest = _key(found[0])
+    live = Live(found[-1].row, [pack(entries_in(line)) for line in found if line.events], key)
+    for line in found:
+        if line.said is not None:
+            live.inputs = [*(live.inputs or ()), line.said]
+        if line.records:
+            live.records = live.records or {}
+            for record in line.records:
+                live.records.setdefault(record.key, record)
+    return Story(live, digest)
+
+
+def _key(line: Line) -> tuple[tuple[str, str, str] | None, bytes | None]:
+    if line.key is None:
+        return None, None
+    return (line.row.tenant, line.row.principal, line.key.key), line.key.digest

@@ -1,0 +1,369 @@
+"""Tasks in memory: the rules applied to dicts, all at once and without waiting.
+
+`MemoryStore` is nothing but this; `FileStore` keeps its unfinished tasks here. A finished task is
+frozen to bytes in a struct the garbage collector does not follow, so a quarter of a million of
+them cost it nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from heapq import nlargest
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import Conflict, DragomanError, Fenced, TaskNotFound
+from ..lifecycle import WAITING, Fold
+from ..model import Task
+from . import rules
+from .base import (
+    Claim,
+    Draft,
+    Existing,
+    Filter,
+    Input,
+    Record,
+    Row,
+    Scope,
+    Unheard,
+    Write,
+)
+from .codec import pack, unpack_piece
+
+Clock = Callable[[], int]
+"""Milliseconds since the epoch."""
+
+Key = tuple[str, str, str]
+"""Tenant, principal, and the key the caller chose."""
+
+
+class Frozen(Struct, gc=False):
+    """A finished task."""
+
+    row: Row
+    key: Key | None
+    task: bytes
+    log: bytes
+    whole: bool = True
+    """Until its log is dropped."""
+
+
+class Live(Struct):
+    """A task that is not finished. Most never need more than the first three fields."""
+
+    row: Row
+    log: list[bytes]
+    key: Key | None
+    inputs: list[Input] | None = None
+    records: dict[str, Record] | None = None
+    fold: Fold | None = None
+    folded: int = 0
+
+    def task(self) -> Task:
+        """The task as it stands; only what came since the last look is added up."""
+        fold = self.fold
+        if fold is None:
+            fold = self.fold = Fold(self.row.task_id, self.row.context_id)
+        for piece in self.log[self.folded :]:
+            for entry in unpack_piece(piece):
+                fold.add(entry)
+        self.folded = len(self.log)
+        return fold.task()
+
+
+class Ledger:
+    """All tasks, and who works on them."""
+
+    def __init__(self, clock: Clock, limit: int) -> None:
+        self.clock = clock
+        self.limit = limit
+        self.live: dict[str, Live] = {}
+        self.finished: dict[str, Frozen] = {}
+        """In the order of their end."""
+        self.workers: dict[str, int] = {}
+        """When each one's lease runs out."""
+        self.keys: dict[Key, tuple[str, bytes]] = {}
+        self._contexts: dict[str, str | dict[str, None]] = {}
+        """The tasks of a context. Most have one: a bare id costs the collector nothing."""
+        self._ended: dict[tuple[str, str], int] = {}
+        """How many finished tasks an agent has in a state."""
+
+    # Writing: what went wrong, or None.
+
+    def create(self, draft: Draft) -> Exception | None:
+        """See `Store.create`."""
+        row = draft.row
+        task_id = row.task_id
+        key: Key | None = None
+        if draft.idempotency is not None:
+            key = (row.tenant, row.principal, draft.idempotency.key)
+            known = self.keys.get(key)
+            if known is not None:
+                return Existing(known[0], same=known[1] == draft.idempotency.digest)
+        if task_id in self.live or task_id in self.finished:
+            return Conflict("A task with this id exists.", task_id=task_id)
+        try:
+            row = rules.opened(draft)
+            live = Live(row, [pack(draft.entries)], key)
+            if draft.ended is None:
+                self.live[task_id] = live
+            else:
+                self.file(Frozen(row, key, pack(draft.ended), pack(live.log)))
+        except DragomanError as error:
+            return error
+        if key is not None and draft.idempotency is not None:
+            self.keys[key] = (task_id, draft.idempotency.digest)
+        self._enter(row)
+        return None
+
+    def append(self, write: Write) -> Exception | None:
+        """See `Store.append`."""
+        live = self.live.get(write.claim.task_id)
+        if live is None:
+            return Fenced(task_id=write.claim.task_id)
+        try:
+            row = rules.appended(live.row, write)
+            # Encoded before anything changes: what cannot be written down is refused whole.
+            piece = pack(write.entries) if write.entries else b""
+            task = pack(write.ended) if write.ended is not None else b""
+        except (DragomanError, Unheard) as error:
+            return error
+        if piece:
+            live.log.append(piece)
+        if task:
+            self.file(Frozen(row, live.key, task, pack(live.log)))
+            return None
+        live.row = row
+        if write.records:
+            if live.records is None:
+                live.records = {}
+            for record in write.records:
+                live.records.setdefault(record.key, record)
+        if write.forget and live.inputs:
+            live.inputs = [
+                rules.wiped(said) if said.n in write.forget else said for said in live.inputs
+            ]
+        return None
+
+    def file(self, frozen: Frozen) -> None:
+        """Puts a finished task where finished tasks are."""
+        row = frozen.row
+        self.live.pop(row.task_id, None)
+        self.finished[row.task_id] = frozen
+        ended = self._ended
+        place = (row.agent, row.state)
+        ended[place] = ended.get(place, 0) + 1
+        if len(self.finished) > self.limit:
+            self.drop(next(iter(self.finished)))
+
+    def drop(self, task_id: str) -> None:
+        """Forgets a task altogether."""
+        frozen = self.finished.pop(task_id, None)
+        if frozen is not None:
+            self._ended[frozen.row.agent, frozen.row.state] -= 1
+        kept = frozen or self.live.pop(task_id, None)
+        if kept is None:
+            return
+        if kept.key is not None:
+            self.keys.pop(kept.key, None)
+        context = self._contexts.get(kept.row.context_id)
+        if isinstance(context, dict):
+            context.pop(task_id, None)
+        if not isinstance(context, dict) or not context:
+            self._contexts.pop(kept.row.context_id, None)
+
+    def adopt(self, kept: Live | Frozen, digest: bytes | None) -> None:
+        """Takes in a task that was read from a disk."""
+        task_id = kept.row.task_id
+        if isinstance(kept, Frozen):
+            self.file(kept)
+        else:
+            self.live[task_id] = kept
+        if kept.key is not None and digest is not None:
+            self.keys[kept.key] = (task_id, digest)
+        self._enter(kept.row)
+
+    def _enter(self, row: Row) -> None:
+        context = self._contexts.get(row.context_id)
+        if context is None:
+            self._contexts[row.context_id] = row.task_id
+        elif isinstance(context, str):
+            self._contexts[row.context_id] = {context: None, row.task_id: None}
+        else:
+            context[row.task_id] = None
+
+    # Workers.
+
+    def held(self, worker: str) -> list[Live]:
+        """What a worker holds."""
+        return [live for live in self.live.values() if live.row.worker == worker]
+
+    def beat(self, worker: str, lease_ms: int) -> bool:
+        """See `Store.beat`."""
+        if worker not in self.workers:
+            return False
+        self.workers[worker] = self.clock() + lease_ms
+        return True
+
+    def retire(self, worker: str) -> list[Live]:
+        """See `Store.retire`; tells what it gave up."""
+        self.workers.pop(worker, None)
+        given = self.held(worker)
+        for live in given:
+            live.row = rules.released(live.row, self.clock(), runnable=not live.row.resting)
+        return given
+
+    def reap(self) -> list[Live]:
+        """See `Store.reap`; tells what was taken."""
+        now = self.clock()
+        for worker in [name for name, until in self.workers.items() if until <= now]:
+            del self.workers[worker]
+        lost = [
+            live
+            for live in self.live.values()
+            if live.row.worker and live.row.worker not in self.workers
+        ]
+        for live in lost:
+            live.row = rules.reaped(live.row, now)
+        return lost
+
+    def claim(self, worker: str, agent: str, limit: int) -> list[Live]:
+        """See `Store.claim`."""
+        if worker not in self.workers:
+            return []
+        now = self.clock()
+        due = [
+            live
+            for live in self.live.values()
+            if live.row.runnable and live.row.run_at <= now and live.row.agent == agent
+        ]
+        due.sort(key=lambda live: (live.row.run_at, live.row.task_id))
+        for live in due[:limit]:
+            live.row = rules.taken(live.row, worker)
+        return due[:limit]
+
+    def seize(self, worker: str, task_id: str, epoch: int) -> Live | None:
+        """See `Store.seize`."""
+        live = self.live.get(task_id)
+        if live is None or live.row.epoch != epoch or worker not in self.workers:
+            return None
+        live.row = rules.taken(live.row, worker)
+        return live
+
+    def release(self, claim: Claim, *, runnable: bool) -> Live | None:
+        """See `Store.release`."""
+        live = self.live.get(claim.task_id)
+        if live is None or not rules.held(live.row, claim):
+            return None
+        live.row = rules.released(live.row, self.clock(), runnable=runnable)
+        return live
+
+    # Callers.
+
+    def row(self, scope: Scope, task_id: str) -> Row:
+        """See `Store.row`."""
+        kept = self.live.get(task_id) or self.finished.get(task_id)
+        if kept is not None:
+            row = kept.row
+            if row.principal == scope.principal and row.tenant == scope.tenant:
+                return row
+        raise TaskNotFound(task_id=task_id)
+
+    def tell(
+        self, scope: Scope, task_id: str, said: Input, question: str | None
+    ) -> tuple[Row, Input]:
+        """See `Store.tell`; also gives what was kept."""
+        row, answers = rules.told(self.row(scope, task_id), self.clock(), question)
+        said = replace(said, question=answers, n=row.inputs)
+        live = self.live[task_id]
+        live.row = row
+        if live.inputs is None:
+            live.inputs = []
+        live.inputs.append(said)
+        return row, said
+
+    def ask_cancel(self, scope: Scope, task_id: str) -> Row:
+        """See `Store.ask_cancel`."""
+        row = self.row(scope, task_id)
+        if row.final or row.cancel:
+            return row
+        live = self.live[task_id]
+        live.row = replace(row, cancel=True)
+        return live.row
+
+    def find(self, scope: Scope, which: Filter, limit: int) -> tuple[list[tuple[int, str]], int]:
+        """The places of the tasks that fit, newest first, and how many fit in all."""
+        places = [
+            (row.status_at, row.task_id)
+            for row in self._rows(which.context_id)
+            if row.principal == scope.principal
+            and row.tenant == scope.tenant
+            and rules.fits(row, which)
+        ]
+        total = len(places)
+        if which.before is not None:
+            places = [place for place in places if place < which.before]
+        return nlargest(limit, places), total
+
+    def _rows(self, context_id: str) -> Iterator[Row]:
+        """Every row, or those of one context."""
+        if context_id:
+            context = self._contexts.get(context_id, ())
+            for task_id in (context,) if isinstance(context, str) else context:
+                yield (self.live.get(task_id) or self.finished[task_id]).row
+            return
+        for live in self.live.values():
+            yield live.row
+        for frozen in self.finished.values():
+            yield frozen.row
+
+    # Runs.
+
+    def mine(self, claim: Claim) -> Live:
+        """The task behind a claim that is in force."""
+        live = self.live.get(claim.task_id)
+        if live is None or not rules.held(live.row, claim):
+            raise Fenced(task_id=claim.task_id)
+        return live
+
+    # Housekeeping.
+
+    def expired(self, agent: str, limit: int) -> list[Row]:
+        """See `Store.expired`."""
+        now = self.clock()
+        over = [
+            live.row
+            for live in self.live.values()
+            if 0 < live.row.expires_at <= now
+            and live.row.state in WAITING
+            and live.row.resting
+            and live.row.agent == agent
+        ]
+        over.sort(key=lambda row: (row.expires_at, row.task_id))
+        return over[:limit]
+
+    def old(self, events_ms: int, tasks_ms: int, limit: int) -> tuple[list[str], list[str]]:
+        """Finished tasks that must lose their log, and those that must go, oldest first."""
+        now = self.clock()
+        shrink: list[str] = []
+        go: list[str] = []
+        for task_id, frozen in self.finished.items():
+            if len(shrink) + len(go) >= limit:
+                break
+            if frozen.row.status_at <= now - tasks_ms:
+                go.append(task_id)
+            elif frozen.row.status_at <= now - events_ms and frozen.whole:
+                shrink.append(task_id)
+        return shrink, go
+
+    def counts(self, agent: str) -> dict[str, int]:
+        """See `Store.counts`."""
+        counted = Counter({state: n for (name, state), n in self._ended.items() if name == agent})
+        counted["runnable"] = 0
+        for live in self.live.values():
+            if live.row.agent == agent:
+                counted[live.row.state.value] += 1
+                counted["runnable"] += live.row.runnable
+        return {name: n for name, n in counted.items() if n or name == "runnable"}

@@ -1,0 +1,145 @@
+"""`memory:` keeps tasks as long as the process lives."""
+
+from __future__ import annotations
+
+from ..model import Task
+from .base import (
+    Claim,
+    Done,
+    Draft,
+    Filter,
+    Held,
+    Input,
+    Listing,
+    Page,
+    Record,
+    Row,
+    Scope,
+    Write,
+)
+from .codec import cut, unpack_log, unpack_task
+from .ledger import Clock, Ledger
+
+FINISHED_LIMIT = 250_000
+"""Finished tasks kept; the oldest go first."""
+
+
+class MemoryStore:
+    """See `Store`. Everything happens at once; `done` is called before the method returns."""
+
+    shared = False
+
+    def __init__(self, clock: Clock, *, limit: int = FINISHED_LIMIT) -> None:
+        self._ledger = Ledger(clock, limit)
+
+    async def open(self) -> None:
+        """See `Store`."""
+
+    async def close(self) -> None:
+        """See `Store`."""
+
+    async def enlist(self, worker: str, lease_ms: int) -> None:
+        """See `Store`."""
+        self._ledger.workers[worker] = self._ledger.clock() + lease_ms
+
+    async def beat(self, worker: str, lease_ms: int) -> bool:
+        """See `Store`."""
+        return self._ledger.beat(worker, lease_ms)
+
+    async def held(self, worker: str) -> list[Held]:
+        """See `Store`."""
+        rows = [live.row for live in self._ledger.held(worker)]
+        return [Held(row.claim, row.inputs, row.cancel) for row in rows]
+
+    async def retire(self, worker: str) -> None:
+        """See `Store`."""
+        self._ledger.retire(worker)
+
+    async def reap(self) -> list[str]:
+        """See `Store`."""
+        return [live.row.task_id for live in self._ledger.reap()]
+
+    def create(self, draft: Draft, done: Done) -> None:
+        """See `Store`."""
+        done(self._ledger.create(draft))
+
+    def append(self, write: Write, done: Done) -> None:
+        """See `Store`."""
+        done(self._ledger.append(write))
+
+    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
+        """See `Store`."""
+        return [live.row for live in self._ledger.claim(worker, agent, limit)]
+
+    async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
+        """See `Store`."""
+        live = self._ledger.seize(worker, task_id, epoch)
+        return live.row if live is not None else None
+
+    async def release(self, claim: Claim, *, runnable: bool) -> None:
+        """See `Store`."""
+        self._ledger.release(claim, runnable=runnable)
+
+    async def tell(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
+        """See `Store`."""
+        return self._ledger.tell(scope, task_id, said, question)[0]
+
+    async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
+        """See `Store`."""
+        return self._ledger.ask_cancel(scope, task_id)
+
+    async def row(self, scope: Scope, task_id: str) -> Row:
+        """See `Store`."""
+        return self._ledger.row(scope, task_id)
+
+    async def load(self, scope: Scope, task_id: str) -> tuple[Row, Task]:
+        """See `Store`."""
+        return self._ledger.row(scope, task_id), self._task(task_id)
+
+    async def read(self, scope: Scope, task_id: str, after: int, limit: int) -> Page:
+        """See `Store`."""
+        row = self._ledger.row(scope, task_id)
+        live = self._ledger.live.get(task_id)
+        if live is not None:
+            return Page(row, cut(live.log, after, limit))
+        frozen = self._ledger.finished[task_id]
+        return Page(row, cut(unpack_log(frozen.log), after, limit) if frozen.whole else [])
+
+    async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:
+        """See `Store`."""
+        places, total = self._ledger.find(scope, which, limit)
+        return Listing([self._task(task_id) for _, task_id in places], places, total)
+
+    async def inputs(self, claim: Claim) -> list[Input]:
+        """See `Store`."""
+        return list(self._ledger.mine(claim).inputs or ())
+
+    async def records(self, claim: Claim) -> list[Record]:
+        """See `Store`."""
+        return list((self._ledger.mine(claim).records or {}).values())
+
+    async def expired(self, agent: str, limit: int) -> list[Row]:
+        """See `Store`."""
+        return self._ledger.expired(agent, limit)
+
+    async def sweep(self, events_ms: int, tasks_ms: int, limit: int) -> int:
+        """See `Store`."""
+        shrink, go = self._ledger.old(events_ms, tasks_ms, limit)
+        for task_id in shrink:
+            frozen = self._ledger.finished[task_id]
+            frozen.log, frozen.whole = b"", False
+        for task_id in go:
+            self._ledger.drop(task_id)
+        return len(shrink) + len(go)
+
+    async def counts(self, agent: str) -> dict[str, int]:
+        """See `Store`."""
+        return self._ledger.counts(agent)
+
+    async def changed(self) -> bool:
+        """See `Store`."""
+        return False
+
+    def _task(self, task_id: str) -> Task:
+        live = self._ledger.live.get(task_id)
+        return live.task() if live else unpack_task(self._ledger.finished[task_id].task)

@@ -1,0 +1,211 @@
+"""`sqlite:///path` keeps tasks in a SQLite file, the default.
+
+One thread writes, a few read (`sqlite_write`, `sqlite_read`). Many changes share one commit, and a
+change is reported done only when it is on the disk. Several processes may use one file; it must lie
+on a local disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..model import Task
+from .base import (
+    Claim,
+    Done,
+    Draft,
+    Filter,
+    Held,
+    Input,
+    Listing,
+    Page,
+    Record,
+    Row,
+    Scope,
+    Write,
+)
+from .lanes import Lane
+from .ledger import Clock
+from .locks import Locks
+from .migrate import migrate, scripts
+from .sqlite_read import Reader
+from .sqlite_write import Writer
+
+BATCH = 512
+"""Changes in one commit at the most."""
+READERS = 2
+"""Threads for looks at one task; lists have one of their own, for they may take long."""
+BUSY = 5.0
+"""Seconds to wait for another process to finish its commit."""
+
+_SETUP = (
+    "PRAGMA synchronous = FULL",
+    "PRAGMA wal_autocheckpoint = 1000",
+    "PRAGMA secure_delete = FAST",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA temp_store = MEMORY",
+)
+
+
+class SqliteStore:
+    """See `Store`."""
+
+    shared = True
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._writes: Lane[Writer]
+        self._reads: Lane[Reader]
+        self._lists: Lane[Reader]
+
+    async def open(self) -> None:
+        """See `Store`."""
+        locks = Locks(self._path.with_name(self._path.name + "-workers"))
+        write, reads = await asyncio.to_thread(self._connect)
+        self._writes = Lane("write", [Writer(write, self._clock, locks)], limit=BATCH)
+        readers = [Reader(read, self._clock) for read in reads]
+        self._reads = Lane("read", [*readers[1:]], limit=BATCH)
+        self._lists = Lane("list", [readers[0]], limit=BATCH)
+
+    async def close(self) -> None:
+        """See `Store`."""
+        await self._lists.close()
+        await self._reads.close()
+        await self._writes.close()
+
+    def _connect(self) -> tuple[sqlite3.Connection, list[sqlite3.Connection]]:
+        if not self._path.parent.is_dir():
+            raise ConfigError(f"There is no folder {self._path.parent} for the store.")
+        opened: list[sqlite3.Connection] = []
+        try:
+            write = _connection(self._path)
+            opened.append(write)
+            _write_ahead(write, self._path)
+            migrate(write, str(self._path), scripts())
+            for _ in range(1 + READERS):
+                opened.append(_connection(self._path))
+                opened[-1].execute("PRAGMA query_only = ON")
+        except (sqlite3.Error, ConfigError) as error:
+            for connection in opened:
+                connection.close()
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"{self._path} cannot be used as a store: {error}.") from error
+        return write, opened[1:]
+
+    def create(self, draft: Draft, done: Done) -> None:
+        """See `Store`."""
+        self._writes.submit(Writer.create, draft, done)
+
+    def append(self, write: Write, done: Done) -> None:
+        """See `Store`."""
+        self._writes.submit(Writer.append, write, done)
+
+    async def enlist(self, worker: str, lease_ms: int) -> None:
+        """See `Store`."""
+        await self._writes.ask(Writer.enlist, (worker, lease_ms))
+
+    async def beat(self, worker: str, lease_ms: int) -> bool:
+        """See `Store`."""
+        return await self._writes.ask(Writer.beat, (worker, lease_ms))
+
+    async def held(self, worker: str) -> list[Held]:
+        """See `Store`."""
+        return await self._reads.ask(Reader.held, worker)
+
+    async def retire(self, worker: str) -> None:
+        """See `Store`."""
+        await self._writes.ask(Writer.retire, worker)
+
+    async def reap(self) -> list[str]:
+        """See `Store`."""
+        return await self._writes.ask(Writer.reap, None)
+
+    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
+        """See `Store`."""
+        return await self._writes.ask(Writer.claim, (worker, agent, limit))
+
+    async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
+        """See `Store`."""
+        return await self._writes.ask(Writer.seize, (worker, task_id, epoch))
+
+    async def release(self, claim: Claim, *, runnable: bool) -> None:
+        """See `Store`."""
+        await self._writes.ask(Writer.release, (claim, runnable))
+
+    async def tell(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
+        """See `Store`."""
+        return await self._writes.ask(Writer.tell, (scope, task_id, said, question))
+
+    async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
+        """See `Store`."""
+        return await self._writes.ask(Writer.ask_cancel, (scope, task_id))
+
+    async def row(self, scope: Scope, task_id: str) -> Row:
+        """See `Store`."""
+        return await self._reads.ask(Reader.row, (scope, task_id))
+
+    async def load(self, scope: Scope, task_id: str) -> tuple[Row, Task]:
+        """See `Store`."""
+        return await self._reads.ask(Reader.load, (scope, task_id))
+
+    async def read(self, scope: Scope, task_id: str, after: int, limit: int) -> Page:
+        """See `Store`."""
+        return await self._reads.ask(Reader.read, (scope, task_id, after, limit))
+
+    async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:
+        """See `Store`."""
+        return await self._lists.ask(Reader.find, (scope, which, limit))
+
+    async def inputs(self, claim: Claim) -> list[Input]:
+        """See `Store`."""
+        return await self._reads.ask(Reader.inputs, claim)
+
+    async def records(self, claim: Claim) -> list[Record]:
+        """See `Store`."""
+        return await self._reads.ask(Reader.records, claim)
+
+    async def expired(self, agent: str, limit: int) -> list[Row]:
+        """See `Store`."""
+        return await self._lists.ask(Reader.expired, (agent, limit))
+
+    async def sweep(self, events_ms: int, tasks_ms: int, limit: int) -> int:
+        """See `Store`."""
+        return await self._writes.ask(Writer.sweep, (events_ms, tasks_ms, limit))
+
+    async def counts(self, agent: str) -> dict[str, int]:
+        """See `Store`."""
+        return await self._lists.ask(Reader.counts, agent)
+
+    async def changed(self) -> bool:
+        """See `Store`."""
+        return await self._writes.ask(Writer.changed, None)
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    # Made here, used by the one thread it is handed to.
+    connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    for pragma in _SETUP:
+        connection.execute(pragma)
+    return connection
+
+
+def _write_ahead(connection: sqlite3.Connection, path: Path) -> None:
+    """Turns the write-ahead log on. Two processes doing so at once get in each other's way."""
+    until = time.monotonic() + BUSY
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+            continue
+        if mode != "wal":
+            raise ConfigError(f"{path} cannot have a write-ahead log here; use a local disk.")
+        return

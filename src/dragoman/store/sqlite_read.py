@@ -1,0 +1,171 @@
+"""Those who read a SQLite file. Each look is one snapshot, and none waits for the writer."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from typing import Any
+
+from ..errors import DragomanError, Fenced, StoreUnavailable, TaskNotFound
+from ..lifecycle import Fold
+from ..model import Task
+from . import rules
+from . import sqlite_rows as rows
+from .base import Claim, Filter, Held, Input, Listing, Page, Record, Row, Scope
+from .codec import unpack_input, unpack_piece, unpack_task
+from .lanes import Job, Outcome
+from .ledger import Clock
+
+log = logging.getLogger("dragoman.store")
+
+_FROZEN = "SELECT body FROM frozen WHERE task_id = ?"
+_LOG = "SELECT body FROM piece WHERE task_id = ? ORDER BY seq"
+# The piece that holds the first event behind the cursor may begin before it.
+_LOG_AFTER = """
+SELECT body FROM piece WHERE task_id = ?1 AND seq >= coalesce(
+  (SELECT max(seq) FROM piece WHERE task_id = ?1 AND seq <= ?2), 0)
+ORDER BY seq"""
+_INPUTS = "SELECT body FROM input WHERE task_id = ? ORDER BY n"
+_RECORDS = "SELECT key, value, seq FROM record WHERE task_id = ? ORDER BY n"
+_TALLY = "SELECT state, n FROM tally WHERE agent = ? AND n > 0"
+_RUNNABLE = "SELECT count(*) FROM task WHERE runnable = 1 AND agent = ?"
+
+# Without statistics SQLite cannot know that a context is the smaller half of the search.
+_IN_LIST = "FROM task INDEXED BY task_list WHERE tenant = ? AND principal = ? AND agent = ?"
+_IN_CONTEXT = """FROM task INDEXED BY task_context
+WHERE tenant = ? AND principal = ? AND agent = ? AND context_id = ?"""
+
+
+class Reader:
+    """Owns a read connection. Lives in a thread."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
+        self._db = connection
+        self._clock = clock
+
+    def run(self, jobs: list[Job]) -> list[Outcome]:
+        """Does the jobs, each by itself."""
+        return [self._one(job) for job in jobs]
+
+    def _one(self, job: Job) -> Outcome:
+        try:
+            self._db.execute("BEGIN")
+            try:
+                return job, job.apply(self, job.argument), None
+            finally:
+                self._db.execute("COMMIT")
+        except DragomanError as error:
+            return job, None, error
+        except Exception as error:
+            # As in the writer: whatever it is, it must not end the thread.
+            log.error("store=sqlite error=%r", error)
+            failure = StoreUnavailable()
+            failure.__cause__ = error
+            return job, None, failure
+
+    def _rows(self, sql: str, *arguments: object) -> list[Row]:
+        return [rows.row_in(found) for found in self._db.execute(sql, arguments)]
+
+    def row(self, argument: tuple[Scope, str]) -> Row:
+        """See `Store.row`."""
+        scope, task_id = argument
+        found = self._db.execute(rows.BY_ID, (task_id,)).fetchone()
+        if found is None or found[2] != scope.tenant or found[3] != scope.principal:
+            raise TaskNotFound(task_id=task_id)
+        return rows.row_in(found)
+
+    def load(self, argument: tuple[Scope, str]) -> tuple[Row, Task]:
+        """See `Store.load`."""
+        row = self.row(argument)
+        return row, self._task(row.task_id, row.context_id)
+
+    def _task(self, task_id: str, context_id: str) -> Task:
+        frozen = self._db.execute(_FROZEN, (task_id,)).fetchone()
+        if frozen is not None:
+            return unpack_task(frozen[0])
+        fold = Fold(task_id, context_id)
+        for (piece,) in self._db.execute(_LOG, (task_id,)):
+            for entry in unpack_piece(piece):
+                fold.add(entry)
+        return fold.task()
+
+    def read(self, argument: tuple[Scope, str, int, int]) -> Page:
+        """See `Store.read`."""
+        scope, task_id, after, limit = argument
+        row = self.row((scope, task_id))
+        page = Page(row, [])
+        if after >= row.last_seq:
+            return page
+        for (piece,) in self._db.execute(_LOG_AFTER, (task_id, after + 1)):
+            page.entries.extend(entry for entry in unpack_piece(piece) if entry.seq > after)
+            if len(page.entries) >= limit:
+                del page.entries[limit:]
+                break
+        return page
+
+    def find(self, argument: tuple[Scope, Filter, int]) -> Listing:
+        """See `Store.find`."""
+        scope, which, limit = argument
+        where, given = _where(scope, which)
+        (total,) = self._db.execute("SELECT count(*) " + where, given).fetchone()
+        if which.before is not None:
+            where += " AND (status_at, task_id) < (?, ?)"
+            given = [*given, *which.before]
+        where += " ORDER BY status_at DESC, task_id DESC LIMIT ?"
+        found = self._db.execute(
+            "SELECT task_id, context_id, status_at " + where, [*given, limit]
+        ).fetchall()
+        tasks = [self._task(task_id, context_id) for task_id, context_id, _ in found]
+        return Listing(tasks, [(at, task_id) for task_id, _, at in found], total)
+
+    def held(self, worker: str) -> list[Held]:
+        """See `Store.held`."""
+        found = self._rows(rows.BY_WORKER, worker)
+        return [Held(row.claim, row.inputs, row.cancel) for row in found]
+
+    def inputs(self, claim: Claim) -> list[Input]:
+        """See `Store.inputs`."""
+        self._check(claim)
+        return [unpack_input(body) for (body,) in self._db.execute(_INPUTS, (claim.task_id,))]
+
+    def records(self, claim: Claim) -> list[Record]:
+        """See `Store.records`."""
+        self._check(claim)
+        found = self._db.execute(_RECORDS, (claim.task_id,))
+        return [Record(key=key, value=value, seq=seq) for key, value, seq in found]
+
+    def _check(self, claim: Claim) -> None:
+        found = self._rows(rows.BY_ID, claim.task_id)
+        if not found or not rules.held(found[0], claim):
+            raise Fenced(task_id=claim.task_id)
+
+    def expired(self, argument: tuple[str, int]) -> list[Row]:
+        """See `Store.expired`."""
+        agent, limit = argument
+        return self._rows(rows.EXPIRED, self._clock(), agent, limit)
+
+    def counts(self, agent: str) -> dict[str, int]:
+        """See `Store.counts`."""
+        counted = dict(self._db.execute(_TALLY, (agent,)).fetchall())
+        (counted["runnable"],) = self._db.execute(_RUNNABLE, (agent,)).fetchone()
+        return counted
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._db.close()
+
+
+def _where(scope: Scope, which: Filter) -> tuple[str, list[Any]]:
+    """The search of a list, without its place on a page."""
+    given: list[Any] = [scope.tenant, scope.principal, which.agent]
+    where = _IN_LIST
+    if which.context_id:
+        where = _IN_CONTEXT
+        given.append(which.context_id)
+    if which.state is not None:
+        where += " AND state = ?"
+        given.append(which.state.value)
+    if which.since is not None:
+        where += " AND status_at >= ?"
+        given.append(which.since)
+    return where, given

@@ -1,0 +1,82 @@
+"""From a URL to a store.
+
+A third party adds a scheme with an entry point of the group `dragoman.stores`: its name is the
+scheme, its value a callable that takes the URL and the clock and gives a `Store`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from ..errors import ConfigError
+from .base import Store
+from .file import FileStore
+from .ledger import Clock
+from .memory import MemoryStore
+from .sqlite import SqliteStore
+
+GROUP = "dragoman.stores"
+
+Maker = Callable[[str, Clock], Store]
+
+
+def wall_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def open_store(url: str, *, clock: Clock | None = None) -> Store:
+    """The store behind a URL; it still has to be opened.
+
+    `memory:`, `sqlite:///relative/path`, `sqlite:////absolute/path`, `file:relative/folder`,
+    `file:///absolute/folder`, or a scheme that another package brought along."""
+    scheme, colon, _ = url.partition(":")
+    make = _OWN.get(scheme) if colon else None
+    if make is None and colon:
+        make = _foreign(scheme)
+    if make is None:
+        known = sorted({*_OWN, *(point.name for point in entry_points(group=GROUP))})
+        # Only the scheme is named: the rest of a URL may hold a password.
+        raise ConfigError(
+            f"There is no store for '{scheme}:'. Known schemes: {', '.join(known)}.", scheme=scheme
+        )
+    return make(url, clock or wall_clock)
+
+
+def _foreign(scheme: str) -> Maker | None:
+    for point in entry_points(group=GROUP, name=scheme):
+        make: Maker = point.load()
+        return make
+    return None
+
+
+def _memory(url: str, clock: Clock) -> Store:
+    if url != "memory:":
+        raise ConfigError(f"A store in memory has no path: write 'memory:', not {url!r}.")
+    return MemoryStore(clock)
+
+
+def _sqlite(url: str, clock: Clock) -> Store:
+    path = url.removeprefix("sqlite:///")
+    if path == url or not path or path == ":memory:":
+        raise ConfigError(
+            f"Write 'sqlite:///file.db', or four slashes for an absolute path, not {url!r}."
+        )
+    return SqliteStore(Path(path), clock)
+
+
+def _file(url: str, clock: Clock) -> Store:
+    path = url.removeprefix("file:")
+    if path.startswith("///"):
+        path = path[2:]
+    if not path or path.startswith("//"):
+        raise ConfigError(
+            f"Write 'file:folder', or 'file:///folder' for an absolute path, not {url!r}."
+        )
+    return FileStore(Path(path), clock)
+
+
+_OWN: dict[str, Maker] = {"memory": _memory, "sqlite": _sqlite, "file": _file}

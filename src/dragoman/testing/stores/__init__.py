@@ -1,0 +1,15 @@
+"""Proves a store of your own: subclass `StoreContract`, say how to make it, run pytest.
+
+    from dragoman.testing.stores import StoreContract
+
+    class TestMyStore(StoreContract):
+        async def make(self, folder, clock):
+            return MyStore(folder / "tasks.db", clock)
+
+The tests are coroutines: `asyncio_mode = "auto"` of pytest-asyncio runs them.
+"""
+
+from .bench import Bench, HandClock
+from .contract import StoreContract
+
+__all__ = ["Bench", "HandClock", "StoreContract"]

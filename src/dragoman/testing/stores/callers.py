@@ -1,0 +1,229 @@
+"""The caller's side: messages, cancels, looks, lists, and what belongs to someone else."""
+# ruff: noqa: S101 (this is a test suite, only it ships)
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman.errors import Conflict, TaskFinished, TaskNotFound
+from dragoman.events import StateChanged
+from dragoman.model import Role, State
+from dragoman.store.base import Filter, Input, Row
+
+from .bench import AGENT, ALICE, ALICE_ELSEWHERE, BOB, Bench, said
+from .chapter import Chapter
+
+WORKING = StateChanged(state=State.WORKING)
+ALL = Filter(agent=AGENT)
+
+
+class CallerChapter(Chapter):
+    """`tell`, `ask_cancel`, `row`, `load`, `read` and `find`."""
+
+    # Saying something.
+
+    async def test_a_message_answers_the_open_question(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.ask(row, "q1")
+            for question in ("q0", "q2", ""):
+                with pytest.raises(Conflict):
+                    await bench.tell("t1", question=question)
+            told = await bench.tell("t1", "Kyoto", "q1")
+            assert (told.inputs, told.heard, told.resting) == (1, 0, False)
+            assert await bench.store.inputs(row.claim) == [
+                Input(message=said("Kyoto"), question="q1", n=1)
+            ]
+
+    async def test_a_message_without_a_question_answers_the_open_one(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.ask(row, "q1")
+            said_too = Input(message=said("Kyoto"), question="made up", value={"a": 1}, n=99)
+            await bench.store.tell(ALICE, "t1", said_too, None)
+            (kept,) = await bench.store.inputs(row.claim)
+            assert kept == replace(said_too, question="q1", n=1)
+
+    async def test_a_question_is_answered_once(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.ask(row, "q1")
+            await bench.tell("t1", "first", "q1")
+            with pytest.raises(Conflict):
+                await bench.tell("t1", "second", "q1")
+            # One more message is welcome; it waits for the next question.
+            await bench.tell("t1", "third")
+            answers = [(kept.n, kept.question) for kept in await bench.store.inputs(row.claim)]
+            assert answers == [(1, "q1"), (2, "")]
+
+    async def test_a_running_task_hears_too(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            told = await bench.tell("t1", "by the way")
+            assert told == replace(row, inputs=1)
+            with pytest.raises(Conflict):
+                await bench.tell("t1", "to what?", "q1")
+            assert (await bench.store.row(ALICE, "t1")).inputs == 1
+
+    async def test_a_finished_task_hears_nothing(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.ask(row, "q1")
+            await bench.end(row)
+            for question in (None, "q1", "q2"):
+                with pytest.raises(TaskFinished):
+                    await bench.tell("t1", "late", question)
+
+    async def test_a_message_wakes_a_task_nobody_holds(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.ask(row)
+            await bench.store.release(row.claim, runnable=False)
+            assert await bench.store.claim("w1", AGENT, 9) == []
+            bench.clock.tick(10)
+            told = await bench.tell("t1")
+            assert (told.runnable, told.run_at) == (True, bench.clock.now)
+            assert [row.task_id for row in await bench.store.claim("w1", AGENT, 9)] == ["t1"]
+
+    async def test_a_message_does_not_hurry_a_task_that_pauses(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.open_task("t1", worker="dead")
+            await bench.store.reap()
+            before = await bench.store.row(ALICE, "t1")
+            assert before.run_at > bench.clock.now
+            told = await bench.tell("t1")
+            assert (told.runnable, told.run_at) == (True, before.run_at)
+
+    # Canceling.
+
+    async def test_a_cancel_is_a_mark(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            assert await bench.store.ask_cancel(ALICE, "t1") == replace(row, cancel=True)
+            assert await bench.store.ask_cancel(ALICE, "t1") == replace(row, cancel=True)
+            # The run still holds the task, and decides.
+            await bench.append(bench.write(row.claim, WORKING))
+            assert (await bench.store.row(ALICE, "t1")).cancel
+
+    async def test_a_finished_task_cannot_be_marked(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.end(row)
+            found = await bench.store.ask_cancel(ALICE, "t1")
+            assert (found.state, found.cancel) == (State.COMPLETED, False)
+
+    # What belongs to someone else does not exist.
+
+    async def test_others_see_nothing(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("live")
+            ended = await bench.open_task("ended")
+            await bench.end(ended)
+            await bench.ask(row)
+            store = bench.store
+            for scope in (BOB, ALICE_ELSEWHERE):
+                for task_id in ("live", "ended", "nowhere"):
+                    for look in (
+                        store.row(scope, task_id),
+                        store.load(scope, task_id),
+                        store.read(scope, task_id, 0, 9),
+                        store.tell(scope, task_id, Input(message=said("x")), None),
+                        store.tell(scope, task_id, Input(message=said("x")), "q1"),
+                        store.ask_cancel(scope, task_id),
+                    ):
+                        with pytest.raises(TaskNotFound):
+                            await look
+                listing = await store.find(scope, ALL, 9)
+                assert (listing.tasks, listing.places, listing.total) == ([], [], 0)
+            after = await store.row(ALICE, "live")
+            assert (after.inputs, after.cancel) == (0, False)
+
+    # Looking.
+
+    async def test_a_task_is_loaded_whole(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            for text in ("one", "two", "three"):
+                told = StateChanged(state=State.WORKING, message=said(text, Role.AGENT))
+                await bench.append(bench.write(row.claim, told))
+                loaded, task = await bench.store.load(ALICE, "t1")
+                assert task == bench.folds["t1"].task()
+                assert loaded == await bench.store.row(ALICE, "t1")
+            await bench.end(row)
+            loaded, task = await bench.store.load(ALICE, "t1")
+            assert task == bench.folds["t1"].task()
+            assert (loaded.state, len(task.history)) == (State.COMPLETED, 4)
+
+    # Lists.
+
+    async def _several(self, bench: Bench) -> dict[str, Row]:
+        """Six tasks with three status times; the ids do not follow the times."""
+        rows: dict[str, Row] = {}
+        for n, (task_id, context) in enumerate(
+            [("t5", "x"), ("t1", "x"), ("t4", "y"), ("t2", "x"), ("t6", "y"), ("t3", "x")]
+        ):
+            if n % 2 == 0:
+                bench.clock.tick(100)
+            rows[task_id] = await bench.create(bench.draft(task_id, context=context))
+        bench.clock.tick(100)
+        await bench.end(rows["t5"])
+        await bench.ask(rows["t4"])
+        await bench.create(bench.draft("b1", scope=BOB))
+        await bench.create(bench.draft("z1", agent="another"))
+        return rows
+
+    async def test_a_list_is_in_order(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await self._several(bench)
+            listing = await bench.store.find(ALICE, ALL, 99)
+            now = bench.clock.now
+            assert listing.places == [
+                (now, "t5"),
+                (now, "t4"),
+                (now - 100, "t6"),
+                (now - 100, "t3"),
+                (now - 200, "t2"),
+                (now - 300, "t1"),
+            ]
+            assert [task.id for task in listing.tasks] == ["t5", "t4", "t6", "t3", "t2", "t1"]
+            assert listing.tasks == [bench.folds[task.id].task() for task in listing.tasks]
+            assert listing.total == 6
+
+    async def test_a_list_is_filtered(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await self._several(bench)
+            now = bench.clock.now
+            cases = {
+                "t5 t3 t2 t1": Filter(agent=AGENT, context_id="x"),
+                "t4 t6": Filter(agent=AGENT, context_id="y"),
+                "": Filter(agent=AGENT, context_id="nowhere"),
+                "t5": Filter(agent=AGENT, state=State.COMPLETED),
+                "t4": Filter(agent=AGENT, state=State.INPUT_REQUIRED),
+                "t6 t3 t2 t1": Filter(agent=AGENT, state=State.WORKING),
+                "t5 t4 t6 t3": Filter(agent=AGENT, since=now - 100),
+                "t5 t4": Filter(agent=AGENT, since=now),
+                "t3": Filter(agent=AGENT, context_id="x", state=State.WORKING, since=now - 100),
+                "z1": Filter(agent="another"),
+            }
+            for expected, which in cases.items():
+                listing = await bench.store.find(ALICE, which, 99)
+                assert " ".join(task.id for task in listing.tasks) == expected
+                assert listing.total == len(expected.split())
+
+    async def test_pages_hold_every_task_once(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await self._several(bench)
+            for base in (ALL, Filter(agent=AGENT, context_id="x")):
+                whole = (await bench.store.find(ALICE, base, 99)).places
+                for size in (1, 2, 4):
+                    seen: list[tuple[int, str]] = []
+                    which = base
+                    while (page := await bench.store.find(ALICE, which, size)).places:
+                        assert len(page.places) <= size
+                        assert page.total == len(whole)
+                        seen += page.places
+                        which = replace(base, before=page.places[-1])
+                    assert seen == whole

@@ -1,0 +1,22 @@
+"""The contract as one class, put together from its chapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dragoman.store.base import Store
+
+from .bench import HandClock
+from .callers import CallerChapter
+from .keeping import KeepingChapter
+from .runs import RunChapter
+from .workers import WorkerChapter
+from .writing import WritingChapter
+
+
+class StoreContract(WritingChapter, CallerChapter, WorkerChapter, RunChapter, KeepingChapter):
+    """Every promise of `Store`. Subclass it and say how to make a store."""
+
+    async def make(self, folder: Path, clock: HandClock) -> Store:
+        """A store that keeps what it has in `folder`, not opened yet."""
+        raise NotImplementedError

@@ -1,0 +1,25 @@
+"""Every store keeps the same promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dragoman.store import Store, open_store
+from dragoman.testing.stores import HandClock, StoreContract
+
+
+class TestMemory(StoreContract):
+    durable = False
+
+    async def make(self, folder: Path, clock: HandClock) -> Store:
+        return open_store("memory:", clock=clock)
+
+
+class TestSqlite(StoreContract):
+    async def make(self, folder: Path, clock: HandClock) -> Store:
+        return open_store(f"sqlite:///{folder}/tasks.db", clock=clock)
+
+
+class TestFile(StoreContract):
+    async def make(self, folder: Path, clock: HandClock) -> Store:
+        return open_store(f"file://{folder}/tasks", clock=clock)

@@ -1,0 +1,299 @@
+"""What is special about the store of files: torn lines, one process, readable, nothing secret."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman.errors import ConfigError, StoreUnavailable, TaskNotFound
+from dragoman.events import StateChanged
+from dragoman.lifecycle import Fold
+from dragoman.model import Role, State
+from dragoman.store import Store, open_store
+from dragoman.store.base import Existing, Idempotency, Input, Record
+from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores.bench import AGENT, ALICE, LEASE, said
+from store.disk import full_disk
+
+WORKING = StateChanged(state=State.WORKING)
+
+
+async def _make(folder: Path, clock: HandClock) -> Store:
+    return open_store(f"file://{folder}/store", clock=clock)
+
+
+def _bench(folder: Path) -> Bench:
+    return Bench(_make, folder)
+
+
+def _file(folder: Path, task_id: str = "t1") -> Path:
+    return folder / "store" / "tasks" / f"{task_id}.jsonl"
+
+
+# Readable.
+
+
+async def test_a_file_can_be_read_by_people(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        thinking = StateChanged(state=State.WORKING, message=said("Let me see", Role.AGENT))
+        await bench.append(bench.write(row.claim, thinking))
+        await bench.ask(row)
+        await bench.tell("t1", "Kyoto")
+        await bench.store.release(row.claim, runnable=True)
+        (row,) = await bench.store.claim("w1", AGENT, 1)
+        await bench.append(bench.write(row.claim, records=(Record(key="k", value=b"v"),), heard=1))
+        await bench.end(row, heard=1)
+    lines = [json.loads(line) for line in _file(tmp_path).read_text().splitlines()]
+    assert [line["what"] for line in lines] == [
+        "opened: hello; working",
+        "working: Let me see",
+        "asked for input: which?",
+        "the caller answered",
+        "given back by w1",
+        "taken by w1, attempt 1",
+        "recorded a step",
+        "completed",
+    ]
+    assert lines[0]["at"] == "2023-11-14T22:13:20.000+00:00"
+    assert [event["seq"] for line in lines for event in line.get("events", ())] == [1, 2, 3, 4, 5]
+    assert lines[-1]["task"]["status"]["state"] == "completed"
+
+
+async def test_what_must_be_forgotten_leaves_the_file(tmp_path: Path) -> None:
+    words = "correct horse battery staple"
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        await bench.ask(row)
+        secret = Input(message=replace(said(words), message_id="m1"), value={"token": words})
+        await bench.store.tell(ALICE, "t1", secret, None)
+        assert words in _file(tmp_path).read_text()
+        await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,)))
+        assert words not in _file(tmp_path).read_text()
+        assert len(await bench.log("t1")) == 4
+        await bench.end(row, heard=1)
+    assert [path.name for path in _file(tmp_path).parent.iterdir()] == ["t1.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "task_id",
+    ["../../etc/passwd", "a/b", "", ".", "A", "CON", "x" * 5000, "naïve 🐢", "a\x00b", "\n"],
+)
+async def test_any_id_has_a_safe_file(tmp_path: Path, task_id: str) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.open_task(task_id)
+        await bench.open_task("a")
+        await bench.reopen()
+        assert (await bench.store.load(ALICE, task_id))[1].id == task_id
+        assert (await bench.store.load(ALICE, "a"))[1].id == "a"
+    found = [os.path.join(at, name) for at, _, names in os.walk(tmp_path) for name in names]
+    assert {os.path.dirname(path) for path in found} == {
+        f"{tmp_path}/store",
+        f"{tmp_path}/store/tasks",
+    }
+    assert len(found) == 3
+
+
+# One process.
+
+
+async def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    async with _bench(tmp_path):
+        other = await _make(tmp_path, HandClock())
+        with pytest.raises(ConfigError, match="in use by another process"):
+            await other.open()
+    await other.open()
+    await other.close()
+
+
+async def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file, not a folder")
+    store = await _make(tmp_path, HandClock())
+    with pytest.raises(ConfigError, match="cannot be used"):
+        await store.open()
+
+
+async def test_an_earlier_process_is_dead(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("t1")
+        await bench.reopen()
+        # Its lease would have lasted.
+        await bench.store.enlist("w2", LEASE)
+        assert await bench.store.reap() == ["t1"]
+
+
+# Torn lines.
+
+
+async def test_a_torn_last_line_is_cut_off(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        await bench.append(bench.write(row.claim, WORKING))
+        before = await bench.store.load(ALICE, "t1")
+        await bench.append(bench.write(row.claim, WORKING, WORKING))
+    whole = _file(tmp_path).read_bytes()
+    first, second, last = whole.splitlines(keepends=True)
+    for cut in (1, len(last) // 2, len(last) - 1):
+        _file(tmp_path).write_bytes(first + second + last[:cut])
+        async with _bench(tmp_path) as bench:
+            assert await bench.store.load(ALICE, "t1") == before
+            assert "half written line" in caplog.text
+            assert _file(tmp_path).read_bytes() == first + second
+            # And it goes on from there.
+            bench.folds["t1"] = Fold.of(before[1], 3)
+            taken = await bench.store.seize("w1", "t1", before[0].epoch)
+            assert taken is not None
+            await bench.append(bench.write(taken.claim, WORKING))
+            assert [entry.seq for entry in await bench.log("t1")] == [1, 2, 3, 4]
+
+
+async def test_zeros_after_a_power_cut_are_cut_off(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("t1")
+    whole = _file(tmp_path).read_bytes()
+    _file(tmp_path).write_bytes(whole + b"\x00" * 4096)
+    async with _bench(tmp_path) as bench:
+        assert len(await bench.log("t1")) == 2
+    assert _file(tmp_path).read_bytes() == whole
+
+
+async def test_a_task_whose_first_line_was_torn_never_was(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("t1")
+    _file(tmp_path).write_bytes(_file(tmp_path).read_bytes()[:-5])
+    async with _bench(tmp_path) as bench:
+        with pytest.raises(TaskNotFound):
+            await bench.store.row(ALICE, "t1")
+        assert not _file(tmp_path).exists()
+        await bench.open_task("t1")
+
+
+async def test_damage_in_the_middle_is_kept_for_a_look(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        for _ in range(3):
+            await bench.append(bench.write(row.claim, WORKING))
+    lines = _file(tmp_path).read_bytes().splitlines(keepends=True)
+    damaged = lines[1][:20] + b"#" + lines[1][21:]
+    _file(tmp_path).write_bytes(lines[0] + b"{" + damaged + lines[2] + lines[3])
+    async with _bench(tmp_path) as bench:
+        assert len(await bench.log("t1")) == 2
+    aside = _file(tmp_path).with_suffix(".torn")
+    assert aside.read_bytes() == b"{" + damaged + lines[2] + lines[3]
+    assert "cut at byte" in caplog.text
+
+
+async def test_a_missing_line_ends_the_log(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        for _ in range(3):
+            await bench.append(bench.write(row.claim, WORKING))
+    lines = _file(tmp_path).read_bytes().splitlines(keepends=True)
+    _file(tmp_path).write_bytes(lines[0] + lines[1] + lines[3])
+    async with _bench(tmp_path) as bench:
+        assert [entry.seq for entry in await bench.log("t1")] == [1, 2, 3]
+
+
+async def test_a_rewrite_that_did_not_finish_leaves_no_trace(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("t1")
+    spare = _file(tmp_path).with_suffix(".new")
+    spare.write_bytes(b"half")
+    async with _bench(tmp_path) as bench:
+        assert len(await bench.log("t1")) == 2
+    assert not spare.exists()
+
+
+# Full disks.
+
+
+async def test_a_full_disk_takes_back_what_did_not_fit(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        before = await bench.store.load(ALICE, "t1")
+        size = _file(tmp_path).stat().st_size
+        write = bench.write(row.claim, WORKING)
+        outcomes: list[Exception | None] = []
+        with full_disk(size + 100):
+            bench.store.append(write, outcomes.append)
+            # This one builds on the one that fails, so it fails too.
+            bench.store.append(bench.write(row.claim, WORKING), outcomes.append)
+            # Nobody may see what is not on the disk.
+            assert await bench.store.load(ALICE, "t1") == before
+        assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, StoreUnavailable]
+        assert _file(tmp_path).stat().st_size == size
+        await bench.append(write)
+        assert len(await bench.log("t1")) == 3
+        await bench.reopen()
+        assert len(await bench.log("t1")) == 3
+
+
+async def test_a_full_disk_opens_no_task(tmp_path: Path) -> None:
+    key = Idempotency("k", b"d")
+    async with _bench(tmp_path) as bench:
+        draft = bench.draft("t1", key=key)
+        with full_disk(100), pytest.raises(StoreUnavailable):
+            await bench.create(draft)
+        with pytest.raises(TaskNotFound):
+            await bench.store.row(ALICE, "t1")
+        assert not _file(tmp_path).exists()
+        await bench.create(draft)
+        with pytest.raises(Existing):
+            await bench.create(bench.draft("t2", key=key))
+
+
+async def test_a_full_disk_ends_no_task(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        end = bench.write(row.claim, StateChanged(state=State.COMPLETED))
+        size = _file(tmp_path).stat().st_size
+        with full_disk(size + 100), pytest.raises(StoreUnavailable):
+            await bench.append(end)
+        assert await bench.store.row(ALICE, "t1") == row
+        assert await bench.store.counts(AGENT) == {"working": 1, "runnable": 0}
+        for change in (
+            bench.store.tell(ALICE, "t1", Input(message=said("x" * 2000)), None),
+            bench.store.ask_cancel(ALICE, "t1"),
+            bench.store.release(row.claim, runnable=True),
+            bench.store.seize("w1", "t1", row.epoch),
+        ):
+            with full_disk(size + 100), pytest.raises(StoreUnavailable):
+                await change
+            assert await bench.store.row(ALICE, "t1") == row
+        await bench.append(end)
+        assert (await bench.store.row(ALICE, "t1")).final
+
+
+async def test_a_secret_is_forgotten_all_or_nothing(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        await bench.ask(row)
+        await bench.tell("t1", "secret")
+        write = bench.write(row.claim, WORKING, heard=1, forget=(1,))
+        with full_disk(500), pytest.raises(StoreUnavailable):
+            await bench.append(write)
+        (kept,) = await bench.store.inputs(row.claim)
+        assert kept.message.text == "secret"
+        await bench.append(write)
+        (kept,) = await bench.store.inputs(row.claim)
+        assert kept.message.parts == ()
+
+
+async def test_what_json_cannot_say_is_taken_back(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        # msgpack can write such a key, JSON cannot.
+        odd = replace(WORKING, metadata={"x": {(1, 2): 3}})
+        write = bench.write(row.claim, odd)
+        with pytest.raises(Exception, match="cannot be kept"):
+            await bench.append(write)
+        assert await bench.store.row(ALICE, "t1") == row
+        await bench.append(replace(write, entries=(replace(write.entries[0], event=WORKING),)))

@@ -1,0 +1,59 @@
+"""What is special about the store in memory."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from dragoman.errors import TaskNotFound
+from dragoman.model import State
+from dragoman.store.base import Filter, Idempotency, Store
+from dragoman.store.ledger import Frozen
+from dragoman.store.memory import MemoryStore
+from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores.bench import AGENT, ALICE
+
+
+async def _small(folder: Path, clock: HandClock) -> Store:
+    return MemoryStore(clock, limit=3)
+
+
+async def test_the_oldest_finished_tasks_make_room(tmp_path: Path) -> None:
+    async with Bench(_small, tmp_path) as bench:
+        await bench.open_task("live")
+        for n in range(6):
+            key = Idempotency(f"k{n}", b"")
+            context = "shared" if n < 5 else "own"
+            row = await bench.create(bench.draft(f"t{n}", key=key, context=context))
+            await bench.end(row)
+        for n in range(3):
+            with pytest.raises(TaskNotFound):
+                await bench.store.row(ALICE, f"t{n}")
+        for which, left in (
+            (Filter(agent=AGENT), {"live", "t3", "t4", "t5"}),
+            (Filter(agent=AGENT, context_id="shared"), {"t3", "t4"}),
+            (Filter(agent=AGENT, context_id="own"), {"t5"}),
+        ):
+            listing = await bench.store.find(ALICE, which, 99)
+            assert {task.id for task in listing.tasks} == left
+        counts = await bench.store.counts(AGENT)
+        assert counts == {"working": 1, "completed": 3, "runnable": 0}
+        # A key lives as long as its task.
+        await bench.create(bench.draft("again", key=Idempotency("k0", b"other")))
+
+
+async def test_the_collector_does_not_follow_finished_tasks(tmp_path: Path) -> None:
+    async with Bench(_small, tmp_path) as bench:
+        row = await bench.open_task("t1")
+        await bench.end(row, State.FAILED)
+        gc.collect()
+        assert not any(isinstance(thing, Frozen) for thing in gc.get_objects())
+
+
+async def test_done_is_called_before_the_method_returns(tmp_path: Path) -> None:
+    async with Bench(_small, tmp_path) as bench:
+        landed: list[Exception | None] = []
+        bench.store.create(bench.draft("t1"), landed.append)
+        assert landed == [None]

@@ -1,0 +1,463 @@
+"""What is special about SQLite: one commit for many, several processes, full disks, migrations."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman.errors import ConfigError, Fenced, StoreUnavailable, TaskNotFound
+from dragoman.events import Opened, StateChanged
+from dragoman.model import State
+from dragoman.store import Store, migrate, open_store
+from dragoman.store import sqlite as sqlite_store
+from dragoman.store.base import Filter, Input, Record
+from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores.bench import AGENT, ALICE, LEASE, said
+from store.disk import full_disk
+
+WORKING = StateChanged(state=State.WORKING)
+RIVAL = Path(__file__).with_name("rival.py")
+
+
+async def _make(folder: Path, clock: HandClock) -> Store:
+    return open_store(f"sqlite:///{folder}/tasks.db", clock=clock)
+
+
+def _bench(folder: Path, worker: str = "w1") -> Bench:
+    return Bench(_make, folder, worker)
+
+
+def _sql(folder: Path, statement: str) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(folder / "tasks.db", timeout=5)
+    try:
+        with connection:
+            return connection.execute(statement).fetchall()
+    finally:
+        connection.close()
+
+
+def _locks(folder: Path) -> set[str]:
+    return {path.stem for path in (folder / "tasks.db-workers").glob("*.lock")}
+
+
+# Group commit.
+
+
+async def test_many_changes_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements: list[str] = []
+    connect = sqlite_store._connection
+
+    def traced(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    monkeypatch.setattr(sqlite_store, "_connection", traced)
+    async with _bench(tmp_path) as bench:
+        statements.clear()
+        landed: list[Exception | None] = []
+        last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def note(error: Exception | None) -> None:
+            landed.append(error)
+            if len(landed) == 64:
+                last.set_result(None)
+
+        for n in range(32):
+            draft = bench.draft(f"t{n}")
+            bench.store.create(draft, note)
+            end = bench.write(draft.row.claim, StateChanged(state=State.COMPLETED))
+            bench.store.append(end, note)
+        await asyncio.wait_for(last, 5)
+        assert landed == [None] * 64
+        assert statements.count("COMMIT") == 1
+        # A task that came and went in one commit is written once.
+        assert not any(text.lstrip().startswith("UPDATE task") for text in statements)
+        statements.clear()
+        await asyncio.gather(*(bench.store.row(ALICE, f"t{n}") for n in range(8)))
+        assert not any("INSERT" in text or "UPDATE" in text for text in statements)
+
+
+async def test_more_than_a_batch_is_several(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        landed: list[Exception | None] = []
+        for n in range(1300):
+            bench.store.create(bench.draft(f"t{n:04}"), landed.append)
+        await bench.open_task("last")
+        assert landed == [None] * 1300
+        assert _sql(tmp_path, "SELECT count(*) FROM task") == [(1301,)]
+
+
+async def test_it_is_on_the_disk_when_done_is_called(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("t1")
+        assert _sql(tmp_path, "SELECT last_seq FROM task") == [(2,)]
+        assert _sql(tmp_path, "PRAGMA journal_mode") == [("wal",)]
+
+
+async def test_the_file_itself_allows_one_end(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        await bench.end(row)
+        with pytest.raises(sqlite3.IntegrityError):
+            _sql(tmp_path, "INSERT INTO piece VALUES ('t1', 4, 1, x'00')")
+        with pytest.raises(sqlite3.IntegrityError):
+            _sql(tmp_path, "INSERT INTO piece VALUES ('t1', 3, 0, x'00')")
+
+
+# Trouble with the file.
+
+
+async def test_one_change_too_large_disturbs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = "PRAGMA max_page_count = 200"
+    monkeypatch.setattr(sqlite_store, "_SETUP", (*sqlite_store._SETUP, limit))
+    async with _bench(tmp_path) as bench:
+        outcomes: list[Exception | None] = []
+        for n in range(9):
+            draft = bench.draft(f"t{n}")
+            if n == 4:
+                big = Opened(message=said("x" * 2_000_000))
+                entries = (replace(draft.entries[0], event=big), draft.entries[1])
+                draft = replace(draft, entries=entries)
+            bench.store.create(draft, outcomes.append)
+        await bench.open_task("after")
+        kinds = [type(outcome) for outcome in outcomes]
+        assert kinds == [type(None)] * 4 + [StoreUnavailable] + [type(None)] * 4
+        with pytest.raises(TaskNotFound):
+            await bench.store.row(ALICE, "t4")
+        counts = await bench.store.counts(AGENT)
+        assert counts == {"working": 9, "runnable": 0}
+        assert _sql(tmp_path, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_a_full_disk_is_said_to_all_and_nothing_is_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = "PRAGMA max_page_count = 40"
+    monkeypatch.setattr(sqlite_store, "_SETUP", (*sqlite_store._SETUP, limit))
+    async with _bench(tmp_path) as bench:
+        acknowledged: list[str] = []
+        refused: list[str] = []
+        for n in range(400):
+            try:
+                await bench.open_task(f"t{n:03}")
+                acknowledged.append(f"t{n:03}")
+            except StoreUnavailable:
+                refused.append(f"t{n:03}")
+        assert acknowledged
+        assert refused
+        for task_id in acknowledged:
+            assert len(await bench.log(task_id)) == 2
+        for task_id in refused:
+            with pytest.raises(TaskNotFound):
+                await bench.store.row(ALICE, task_id)
+        counts = await bench.store.counts(AGENT)
+        assert counts == {"working": len(acknowledged), "runnable": 0}
+    monkeypatch.undo()
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("room again")
+        assert _sql(tmp_path, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_a_failing_disk_is_said_to_all(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        outcomes: list[Exception | None] = []
+        write = bench.write(row.claim, WORKING)
+        with full_disk((tmp_path / "tasks.db-wal").stat().st_size + 100):
+            bench.store.append(write, outcomes.append)
+            bench.store.create(bench.draft("t2"), outcomes.append)
+            with pytest.raises(StoreUnavailable):
+                await bench.open_task("t3")
+        assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
+        assert await bench.store.row(ALICE, "t1") == row
+        await bench.append(write)
+        await bench.reopen()
+        assert [entry.seq for entry in await bench.log("t1")] == [1, 2, 3]
+        assert _sql(tmp_path, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_what_sqlite_cannot_take_disturbs_no_other(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        outcomes: list[Exception | None] = []
+        for n, skill in enumerate(("plan", "half a \ud800 character", "plan")):
+            draft = bench.draft(f"t{n}")
+            draft = replace(draft, row=replace(draft.row, skill=skill))
+            bench.store.create(draft, outcomes.append)
+        await bench.open_task("after")
+        assert [type(it) for it in outcomes] == [type(None), StoreUnavailable, type(None)]
+
+
+async def test_what_must_be_forgotten_leaves_the_file(tmp_path: Path) -> None:
+    words = "correct horse battery staple"
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        await bench.ask(row)
+        secret = Input(message=replace(said(words), message_id="m1"))
+        await bench.store.tell(ALICE, "t1", secret, None)
+        await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,)))
+        (kept,) = await bench.store.inputs(row.claim)
+        assert kept.message.parts == ()
+    # The write-ahead log went when the last connection closed.
+    assert words.encode() not in (tmp_path / "tasks.db").read_bytes()
+    assert not (tmp_path / "tasks.db-wal").exists()
+
+
+async def test_every_search_has_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    connect = sqlite_store._connection
+
+    def traced(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        connection.set_trace_callback(texts.append)
+        return connection
+
+    monkeypatch.setattr(sqlite_store, "_connection", traced)
+    async with _bench(tmp_path) as bench:
+        texts.clear()
+        row = await bench.open_task("t1")
+        await bench.ask(row)
+        await bench.tell("t1")
+        record = Record(key="k", value=b"")
+        await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,), records=(record,)))
+        store = bench.store
+        await store.records(row.claim)
+        await store.inputs(row.claim)
+        await store.held("w1")
+        await store.read(ALICE, "t1", 1, 1)
+        for which in (
+            Filter(agent=AGENT),
+            Filter(agent=AGENT, before=(bench.clock.now, "t9"), since=1),
+            Filter(agent=AGENT, context_id="c", before=(bench.clock.now, "t9")),
+        ):
+            await store.find(ALICE, which, 9)
+        await store.claim("w1", AGENT, 9)
+        await store.reap()
+        await store.expired(AGENT, 9)
+        await store.counts(AGENT)
+        await store.sweep(1, 2, 9)
+        await store.retire("w1")
+    searches = [
+        text
+        for text in texts
+        if text.lstrip().startswith(("SELECT", "UPDATE", "DELETE", "INSERT INTO record"))
+    ]
+    assert len(searches) > 25
+    for text in searches:
+        plan = [str(row[3]) for row in _sql(tmp_path, "EXPLAIN QUERY PLAN " + text)]
+        # The index of held tasks is as small as what is held.
+        small = "COVERING INDEX task_worker" in plan[0]
+        assert small or not any(step.startswith("SCAN task") for step in plan), (text, plan)
+        sorted_by_hand = any("TEMP B-TREE" in step for step in plan)
+        assert not sorted_by_hand or "task_context" in plan[0], (text, plan)
+
+
+async def test_a_file_locked_for_too_long_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "BUSY", 0.2)
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        rude = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
+        rude.execute("BEGIN IMMEDIATE")
+        write = bench.write(row.claim, WORKING)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await bench.append(write)
+        # Reading goes on.
+        assert await bench.store.row(ALICE, "t1") == row
+        rude.execute("COMMIT")
+        rude.close()
+        await bench.append(write)
+        assert len(await bench.log("t1")) == 3
+
+
+async def test_a_short_lock_is_waited_for(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        rude = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
+        rude.execute("BEGIN IMMEDIATE")
+        asyncio.get_running_loop().call_later(0.2, rude.execute, "COMMIT")
+        await bench.open_task("t1")
+        rude.close()
+
+
+# Several processes.
+
+
+async def test_a_change_by_another_process_is_news(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as one, _bench(tmp_path, "w2") as two:
+        await one.store.changed()
+        await two.store.changed()
+        await one.open_task("t1")
+        assert await two.store.changed()
+        assert not await two.store.changed()
+        assert not await one.store.changed()
+        # Also when the next thing after it was a change of one's own.
+        await one.open_task("t2")
+        await two.open_task("t3")
+        assert await two.store.changed()
+        assert await one.store.changed()
+        # Looking is no change.
+        await two.store.row(ALICE, "t1")
+        await two.store.held("w1")
+        assert not await one.store.changed()
+
+
+async def test_what_another_process_took_is_lost(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as one, _bench(tmp_path, "w2") as two:
+        row = await one.open_task("t1")
+        await one.append(one.write(row.claim, WORKING))
+        taken = await two.store.seize("w2", "t1", row.epoch)
+        assert taken is not None
+        with pytest.raises(Fenced):
+            await one.append(one.write(row.claim, WORKING))
+        two.folds["t1"] = one.folds["t1"]
+        two.folds["t1"].seq = 3
+        await two.append(two.write(taken.claim, WORKING))
+        assert (await one.store.row(ALICE, "t1")).last_seq == 4
+        await one.store.ask_cancel(ALICE, "t1")
+        (held,) = await two.store.held("w2")
+        assert held.cancel
+
+
+async def test_the_living_are_left_alone(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as one, _bench(tmp_path, "w2") as two:
+        await one.open_task("t1")
+        assert await two.store.reap() == []
+        assert _locks(tmp_path) == {"w1", "w2"}
+        # Alive, but not beating any more: stopped, or without a network disk. Its lease decides.
+        two.clock.tick(LEASE)
+        await two.store.beat("w2", LEASE)
+        assert await two.store.reap() == ["t1"]
+        assert not await one.store.beat("w1", LEASE)
+        await two.store.retire("w2")
+        assert "w2" not in _locks(tmp_path)
+
+
+async def test_a_killed_process_is_known_at_once(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("t1", worker="")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(RIVAL), str(tmp_path / "tasks.db"), "doomed", "hold"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"t1\n"
+        assert (await bench.store.row(ALICE, "t1")).worker == "doomed"
+        assert await bench.store.reap() == []
+        assert "doomed" in _locks(tmp_path)
+        process.kill()
+        await process.wait()
+        # Its lease has half a minute to go.
+        assert await bench.store.reap() == ["t1"]
+        assert _locks(tmp_path) == {"w1"}
+
+
+@pytest.mark.timeout(60)
+async def test_several_processes_share_the_work(tmp_path: Path) -> None:
+    names = {f"t{n:02}" for n in range(45)}
+    async with _bench(tmp_path) as bench:
+        for name in sorted(names):
+            await bench.open_task(name, worker="")
+        rivals = [
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, str(RIVAL), str(tmp_path / "tasks.db"), f"rival{n}"),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            for n in range(3)
+        ]
+        outputs = [(await rival.communicate())[0].decode().split() for rival in rivals]
+        assert [rival.returncode for rival in rivals] == [0, 0, 0]
+        ended = [name for output in outputs for name in output]
+        assert sorted(ended) == sorted(names)
+        for name in names:
+            row = await bench.store.row(ALICE, name)
+            assert (row.state, row.attempt, row.epoch) == (State.COMPLETED, 1, 1)
+            assert [entry.seq for entry in await bench.log(name)] == [1, 2, 3, 4, 5]
+        assert await bench.store.counts(AGENT) == {"completed": 45, "runnable": 0}
+        assert _sql(tmp_path, "PRAGMA integrity_check") == [("ok",)]
+        assert _locks(tmp_path) == {"w1"}
+
+
+# Layouts.
+
+
+async def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("t1")
+    _sql(tmp_path, "PRAGMA user_version = 9999")
+    store = await _make(tmp_path, HandClock())
+    with pytest.raises(ConfigError, match="layout 9999"):
+        await store.open()
+
+
+async def test_a_file_of_someone_else_is_refused(tmp_path: Path) -> None:
+    _sql(tmp_path, "CREATE TABLE recipes (name TEXT)")
+    store = await _make(tmp_path, HandClock())
+    with pytest.raises(ConfigError, match="not one of dragoman's"):
+        await store.open()
+    assert _sql(tmp_path, "SELECT name FROM sqlite_schema") == [("recipes",)]
+
+
+async def test_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tasks.db").write_text("hello, I am a letter\n" * 500)
+    store = await _make(tmp_path, HandClock())
+    with pytest.raises(ConfigError, match="cannot be used"):
+        await store.open()
+
+
+async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    store = await _make(tmp_path / "nowhere", HandClock())
+    with pytest.raises(ConfigError, match="nowhere"):
+        await store.open()
+
+
+async def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tasks.db").mkdir()
+    store = await _make(tmp_path, HandClock())
+    with pytest.raises(ConfigError, match="cannot be used"):
+        await store.open()
+
+
+def test_layouts_are_numbered_without_gaps() -> None:
+    assert [number for number, _ in migrate.scripts()] == list(range(1, len(migrate.scripts()) + 1))
+
+
+def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
+    steps = [(1, "CREATE TABLE a (x); -- a; comment\nCREATE TABLE b (x);\n")]
+    more = [*steps, (2, "ALTER TABLE a ADD y;\nINSERT INTO a VALUES (1, 'two;three');\n")]
+    connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    migrate.migrate(connection, "x.db", steps)
+    migrate.migrate(connection, "x.db", steps)
+    migrate.migrate(connection, "x.db", more)
+    migrate.migrate(connection, "x.db", more)
+    assert connection.execute("SELECT * FROM a").fetchall() == [(1, "two;three")]
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    with pytest.raises(ConfigError, match="knows 1"):
+        migrate.migrate(connection, "x.db", steps)
+    connection.close()
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
+    good = (1, "CREATE TABLE a (x);\n")
+    bad = (2, "INSERT INTO a VALUES (1);\nCREATE TABLE a (x);\n")
+    connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    with pytest.raises(sqlite3.OperationalError):
+        migrate.migrate(connection, "x.db", [good, bad])
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("SELECT count(*) FROM a").fetchone() == (0,)
+    connection.close()
+
+
+async def test_two_may_open_a_new_file_at_once(tmp_path: Path) -> None:
+    stores = [await _make(tmp_path, HandClock()) for _ in range(4)]
+    await asyncio.gather(*(store.open() for store in stores))
+    for store in stores:
+        await store.close()
