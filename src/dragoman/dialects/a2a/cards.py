@@ -1,0 +1,237 @@
+"""The agent card as a document: for 1.0 readers, for 1.0 and 0.3 readers at once, for older ones.
+
+One merged document suits everyone who ignores members it does not know, and every version tells its
+readers to. The pure 1.0 form is for those who say they want it, and for signing (a2a-wire §10.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.card import Card, Extension, Interface, Provider, Skill
+from dragoman.errors import PeerMisbehaved
+from dragoman.model import Json
+
+Words = list[str] | None
+
+
+class Wire(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Base of all parts of a card. Members without a default are always written."""
+
+
+class WireProvider(Wire, frozen=True):
+    organization: str | None
+    url: str | None = None
+
+
+class WireExtension(Wire, frozen=True):
+    uri: str
+    description: str | None = None
+    required: bool | None = None
+    params: dict[str, Json] | None = None
+
+
+class Capabilities(Wire, frozen=True):
+    streaming: bool | None = None
+    push_notifications: bool | None = None
+    extended_agent_card: bool | None = None
+    extensions: list[WireExtension] | None = None
+
+
+class WireSkill(Wire, frozen=True):
+    id: str
+    name: str | None = None
+    description: str | None = None
+    tags: Words = None
+    examples: Words = None
+    input_modes: Words = None
+    output_modes: Words = None
+
+
+class WireInterface(Wire, frozen=True):
+    """1.0's entry of supportedInterfaces."""
+
+    url: str
+    protocol_binding: str
+    protocol_version: str | None = None
+
+
+class OldInterface(Wire, frozen=True):
+    """0.3's entry of additionalInterfaces."""
+
+    url: str
+    transport: str
+
+
+class Document(Wire, frozen=True, kw_only=True):
+    """All members of all versions."""
+
+    name: str
+    description: str | None = None
+    version: str | None = None
+    supported_interfaces: list[WireInterface] | None = None
+    provider: WireProvider | None = None
+    documentation_url: str | None = None
+    icon_url: str | None = None
+    capabilities: Capabilities | None = None
+    default_input_modes: Words = None
+    default_output_modes: Words = None
+    skills: list[WireSkill] | None = None
+    # 0.3 and older
+    protocol_version: str | None = None
+    url: str | None = None
+    preferred_transport: str | None = None
+    additional_interfaces: list[OldInterface] | None = None
+    supports_authenticated_extended_card: bool | None = None
+
+
+def pure_1_0(card: Card) -> bytes:
+    """The card for those who asked for 1.0."""
+    return msgspec.json.encode(_document(card))
+
+
+def merged(card: Card) -> bytes:
+    """The card that readers of 1.0 and of 0.3 both understand (a2a-wire §15.3)."""
+    old = [interface for interface in card.interfaces if interface.version == "0.3"]
+    return msgspec.json.encode(_with_old(card, old))
+
+
+def legacy(card: Card) -> bytes:
+    """The card for 0.1 and 0.2, which know one `url` and speak JSON-RPC there."""
+    old = [interface for interface in card.interfaces if interface.version == "0.3"]
+    old.sort(key=lambda interface: interface.binding != "JSONRPC")
+    return msgspec.json.encode(_with_old(card, old))
+
+
+def _document(card: Card) -> Document:
+    provider = card.provider
+    return Document(
+        name=card.name,
+        description=card.description,
+        version=card.version,
+        supported_interfaces=[WireInterface(i.url, i.binding, i.version) for i in card.interfaces],
+        # 0.3 and 1.0 both require the url of a provider, be it empty.
+        provider=WireProvider(provider.organization, provider.url) if provider else None,
+        documentation_url=card.documentation_url or None,
+        icon_url=card.icon_url or None,
+        capabilities=Capabilities(
+            card.streaming,
+            card.push,
+            card.extended,
+            [_extension_out(extension) for extension in card.extensions] or None,
+        ),
+        default_input_modes=list(card.input_modes),
+        default_output_modes=list(card.output_modes),
+        skills=[_skill_out(skill) for skill in card.skills],
+    )
+
+
+def _with_old(card: Card, old: list[Interface]) -> Document:
+    document = _document(card)
+    if not old:
+        return document
+    main = old[0]
+    return msgspec.structs.replace(
+        document,
+        protocol_version="0.3.0",
+        url=main.url,
+        preferred_transport=main.binding,
+        # 0.3 §5.6.2: the main interface is listed here once more.
+        additional_interfaces=[OldInterface(i.url, i.binding) for i in old],
+        supports_authenticated_extended_card=card.extended,
+    )
+
+
+def _extension_out(extension: Extension) -> WireExtension:
+    return WireExtension(
+        extension.uri, extension.description or None, extension.required or None, extension.params
+    )
+
+
+def _skill_out(skill: Skill) -> WireSkill:
+    return WireSkill(
+        skill.id,
+        skill.name,
+        skill.description,
+        list(skill.tags),
+        list(skill.examples) or None,
+        list(skill.input_modes) or None,
+        list(skill.output_modes) or None,
+    )
+
+
+_read = msgspec.json.Decoder(Document).decode
+
+
+def card_in(body: bytes) -> Card:
+    """The card in a document of any version, or `PeerMisbehaved`."""
+    try:
+        found = _read(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise PeerMisbehaved(f"This is not an agent card: {exc}") from None
+    can = found.capabilities or Capabilities()
+    provider = found.provider
+    return Card(
+        name=found.name,
+        description=found.description or "",
+        version=found.version or "",
+        interfaces=tuple(_interfaces_in(found)),
+        provider=Provider(provider.organization or "", provider.url or "") if provider else None,
+        documentation_url=found.documentation_url or "",
+        icon_url=found.icon_url or "",
+        streaming=bool(can.streaming),
+        push=bool(can.push_notifications),
+        extended=bool(can.extended_agent_card or found.supports_authenticated_extended_card),
+        extensions=tuple(map(_extension_in, can.extensions or ())),
+        input_modes=tuple(found.default_input_modes or ()),
+        output_modes=tuple(found.default_output_modes or ()),
+        skills=tuple(map(_skill_in, found.skills or ())),
+    )
+
+
+def _interfaces_in(found: Document) -> Iterable[Interface]:
+    """In the order the agent prefers, none twice."""
+    listed = [
+        Interface(
+            url=i.url, binding=i.protocol_binding, version=_short(i.protocol_version or "1.0")
+        )
+        for i in found.supported_interfaces or ()
+    ]
+    # Before 0.2.5 a card did not say its version; on this wire it is 0.3 then.
+    version = _short(found.protocol_version or "0.3")
+    if found.url:
+        main = found.preferred_transport or "JSONRPC"
+        listed.append(Interface(url=found.url, binding=main, version=version))
+    listed += (
+        Interface(url=i.url, binding=i.transport, version=version)
+        for i in found.additional_interfaces or ()
+    )
+    return dict.fromkeys(listed)
+
+
+def _short(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _extension_in(extension: WireExtension) -> Extension:
+    return Extension(
+        uri=extension.uri,
+        description=extension.description or "",
+        required=bool(extension.required),
+        params=extension.params,
+    )
+
+
+def _skill_in(skill: WireSkill) -> Skill:
+    return Skill(
+        id=skill.id,
+        name=skill.name or "",
+        description=skill.description or "",
+        tags=tuple(skill.tags or ()),
+        examples=tuple(skill.examples or ()),
+        input_modes=tuple(skill.input_modes or ()),
+        output_modes=tuple(skill.output_modes or ()),
+    )

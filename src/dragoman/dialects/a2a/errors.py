@@ -1,0 +1,162 @@
+"""How A2A spells our errors: one table, read along the MRO, and its inverse for the caller.
+
+Codes -320xx are the spec's (1.0 §5.4). What it has no code for and HTTP has a status is told as
+-31000 minus the status, outside of the range JSON-RPC reserves; a2a-go does so for 401 and 403. A
+peer that does not know them still has the message, and for most the HTTP status itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from dragoman import errors as e
+from dragoman.model import Json
+
+DOMAIN = "a2a-protocol.org"
+INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+
+
+class Spelling(Struct, frozen=True, gc=False):
+    """One error on the wire."""
+
+    code: int
+    reason: str
+    http: int
+    """The status over REST (1.0.1 §5.4)."""
+    rpc: int = 200
+    """The status over JSON-RPC, where an error is a good answer unless HTTP itself is meant."""
+
+
+S = Spelling
+SPELLINGS: dict[type[e.DragomanError], Spelling] = {
+    e.DragomanError: S(-32603, "INTERNAL_ERROR", 500),
+    e.Malformed: S(-32600, "INVALID_REQUEST", 400),
+    e.CallError: S(-32600, "INVALID_REQUEST", 400),
+    e.Unparseable: S(-32700, "PARSE_ERROR", 400),
+    e.UnknownMethod: S(-32601, "METHOD_NOT_FOUND", 404),
+    e.BadParams: S(-32602, "INVALID_PARAMS", 400),
+    e.TaskNotFound: S(-32001, "TASK_NOT_FOUND", 404),
+    e.NotCancelable: S(-32002, "TASK_NOT_CANCELABLE", 400),
+    e.PushUnsupported: S(-32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", 400),
+    e.Unsupported: S(-32004, "UNSUPPORTED_OPERATION", 400),
+    e.TaskFinished: S(-32004, "UNSUPPORTED_OPERATION", 400),
+    e.ContentTypeUnsupported: S(-32005, "CONTENT_TYPE_NOT_SUPPORTED", 400),
+    e.AgentMisbehaved: S(-32006, "INVALID_AGENT_RESPONSE", 500),
+    e.PeerMisbehaved: S(-32006, "INVALID_AGENT_RESPONSE", 500),
+    e.NoExtendedCard: S(-32007, "EXTENDED_AGENT_CARD_NOT_CONFIGURED", 400),
+    # 1.0 §3.1.11: an agent that never said it had one does not support the operation.
+    e.ExtendedCardOff: S(-32004, "UNSUPPORTED_OPERATION", 400),
+    e.ExtensionRequired: S(-32008, "EXTENSION_SUPPORT_REQUIRED", 400),
+    e.VersionUnsupported: S(-32009, "VERSION_NOT_SUPPORTED", 400),
+    e.Unauthenticated: S(-31401, "UNAUTHENTICATED", 401, 401),
+    e.Forbidden: S(-31403, "UNAUTHORIZED", 403, 403),
+    e.TooSlow: S(-31408, "REQUEST_TIMEOUT", 408, 408),
+    e.Conflict: S(-31409, "CONFLICT", 409),
+    e.TooLarge: S(-31413, "REQUEST_TOO_LARGE", 413, 413),
+    e.TooMany: S(-31429, "TOO_MANY_REQUESTS", 429, 429),
+    e.StoreUnavailable: S(-31503, "UNAVAILABLE", 503, 503),
+    e.AgentTimedOut: S(-31504, "AGENT_TIMED_OUT", 504),
+}
+SPELLINGS_0_3 = SPELLINGS | {
+    # 0.3 §8 knows only the one error for both.
+    e.ExtendedCardOff: SPELLINGS[e.NoExtendedCard],
+}
+
+MEANINGS: dict[int, type[e.DragomanError]] = {
+    spelling.code: cls for cls, spelling in reversed(SPELLINGS.items())
+}
+"""The first class of a code is what is heard in it."""
+del MEANINGS[SPELLINGS[e.DragomanError].code]  # theirs broke, not ours: PeerRefused says it better
+
+_STATUSES = {spelling.http: cls for cls, spelling in SPELLINGS.items() if spelling.rpc != 200}
+
+
+def spelling_of(
+    error: e.DragomanError,
+    table: Mapping[type[e.DragomanError], Spelling] = SPELLINGS,
+) -> Spelling:
+    """How this error is told; every error is at least a DragomanError."""
+    return next(table[cls] for cls in type(error).__mro__ if cls in table)
+
+
+def error_in(code: int, message: str, data: Json) -> e.DragomanError:
+    """The error a peer answered with."""
+    cls = MEANINGS.get(code)
+    error = cls(message) if cls is not None else e.PeerRefused(message, code=code)
+    error.public = _public_in(data)
+    return error
+
+
+def error_for(status: int) -> e.DragomanError:
+    """The error behind an HTTP status whose body says nothing."""
+    cls = _STATUSES.get(status)
+    if cls is not None:
+        return cls()
+    return e.PeerRefused(f"The other side answered with HTTP status {status}", code=status)
+
+
+def details_1_0(error: e.DragomanError) -> Json:
+    """`error.data` and the REST details of 1.0 (§9.5, §11.6): a list of google.rpc messages."""
+    info: dict[str, Json] = {
+        "@type": INFO,
+        "reason": spelling_of(error).reason,
+        "domain": DOMAIN,
+    }
+    if error.public:
+        info["metadata"] = _public_out(error)
+    if not isinstance(error, e.BadParams):
+        return [info]
+    field, description = _violation(error)
+    return [
+        info,
+        {
+            "@type": BAD_REQUEST,
+            "fieldViolations": [{"field": field, "description": description}],
+        },
+    ]
+
+
+def details_0_3(error: e.DragomanError) -> Json:
+    """`error.data` of 0.3: anything, so the public details themselves."""
+    return _public_out(error) or None
+
+
+_MISSING = re.compile(
+    r"Object missing required field `(?P<name>.*?)`(?: - at `\$\.?(?P<path>.*)`)?"
+)
+_PATH = re.compile(r"(?P<what>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
+
+
+def _violation(error: e.BadParams) -> tuple[str, str]:
+    """Which field is wrong, and how: from the path in the message (`Wrong`, msgspec)."""
+    if missing := _MISSING.fullmatch(error.message):
+        return ".".join(filter(None, (missing["path"], missing["name"]))), error.message
+    if found := _PATH.fullmatch(error.message):
+        return found["path"], found["what"]
+    return error.public.get("field", ""), error.message
+
+
+def _public_out(error: e.DragomanError) -> dict[str, str]:
+    return {_camel(key): value for key, value in error.public.items()}
+
+
+def _public_in(data: Json) -> dict[str, str]:
+    if isinstance(data, list):
+        infos = (item for item in data if isinstance(item, dict) and item.get("@type") == INFO)
+        data = next(infos, {}).get("metadata")
+    if not isinstance(data, dict):
+        return {}
+    return {_snake(key): value for key, value in data.items() if isinstance(value, str)}
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.title() for word in rest)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])[A-Z]", lambda hump: "_" + hump[0].lower(), name)

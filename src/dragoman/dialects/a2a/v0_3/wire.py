@@ -1,0 +1,163 @@
+"""A2A 0.3 as its JSON-RPC is (types.ts of v0.3.0), a Struct for each object.
+
+0.2.x is the same on this wire. `kind` is always written and need not be read: examples and older
+clients leave it out. Null means absent. What is required is checked in `convert` and `calls`.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, UnsetType
+
+from dragoman.model import Json
+
+Flag = bool | None
+Word = str | None
+Words = tuple[str, ...] | None
+Bag = dict[str, Json] | None
+
+
+class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """Base of all objects without a kind."""
+
+
+class File(Wire, frozen=True, gc=False):
+    name: Word = ""
+    mime_type: Word = ""
+    bytes: str | None = None
+    uri: str | None = None
+
+
+class Part(Wire, frozen=True, gc=False):
+    """Text, file or data; flat, since `kind` may be missing."""
+
+    kind: str | None = None
+    text: str | None = None
+    file: File | None = None
+    data: Json | UnsetType = UNSET
+    metadata: Bag = None
+
+
+class Kind(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel", tag_field="kind"):
+    """Base of all objects that say what they are."""
+
+
+class Message(Kind, frozen=True, gc=False, tag="message"):
+    message_id: Word = ""
+    role: Word = ""
+    parts: tuple[Part, ...] | None = None
+    context_id: Word = ""
+    task_id: Word = ""
+    metadata: Bag = None
+    extensions: Words = ()
+    reference_task_ids: Words = ()
+
+
+class Artifact(Wire, frozen=True, gc=False):
+    artifact_id: Word = ""
+    parts: tuple[Part, ...] | None = None
+    name: Word = ""
+    description: Word = ""
+    metadata: Bag = None
+    extensions: Words = ()
+
+
+class Status(Wire, frozen=True, gc=False):
+    state: Word = ""
+    timestamp: Word = ""
+    message: Message | None = None
+
+
+class Task(Kind, frozen=True, gc=False, tag="task"):
+    id: str
+    context_id: Word = ""
+    status: Status = Status()
+    artifacts: tuple[Artifact, ...] | None = None
+    history: tuple[Message, ...] | None = None
+    metadata: Bag = None
+
+
+class StatusUpdate(Kind, frozen=True, gc=False, tag="status-update"):
+    task_id: Word = ""
+    context_id: Word = ""
+    status: Status = Status()
+    final: Flag = None
+    metadata: Bag = None
+
+
+class ArtifactUpdate(Kind, frozen=True, gc=False, tag="artifact-update"):
+    artifact: Artifact
+    task_id: Word = ""
+    context_id: Word = ""
+    append: Flag = False
+    last_chunk: Flag = False
+    metadata: Bag = None
+
+
+Step = Task | Message | StatusUpdate | ArtifactUpdate
+"""What a send answers and what a stream carries, bare."""
+
+
+class Heard(Wire, frozen=True, gc=False):
+    """Enough of a step without `kind` to tell which it is, and the wrappers of confused peers."""
+
+    id: Json = None
+    status: Json = None
+    artifact: Json = None
+    parts: Json = None
+    task: Task | None = None
+    message: Message | None = None
+    status_update: StatusUpdate | None = None
+    artifact_update: ArtifactUpdate | None = None
+
+
+class Page(Wire, frozen=True, gc=False):
+    """Of tasks/list, a draft's alias: 1.0's answer in 0.3's shapes, all members written."""
+
+    tasks: tuple[Task, ...] | None
+    next_page_token: str | None
+    page_size: int | None
+    total_size: int | None
+
+
+class PageHeard(Wire, frozen=True, gc=False):
+    """The same from peers that leave out what is empty."""
+
+    tasks: tuple[Task, ...] | None = None
+    next_page_token: Word = ""
+    page_size: int | None = None
+    total_size: int | None = None
+
+
+class Configuration(Wire, frozen=True, gc=False):
+    accepted_output_modes: Words = ()
+    history_length: int | None = None
+    blocking: Flag = None
+    push_notification_config: Bag = None
+
+
+class Params(Wire, frozen=True, gc=False, kw_only=True):
+    """What every request may say."""
+
+    metadata: Bag = None
+
+
+class SendParams(Params, frozen=True, gc=False):
+    message: Message
+    configuration: Configuration | None = None
+
+
+class TaskParams(Params, frozen=True, gc=False):
+    id: str
+    history_length: int | None = None
+
+
+class ListParams(Params, frozen=True, gc=False):
+    context_id: Word = ""
+    status: Word = ""
+    page_size: int | None = None
+    page_token: Word = ""
+    history_length: int | None = None
+    status_timestamp_after: Word = ""
+    include_artifacts: Flag = False
+    last_updated_after: str | int | None = None
+    """A draft's name for statusTimestampAfter, there in milliseconds."""

@@ -1,0 +1,202 @@
+"""A2A 1.0 as its JSON is (ProtoJSON of lf.a2a.v1), a Struct for each message.
+
+ProtoJSON readers take a member by its camelCase or its snake_case name, so a name of two words
+stands here twice: `task_id` is spelled taskId, its twin `task_id_` is spelled task_id. We write
+only the first. Null means absent, but for `Part.data`. What is required is checked in `calls` and
+`convert`, which know both names.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, UnsetType
+
+from dragoman.model import Json
+
+Number = int | float | str | None
+"""int32: ProtoJSON also takes it as a string."""
+Name = str | int | None
+"""An enum value: ProtoJSON also takes its number."""
+Flag = bool | None
+Word = str | None
+Words = tuple[str, ...] | None
+Bag = dict[str, Json] | None
+
+
+def spelled(name: str) -> str:
+    """The member's name in JSON."""
+    if name.endswith("_"):
+        return name[:-1]
+    head, *rest = name.split("_")
+    return head + "".join(word.title() for word in rest)
+
+
+class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=spelled):
+    """Base of all messages."""
+
+
+class Part(Wire, frozen=True, gc=False):
+    text: str | None = None
+    raw: str | None = None
+    url: str | None = None
+    data: Json | UnsetType = UNSET
+    filename: Word = ""
+    media_type: Word = ""
+    metadata: Bag = None
+    media_type_: str = ""
+
+
+class Message(Wire, frozen=True, gc=False):
+    message_id: Word = ""
+    role: Name = None
+    parts: tuple[Part, ...] | None = None
+    context_id: Word = ""
+    task_id: Word = ""
+    metadata: Bag = None
+    extensions: Words = ()
+    reference_task_ids: Words = ()
+    message_id_: str = ""
+    context_id_: str = ""
+    task_id_: str = ""
+    reference_task_ids_: tuple[str, ...] = ()
+
+
+class Artifact(Wire, frozen=True, gc=False):
+    artifact_id: Word = ""
+    parts: tuple[Part, ...] | None = None
+    name: Word = ""
+    description: Word = ""
+    metadata: Bag = None
+    extensions: Words = ()
+    artifact_id_: str = ""
+
+
+class Status(Wire, frozen=True, gc=False):
+    state: Name = None
+    timestamp: Word = ""
+    message: Message | None = None
+
+
+class Task(Wire, frozen=True, gc=False):
+    id: str
+    context_id: Word = ""
+    status: Status = Status()
+    artifacts: tuple[Artifact, ...] | None = None
+    history: tuple[Message, ...] | None = None
+    metadata: Bag = None
+    context_id_: str = ""
+
+
+class StatusUpdate(Wire, frozen=True, gc=False):
+    task_id: Word = ""
+    context_id: Word = ""
+    status: Status = Status()
+    metadata: Bag = None
+    task_id_: str = ""
+    context_id_: str = ""
+
+
+class ArtifactUpdate(Wire, frozen=True, gc=False):
+    artifact: Artifact
+    task_id: Word = ""
+    context_id: Word = ""
+    append: Flag = False
+    last_chunk: Flag = False
+    metadata: Bag = None
+    task_id_: str = ""
+    context_id_: str = ""
+    last_chunk_: Flag = False
+
+
+class Step(Wire, frozen=True, gc=False):
+    """StreamResponse, and SendMessageResponse too: the same without updates."""
+
+    task: Task | None = None
+    message: Message | None = None
+    status_update: StatusUpdate | None = None
+    artifact_update: ArtifactUpdate | None = None
+    status_update_: StatusUpdate | None = None
+    artifact_update_: ArtifactUpdate | None = None
+
+
+class Heard(Step, frozen=True, gc=False):
+    """A step, or one of its members without the wrapper."""
+
+    id: Json = None
+    status: Json = None
+    artifact: Json = None
+    parts: Json = None
+
+
+class Page(Wire, frozen=True, gc=False):
+    """ListTasksResponse: all four are always written (1.0 §3.1.4), so no defaults to omit."""
+
+    tasks: tuple[Task, ...] | None
+    next_page_token: str | None
+    page_size: Number
+    total_size: Number
+
+
+class PageHeard(Wire, frozen=True, gc=False):
+    """The same from peers that leave out empty members, or write `tasks: null` (go)."""
+
+    tasks: tuple[Task, ...] | None = None
+    next_page_token: Word = ""
+    page_size: Number = None
+    total_size: Number = None
+    next_page_token_: str = ""
+    page_size_: Number = None
+    total_size_: Number = None
+
+
+class Configuration(Wire, frozen=True, gc=False):
+    accepted_output_modes: Words = ()
+    history_length: Number = None
+    return_immediately: Flag = False
+    task_push_notification_config: Bag = None
+    accepted_output_modes_: tuple[str, ...] = ()
+    history_length_: Number = None
+    return_immediately_: Flag = False
+    task_push_notification_config_: Bag = None
+
+
+class Params(Wire, frozen=True, gc=False, kw_only=True):
+    """What every request may say, and all that GetExtendedAgentCard says."""
+
+    tenant: Word = ""
+
+
+class SendParams(Params, frozen=True, gc=False):
+    message: Message
+    configuration: Configuration | None = None
+    metadata: Bag = None
+
+
+class GetParams(Params, frozen=True, gc=False):
+    id: str
+    history_length: Number = None
+    history_length_: Number = None
+
+
+class CancelParams(Params, frozen=True, gc=False):
+    id: str
+    metadata: Bag = None
+
+
+class WatchParams(Params, frozen=True, gc=False):
+    id: str
+
+
+class ListParams(Params, frozen=True, gc=False):
+    context_id: Word = ""
+    status: Name = None
+    page_size: Number = None
+    page_token: Word = ""
+    history_length: Number = None
+    status_timestamp_after: Word = ""
+    include_artifacts: Flag = False
+    context_id_: str = ""
+    page_size_: Number = None
+    page_token_: str = ""
+    history_length_: Number = None
+    status_timestamp_after_: str = ""
+    include_artifacts_: Flag = False

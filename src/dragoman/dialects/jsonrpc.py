@@ -1,0 +1,154 @@
+"""JSON-RPC 2.0: what a request and a response are, and which bytes are neither.
+
+JSON itself is checked here for everyone: UTF-8, at most `MAX_DEPTH` levels, no NaN, no lone
+surrogates, and of duplicate keys the last counts (the last four by msgspec).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from dragoman.errors import Malformed, PeerMisbehaved, Unparseable
+from dragoman.model import Json
+from dragoman.session import Fault, Id
+
+MAX_DEPTH = 64
+"""Levels of nesting; deeper bodies are refused before they are decoded."""
+
+NO_PARAMS = Raw(b"{}")
+NULL = Raw(b"null")
+
+
+@final
+class Request(Struct, frozen=True, gc=False):
+    """A call. Without `id` it is a notification and wants no answer."""
+
+    method: str
+    jsonrpc: Literal["2.0"]
+    id: Id | UnsetType = UNSET
+    params: Raw = NO_PARAMS
+
+
+class Error(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Why a call failed."""
+
+    code: int
+    message: str | None = ""
+    data: Json = None
+
+
+class Ask(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
+    """A request as we write it."""
+
+    id: Id
+    method: str
+    params: object
+
+
+class Notify(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
+    """A request that wants no answer, as we write it."""
+
+    method: str
+    params: object
+
+
+class Result(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
+    """The response to a call that worked."""
+
+    id: Id
+    result: object
+
+
+class Failure(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
+    """The response to a call that failed."""
+
+    id: Id
+    error: Error
+
+
+class Response(Struct, frozen=True, gc=False):
+    """Either response, as it is heard: peers leave out or null what they do not use."""
+
+    id: Id = None
+    result: Raw = NULL
+    error: Error | None = None
+
+
+encode = msgspec.json.Encoder().encode
+_read_request = msgspec.json.Decoder(Request).decode
+_read_response = msgspec.json.Decoder(Response).decode
+_read_anything = msgspec.json.Decoder().decode
+
+
+def request_in(body: bytes) -> Request | Fault:
+    """The request in `body`, or the fault to answer with, under the caller's id if it has one."""
+    try:
+        check(body)
+        return _read_request(body)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        return _refusal(body, exc)
+    except Unparseable as exc:
+        return Fault(None, exc)
+
+
+def response_in(body: bytes) -> Response:
+    """The response in `body`, or `PeerMisbehaved`."""
+    try:
+        check(body)
+        return _read_response(body)
+    except (msgspec.DecodeError, RecursionError, Unparseable) as exc:
+        raise PeerMisbehaved(f"This is not a JSON-RPC response: {exc}") from None
+
+
+def _refuse_bad_utf8(body: bytes) -> None:
+    """msgspec does not look into what it skips, and a body is UTF-8 or it is not."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as exc:
+        raise Unparseable(f"This is not UTF-8 (byte {exc.start})") from None
+
+
+def check(body: bytes) -> None:
+    """Raises `Unparseable` for what msgspec lets through: depth, and bad UTF-8 in what it skips."""
+    if not body.isascii():
+        _refuse_bad_utf8(body)
+    # Each level opens a bracket, so few brackets cannot be deep: two scans are all that a
+    # normal request pays.
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and too_deep(body):
+        raise Unparseable(f"This is nested deeper than {MAX_DEPTH} levels")
+
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_OPENING = frozenset(b"{[")
+
+
+def too_deep(body: bytes) -> bool:
+    """Whether brackets outside of strings nest deeper than allowed."""
+    depth = 0
+    for char in _STRING.sub(b"", body).translate(None, _NOT_BRACKETS):
+        if char in _OPENING:
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        else:
+            depth -= 1
+    return False
+
+
+def _refusal(body: bytes, exc: Exception) -> Fault:
+    """Tells "no JSON" from "no request", and finds the id to answer under."""
+    try:
+        found = _read_anything(body)
+    except (msgspec.DecodeError, RecursionError) as worse:
+        # Among them numbers beyond any range: valid JSON, but nothing we could keep.
+        return Fault(None, Unparseable(str(worse)))
+    if not isinstance(found, dict):
+        what = "Batches are not supported" if isinstance(found, list) else str(exc)
+        return Fault(None, Malformed(what))
+    id = found.get("id")
+    return Fault(id if type(id) in (str, int, float) else None, Malformed(str(exc)))

@@ -1,0 +1,69 @@
+"""Every error has a spelling in every dialect, and is heard as what it was if it can be said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dialects.pair import Pair
+from dragoman import errors
+from dragoman.dialects import DIALECTS
+from dragoman.errors import DragomanError
+from dragoman.ops import GetTask
+from dragoman.session import Call, Dialect, Fault
+
+
+def tree(cls: type[DragomanError]) -> Iterator[type[DragomanError]]:
+    yield cls
+    for child in cls.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from tree(child)
+
+
+EVERY = sorted(set(tree(DragomanError)), key=lambda cls: cls.__name__)
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+every_error = pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
+
+# Their codes are the nearest A2A has; what went wrong inside of us is nobody's business.
+A2A = {
+    *("DragomanError", "CallError", "TaskFinished", "ExtendedCardOff", "ConfigError"),
+    *("AgentError", "AgentCrashed", "PeerError", "PeerMisbehaved", "StoreError", "Fenced"),
+}
+TOLD_AS_ANOTHER: dict[str, set[str]] = {"a2a-1.0": A2A, "a2a-0.3": A2A}
+
+
+def heard(dialect: Dialect, error: DragomanError) -> DragomanError:
+    """What the caller hears when the callee says it."""
+    wire = Pair(dialect)
+    wire.caller_says(Call(1, GetTask(task_id="t")))
+    (fault,) = wire.callee_says(Fault(1, error))
+    assert isinstance(fault, Fault)
+    assert fault.id == 1
+    return fault.error
+
+
+@every_dialect
+@every_error
+def test_every_error_can_be_said(dialect: Dialect, cls: type[DragomanError]) -> None:
+    error = cls(task_id="t1")
+    found = heard(dialect, error)
+    expected = dialect.carried(Fault(1, error))
+
+    assert isinstance(expected, Fault)
+    assert type(found) is type(expected.error)
+    assert found.message == error.message
+    assert found.public == {"task_id": "t1"}
+    assert (type(found) is not cls) == (cls.__name__ in TOLD_AS_ANOTHER[dialect.name])
+
+
+@every_dialect
+def test_public_details_of_peers_cannot_break_an_error(dialect: Dialect) -> None:
+    error = errors.BadParams("No.", message_id="m")
+    error.public = {"message": "a", "self": "b", "code": "c"}
+    assert heard(dialect, error).public == error.public
+
+
+@every_dialect
+def test_an_error_without_details_has_none(dialect: Dialect) -> None:
+    assert heard(dialect, errors.TaskNotFound()).public == {}

@@ -1,0 +1,95 @@
+"""What every dialect's sessions keep: golden frames, bad input, limits, declared losses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from dialects import golden, strategies
+from dialects.pair import Pair
+from dragoman.dialects import DIALECTS
+from dragoman.ops import GetTask
+from dragoman.session import Answer, Call, Dialect, Fault, Frame, Update
+
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+every_file = pytest.mark.parametrize("path", golden.files(), ids=lambda path: path.stem)
+thorough = settings(max_examples=100, deadline=None)
+
+
+@every_file
+def test_golden_frames(path: Path) -> None:
+    for found, wanted in golden.played(json.loads(path.read_text())):
+        assert found == wanted
+
+
+def test_every_dialect_has_golden_frames_for_both_sides() -> None:
+    told = {
+        (found["dialect"], found["side"])
+        for found in (json.loads(path.read_text()) for path in golden.files())
+    }
+    assert told == {(d.name, side) for d in DIALECTS for side in ("caller", "callee")}
+
+
+BAD = [
+    b"",
+    b" ",
+    b"null",
+    b"[]",
+    b"{}",
+    b"[{}]",
+    b"nonsense",
+    b'{"jsonrpc":"2.0","id":1',
+    b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":NaN}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":[Infinity]}',
+    b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":"\xff\xfe"}',
+    b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":"\\ud800"}}',
+    b'{"jsonrpc":"2.0","id":1,"method":5}',
+    b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b"}",
+    b"[" * 1000,
+    b"[" * 1000 + b"]" * 1000,
+    b'{"a":' * 1000 + b"1" + b"}" * 1000,
+    b"[" * 200_000 + b"]" * 200_000,
+]
+
+
+@every_dialect
+@pytest.mark.parametrize("body", BAD, ids=lambda body: repr(body[:40]))
+def test_bad_input_is_a_fault_and_can_be_answered(dialect: Dialect, body: bytes) -> None:
+    session = dialect.callee()
+    (fault,) = session.receive(Frame(body, "POST /", golden.USUAL))
+    assert isinstance(fault, Fault)
+    (frame,) = session.send(fault)
+    assert msgspec.json.decode(frame.body)["error"]["message"]
+
+
+@every_dialect
+@pytest.mark.parametrize("body", BAD, ids=lambda body: repr(body[:40]))
+def test_bad_answers_are_faults(dialect: Dialect, body: bytes) -> None:
+    session = dialect.caller()
+    session.send(Call(1, GetTask(task_id="t")))
+    for signal in session.receive(Frame(body)):
+        assert signal == Fault(1, signal.error)
+
+
+@every_dialect
+@given(exchange=strategies.exchanges)
+@thorough
+def test_only_declared_losses_in_exchanges(dialect: Dialect, exchange: tuple[Call, Answer]) -> None:
+    asked, answer = exchange
+    wire = Pair(dialect)
+    assert wire.caller_says(asked) == [dialect.carried(asked)]
+    assert wire.callee_says(answer) == [dialect.carried(answer)]
+
+
+@every_dialect
+@given(stream=strategies.streams)
+@thorough
+def test_only_declared_losses_in_streams(dialect: Dialect, stream: tuple[Call, Update]) -> None:
+    asked, told = stream
+    wire = Pair(dialect)
+    assert wire.caller_says(asked) == [dialect.carried(asked)]
+    assert wire.callee_says(told) == [dialect.carried(told)]

@@ -1,0 +1,33 @@
+"""A caller and a callee of one dialect, joined without I/O (h11's ConnectionPair)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dragoman.session import Dialect, End, Frame, Session, Signal
+
+
+class Pair:
+    """What one side says, the other hears."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.caller: Session = dialect.caller()
+        self.callee: Session = dialect.callee()
+
+    def caller_says(self, signal: Signal) -> list[Signal]:
+        """What the callee hears of it."""
+        return [heard for frame in self.caller.send(signal) for heard in self._heard(frame)]
+
+    def _heard(self, frame: Frame) -> list[Signal]:
+        # A wire adds an address and takes away nothing.
+        return list(self.callee.receive(replace(frame, target=f"{frame.target} /")))
+
+    def callee_says(self, signal: Signal) -> list[Signal]:
+        """What the caller hears of it, but for `End`: some dialects tell it with the last event,
+        others only by closing."""
+        return [
+            heard
+            for frame in self.callee.send(signal)
+            for heard in self.caller.receive(frame)
+            if not isinstance(heard, End)
+        ]

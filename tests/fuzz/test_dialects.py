@@ -1,0 +1,139 @@
+"""Sessions and parsers eat anything: random bytes, and golden frames with something changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dialects import golden
+from dragoman.dialects import DIALECTS
+from dragoman.dialects.a2a.cards import card_in
+from dragoman.dialects.sse import Parser
+from dragoman.errors import PeerMisbehaved
+from dragoman.events import Opened, Stamped
+from dragoman.ops import GetTask, ListTasks, SendMessage, Watch
+from dragoman.session import Answer, Call, Dialect, Fault, Frame, Update
+
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+often = settings(max_examples=200, deadline=None)
+
+BODIES = [
+    golden.frame_in(step["hears"], {}).body
+    for path in golden.files()
+    for step in json.loads(path.read_text())["steps"]
+    if "hears" in step
+]
+HEADERS = st.fixed_dictionaries(
+    {"content-type": st.sampled_from(["application/json", "application/json;x", "text/plain"])},
+    optional={
+        "a2a-version": st.sampled_from(["1.0", "0.3", "1.0.1", "0.2.5", "1", ".", "x"]) | st.text(),
+        "a2a-extensions": st.text(),
+    },
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@st.composite
+def mangled(draw: st.DrawFn) -> bytes:
+    """A golden body with a few bytes changed, or a member of it replaced or gone."""
+    body = draw(st.sampled_from(BODIES))
+    if draw(st.booleans()):
+        for _ in range(draw(st.integers(1, 4))):
+            at = draw(st.integers(0, len(body)))
+            gone = draw(st.integers(0, 3))
+            body = body[:at] + draw(st.binary(max_size=3)) + body[at + gone :]
+        return body
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return body
+    places = list(_places(found))
+    if not places:
+        return body
+    holder, key = draw(st.sampled_from(places))
+    if isinstance(holder, dict) and draw(st.booleans()):
+        del holder[key]
+    else:
+        holder[key] = draw(VALUES)
+    return json.dumps(found).encode("utf-8", "replace")
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    inside: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        inside = [(value, key) for key in value]
+    elif isinstance(value, list):
+        inside = [(value, key) for key in range(len(value))]
+    return inside + [place for holder, key in inside for place in _places(holder[key])]
+
+
+@every_dialect
+@given(body=st.binary(max_size=60) | mangled(), headers=HEADERS)
+@often
+def test_a_callee_eats_anything(dialect: Dialect, body: bytes, headers: dict[str, str]) -> None:
+    session = dialect.callee()
+    for signal in session.receive(Frame(body, "POST /", headers)):
+        assert isinstance(signal, Call | Fault)
+        if isinstance(signal, Fault):
+            for frame in session.send(signal):
+                assert frame.status == 204 or "error" in msgspec.json.decode(frame.body)
+        elif isinstance(signal.op, SendMessage):
+            # Whatever was let in can be said again.
+            opened = Stamped("t", "c", 1, 1, Opened(message=signal.op.message))
+            (frame,) = session.send(Update(signal.id, opened))
+            assert msgspec.json.decode(frame.body)["id"] == signal.id
+
+
+@every_dialect
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call(1, GetTask(task_id="t")),
+        Call(1, ListTasks()),
+        Call(1, Watch(task_id="t"), stream=True),
+    ],
+    ids=lambda call: type(call.op).__name__,
+)
+@given(
+    body=st.binary(max_size=60) | mangled(),
+    status=st.none() | st.integers(200, 599),
+    mark=st.text(max_size=4),
+)
+@often
+def test_a_caller_eats_anything(
+    dialect: Dialect, call: Call, body: bytes, status: int | None, mark: str
+) -> None:
+    session = dialect.caller()
+    session.send(call)
+    for signal in session.receive(Frame(body, status=status, mark=mark)):
+        assert isinstance(signal, Answer | Update | Fault) or call.stream
+
+
+@given(chunks=st.lists(st.binary(max_size=30)))
+@often
+def test_the_sse_parser_eats_anything(chunks: list[bytes]) -> None:
+    parser = Parser(max_size=100)
+    try:
+        for chunk in chunks:
+            parser.feed(chunk)
+    except PeerMisbehaved:
+        return
+    parser.close()
+
+
+@given(body=st.binary(max_size=60) | mangled())
+@often
+def test_the_card_reader_eats_anything(body: bytes) -> None:
+    try:
+        card_in(body)
+    except PeerMisbehaved:
+        return

@@ -1,0 +1,84 @@
+"""The words themselves: what they say in short, and that they survive being stored."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from dialects import strategies
+from dragoman.card import Card
+from dragoman.events import Ask, Asked, Stamped
+from dragoman.model import (
+    Artifact,
+    Blob,
+    Data,
+    Link,
+    Message,
+    Role,
+    State,
+    Status,
+    Task,
+    Text,
+)
+from dragoman.peer import ANYONE, Batch, Context
+from dragoman.session import End, unchanged
+
+PARTS = (Text("a"), Data({"k": 1}), Text("b"), Blob(b"x"), Link("https://x.example"))
+
+
+def test_the_text_of_things() -> None:
+    artifact = Artifact(artifact_id="a", parts=PARTS)
+    empty = Artifact(artifact_id="b", parts=(Data(None),))
+    task = Task(
+        id="t", context_id="c", status=Status(State.WORKING), artifacts=(artifact, empty, artifact)
+    )
+    assert Message(message_id="m", role=Role.USER, parts=PARTS).text == "a\nb"
+    assert Message(message_id="m", role=Role.USER, parts=(Text("a"),)).text == "a"
+    assert artifact.text == "ab"
+    assert task.text == "ab\nab"
+    assert task.state is State.WORKING
+
+
+@pytest.mark.parametrize("kind", Ask)
+def test_credentials_are_asked_for_in_their_own_state(kind: Ask) -> None:
+    asked = Asked(
+        question="q", kind=kind, message=Message(message_id="m", role=Role.AGENT, parts=())
+    )
+    waiting = State.AUTH_REQUIRED if kind is Ask.CREDENTIALS else State.INPUT_REQUIRED
+    assert asked.state is waiting
+
+
+@given(entry=strategies.entries)
+@settings(max_examples=50, deadline=None)
+def test_a_log_entry_survives_being_stored(entry: Stamped) -> None:
+    for codec in (msgspec.json, msgspec.msgpack):
+        if codec is msgspec.msgpack and _too_big(entry):
+            continue
+        assert codec.decode(codec.encode(entry), type=Stamped) == entry
+
+
+def _too_big(entry: Stamped) -> bool:
+    """MessagePack ends at 64 bits; JSON does not."""
+    try:
+        msgspec.msgpack.encode(entry)
+    except OverflowError:
+        return True
+    return False
+
+
+@given(card=strategies.cards)
+@settings(max_examples=30, deadline=None)
+def test_a_card_survives_being_stored(card: Card) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(card), type=Card) == card
+
+
+def test_values_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        Text("a").text = "b"  # type: ignore[misc]
+
+
+def test_small_things() -> None:
+    assert Context() == ANYONE
+    assert Batch([], last=True).last
+    assert unchanged(End(1)) == End(1)
