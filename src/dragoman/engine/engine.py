@@ -53,6 +53,9 @@ from .run import Run
 from .runner import Runner
 from .tail import Place, follow
 
+AGAIN = 0.05
+"""Seconds before another try to take a task from someone else."""
+
 
 class Engine:
     """Answers operations on the tasks of one agent, and runs them."""
@@ -149,7 +152,7 @@ class Engine:
         skill = self._skill(op)
         skill.params.read(op.message)  # what is wrong is refused before a task is opened
         runner = self.runner
-        queued = runner.full
+        queued = runner.places <= 0
         if queued and runner.queued >= self.settings.max_queue:
             raise TooMany("The agent has too much to do; try again later")
         run = self._draft(op, ctx, skill, queued=queued)
@@ -301,15 +304,16 @@ class Engine:
                 timer.cancel()
 
     async def _committed(self, run: Run) -> Task | None:
-        """The run's task as it stands, once that is on disk; None if the run lost the task."""
-        task = run.ended or run.fold.task()
+        """The run's task as it stands, once that is on disk; None if it never came there."""
+        fold = run.fold
+        task, seq = run.ended or fold.task(), fold.seq
         try:
             await run.landed()
         except DragomanError:
             if run.committed == 0:
                 raise
             return None
-        return task
+        return task if run.fold is fold and run.committed >= seq else None
 
     async def _snapshot(self, scope: Scope, task_id: str) -> tuple[Stamped, Task]:
         run = self._mine(scope, task_id)
@@ -381,7 +385,11 @@ class Engine:
             if row.final:
                 return
             taken = await self.store.seize(self.runner.worker, row.task_id, row.epoch)
-            run = await self.runner.adopt(taken) if taken is not None else None
+            if taken is not None:
+                run = await self.runner.adopt(taken)
+                self.runner.queued -= row.runnable and self.runner.queued > 0
+            else:
+                await asyncio.sleep(AGAIN)
         self.runner.cancel(run)
         await self._within(run.rest(), grace + 5)
 

@@ -8,6 +8,8 @@ import time
 _RANDOM = 8
 """Bytes of randomness in an id; the system is asked for many at once."""
 
+_COUNTS = tuple(f"-7{n:03x}-8" for n in range(0x1000))
+
 
 class _Ids:
     """Two ids are made for each send, so what they share is made once. Ids of one process sort in
@@ -31,7 +33,7 @@ class _Ids:
         else:
             self._millis, self._count = max(millis, self._millis + 1), 0
             self._head = f"{self._millis >> 16:08x}-{self._millis & 0xFFFF:04x}"
-        return f"{self._head}-7{self._count:03x}-8{digits[:3]}-{digits[3:15]}"
+        return f"{self._head}{_COUNTS[self._count]}{digits[:3]}-{digits[3:15]}"
 
 
 new_id = _Ids()

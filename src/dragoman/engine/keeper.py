@@ -126,14 +126,15 @@ class Keeper:
         """Takes up what is due, and ends what waited too long."""
         runner = self._runner
         runner.place_free.clear()
-        while not runner.full:
-            places = min(BATCH, runner.settings.max_runs - len(runner.runs))
+        while runner.places > 0:
+            places = min(BATCH, runner.places)
             rows = await self._store.claim(runner.worker, runner.agent.name, places)
             for row in rows:
                 await runner.resume(row)
-            runner.queued = max(0, runner.queued - len(rows))
             if len(rows) < places:
+                runner.queued = 0
                 break
+            runner.queued = max(0, runner.queued - len(rows))
         for row in await self._store.expired(runner.agent.name, BATCH):
             await self._expire(row)
 

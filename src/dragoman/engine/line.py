@@ -25,7 +25,7 @@ from ..errors import DragomanError, Fenced, StoreUnavailable
 from ..events import AnyEvent, ArtifactChunk, Ask, Opened, Stamped, StateChanged
 from ..lifecycle import FINAL, WAITING, Fold
 from ..model import Artifact, Blob, Message, State, Task, Text
-from ..store.base import Claim, Draft, Idempotency, Record, Row, Store, Unheard, Write
+from ..store.base import Claim, Draft, Idempotency, Input, Record, Row, Store, Unheard, Write
 
 log = logging.getLogger("dragoman.run")
 
@@ -40,6 +40,11 @@ RETRIES = 8
 
 WORKING = StateChanged(state=State.WORKING)
 
+SECRET = f"{Ask.CREDENTIALS}:"
+"""How questions for credentials begin."""
+CREDENTIALS = (Text("[credentials]"),)
+"""What history says instead of them."""
+
 
 class Works(Struct, frozen=True):
     """What every run needs of its runner."""
@@ -52,7 +57,9 @@ class Works(Struct, frozen=True):
     over: Callable[[Any], None]
     """Called when a run lets go of its task."""
     parked: Callable[[Any], None]
-    """Called when a run begins to wait for its caller."""
+    """Called when a run begins to wait for its caller,"""
+    woken: Callable[[Any], None]
+    """and when it waits no more."""
     conversation: Callable[[Any, int], Awaitable[tuple[Message, ...]]]
 
 
@@ -70,6 +77,8 @@ class Line:
     error: Exception | None = None
     ended: Task | None = None
     direct: Message | None = None
+    why: object = None
+    """Why its code was told to stop, if it was."""
     question = ""
     asking: Ask | None = None
     expires_at = 0
@@ -249,18 +258,26 @@ class Line:
         """A write was refused for what it says: mends the line from what the store holds."""
         self._line_waiters = self._fly_waiters + self._line_waiters
         self._fly_waiters = ()
-        self._mending = asyncio.get_running_loop().create_task(mend)
+        self._mending = asyncio.get_running_loop().create_task(self._mended(mend))
+
+    async def _mended(self, mend: Coroutine[Any, Any, None]) -> None:
+        try:
+            await mend
+        except DragomanError as exc:
+            self._mending = None
+            self.lose(exc)
 
     async def _listen_first(self, write: Write) -> None:
         """The task would have ended over words it had not heard: hear them, then end it."""
-        if not await self._reload():
-            return
+        # Until all is at hand the fold says that the task is over: nothing comes in between.
+        inputs = await self.works.store.inputs(self.claim)
+        await self._reload()
         again = [*write.entries, *self._line]
         self._line = []
-        for said in await self.works.store.inputs(self.claim):
+        for said in inputs:
             if said.n > self.heard:
                 self.heard = said.n
-                self._stamp(StateChanged(state=State.WORKING, heard=said.message))
+                self._stamp(StateChanged(state=State.WORKING, heard=self._heard(said)))
         for entry in again:
             self._stamp(entry.event)
         self._records = write.records + self._records
@@ -268,11 +285,19 @@ class Line:
         self._mending = None
         self.flush()
 
+    def _heard(self, said: Input) -> Message:
+        """What history keeps of something the caller said: of credentials only that they came."""
+        message = replace(said.message, task_id=self.task_id, context_id=self.context_id)
+        if said.question.startswith(SECRET):
+            # Handed over once, kept nowhere (A2A 0.3 §4.5; DESIGN §4.1).
+            self._forget += (said.n,)
+            message = replace(message, parts=CREDENTIALS, metadata=None)
+        return message
+
     async def _end_as_refused(self, error: Exception) -> None:
         """The store cannot keep what the agent said: the task ends with that as its reason."""
         log.error("refused task=%s error=%s", self.task_id, error)
-        if not await self._reload():
-            return
+        await self._reload()
         self._line, self._records = [], ()
         self._mending = None
         reason = error.reason if isinstance(error, DragomanError) else "agent_misbehaved"
@@ -280,17 +305,11 @@ class Line:
         self.flush()
         self.stop_code()
 
-    async def _reload(self) -> bool:
-        try:
-            row, task = await self.works.store.load(self.row.scope, self.task_id)
-        except DragomanError as exc:
-            self._mending = None
-            self.lose(exc)
-            return False
+    async def _reload(self) -> None:
+        row, task = await self.works.store.load(self.row.scope, self.task_id)
         self.fold = Fold.of(task, row.last_seq)
         self.committed = row.last_seq
         self._weight = 0
-        return True
 
     # Waiting for the line.
 
@@ -303,8 +322,11 @@ class Line:
             await asyncio.sleep(0)
 
     async def landed(self) -> None:
-        """Returns when all that was said so far is committed; raises if it never will be."""
-        if self._line or self._records or self._mending is not None:
+        """Returns when all that was said so far is committed, or the task let go of; raises if
+        it was lost."""
+        if self.closed:
+            pass
+        elif self._line or self._records or self._mending is not None:
             waiter = asyncio.get_running_loop().create_future()
             self._line_waiters += (waiter,)
             self.schedule()
@@ -321,7 +343,7 @@ class Line:
         """Committed, and finished or waiting for the caller with nothing left unheard."""
         state = self.fold.status.state
         return (
-            state in FINAL or (state in WAITING and bool(self.question))
+            state in FINAL or (state in WAITING and bool(self.question) and self.why is None)
         ) and self.committed == self.fold.seq
 
     def rest(self) -> asyncio.Future[None]:

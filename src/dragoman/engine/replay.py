@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ..events import AnyEvent, ArtifactChunk, Noted, Stamped, StateChanged
 from ..lifecycle import FINAL, Fold
 from ..model import Artifact, Message
+from .line import SECRET
 
 
 class Replay:
@@ -35,9 +36,13 @@ class Replay:
         self._mine = Fold("", "")
 
     def passed(self, key: str, *, recorded: bool) -> None:
-        """The run made a call. A call nobody recorded means the code went another way."""
-        if key == self._last_key or not recorded:
+        """The run made a call. A call nobody recorded means the code went another way, unless it
+        is for credentials, which are not recorded."""
+        if key == self._last_key:
             self._swallowing = False
+        elif self._swallowing and not recorded and not key.startswith(SECRET):
+            self._swallowing = False
+            self._regrown |= {artifact.artifact_id for artifact in self._mine.task().artifacts}
 
     def sift(self, event: AnyEvent) -> AnyEvent | None:
         """What of an event the log still lacks; None if it is there already."""

@@ -15,17 +15,14 @@ from msgspec.structs import replace
 from ..agent import Skill
 from ..errors import AgentMisbehaved
 from ..events import AnyEvent, Ask, Asked, Noted, Opened, StateChanged
-from ..lifecycle import FINAL
-from ..model import Json, Message, State, Text
+from ..lifecycle import FINAL, Fold
+from ..model import Json, Message, State, Task
 from ..peer import Context
 from ..store.base import Input, Record, Row
 from .line import Line, Works
 from .replay import Replay
 
 log = logging.getLogger("dragoman.run")
-
-CREDENTIALS = (Text("[credentials]"),)
-"""What history says instead of them."""
 
 
 class Why(Enum):
@@ -61,11 +58,6 @@ class Run(Line):
         """Heard before it was asked for."""
         return deque()
 
-    @cached_property
-    def _handed(self) -> dict[str, Input]:
-        """Answers that are not recorded, by question."""
-        return {}
-
     def __init__(
         self, works: Works, row: Row, skill: Skill, opened: Opened, caller: Context
     ) -> None:
@@ -76,11 +68,15 @@ class Run(Line):
         self.attempt = row.attempt
         self.journal: dict[str, bytes] = {}
 
-    def take_up(self, inputs: list[Input]) -> None:
-        """Goes on with a task that has a past: what was heard but answered nothing yet waits."""
+    def take_over(self, task: Task) -> None:
+        """Begins where others left the task."""
         row = self.row
+        self.fold = Fold.of(task, row.last_seq)
         self.heard, self.question = row.heard, row.question
         self.asking, self.expires_at = row.asking, row.expires_at
+
+    def take_up(self, inputs: list[Input]) -> None:
+        """Goes on from the top, with its records: what was heard but answered nothing yet waits."""
         used = {
             msgspec.json.decode(value)
             for key, value in self.journal.items()
@@ -92,12 +88,17 @@ class Run(Line):
                 if said.n not in used and not said.question:
                     self._queue.append(said)
 
+    @property
+    def over(self) -> bool:
+        """Nothing that is said counts any more."""
+        return self.closed or self.fold.status.state in FINAL or self.direct is not None
+
     def emit(self, event: AnyEvent, *, now: bool = False) -> None:
         """Puts an event in line (`now`: nothing follows in this turn). What comes after the end is
         dropped."""
         if self.let_out is not None:
             self.let_out()
-        if self.closed or self.fold.status.state in FINAL or self.direct is not None:
+        if self.over:
             kind = type(event).__name__
             log.warning("dropped task=%s event=%s: it came after the end", self.task_id, kind)
             return
@@ -151,8 +152,6 @@ class Run(Line):
         recorded = self.recorded(key)
         if recorded is not None:
             said = self.answers[msgspec.json.decode(recorded, type=int)]
-        elif key in self._handed:
-            said = self._handed.pop(key)
         elif kind is Ask.INPUT and self._queue:
             # Said before it was asked. Only plain questions take it: an approval must be an
             # answer to its own question.
@@ -165,6 +164,8 @@ class Run(Line):
     async def _park(
         self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
     ) -> Input:
+        if self.over:
+            raise AgentMisbehaved("The task is over; there is nobody to ask any more")
         waiting_ms = self.works.waiting_ms if expires is None else int(expires * 1000)
         if self.question != key:
             self.emit(Asked(question=key, kind=kind, message=message, body=body))
@@ -180,34 +181,34 @@ class Run(Line):
         finally:
             self._answer = None
             self.deadline = loop.time() + self.left
+            self.works.woken(self)
 
     def hear(self, said: Input) -> None:
         """The caller said something: into history, and to whoever waits for it."""
-        if self.closed or self.fold.state in FINAL or said.n in self.answers:
+        if self.over or said.n in self.answers:
             return
         self.heard = max(self.heard, said.n)
         self.answers[said.n] = said
-        heard: Message = said.message
-        if not self.question or said.question != self.question:
-            self._queue.append(said)
+        # What was said before the question could be seen is for the next `ask`: this one.
+        early = not said.question and self.asking is Ask.INPUT
+        if self.question and (early or said.question == self.question):
+            self._answered(said)
         else:
-            key, kind = self.question, self.asking
-            self.question, self.asking, self.expires_at = "", None, 0
-            self.attempt, self._fresh = 1, True
-            if kind is Ask.CREDENTIALS:
-                # Handed over once, kept nowhere (A2A 0.3 §4.5; DESIGN §4.1).
-                heard = replace(heard, parts=CREDENTIALS, metadata=None)
-                self._forget += (said.n,)
-                self._handed[key] = said
-            else:
-                self._note(key, msgspec.json.encode(said.n))
-            if self._answer is not None and not self._answer.done():
-                self._handed.pop(key, None)
-                self._answer.set_result(said)
-        heard = replace(heard, task_id=self.task_id, context_id=self.context_id)
+            self._queue.append(said)
         state = self.fold.state if self.question else State.WORKING
-        self._stamp(StateChanged(state=state, heard=heard))
+        self._stamp(StateChanged(state=state, heard=self._heard(said)))
         self.schedule()
+
+    def _answered(self, said: Input) -> None:
+        key, number = self.question, msgspec.json.encode(said.n)
+        if self.asking is Ask.CREDENTIALS:
+            self.journal[key] = number  # for this run only: the next one has to ask again
+        else:
+            self._note(key, number)
+        self.question, self.asking, self.expires_at = "", None, 0
+        self.attempt, self._fresh = 1, True
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(said)
 
     def history(self) -> tuple[Message, ...]:
         """What both sides said so far."""
@@ -233,6 +234,12 @@ class Run(Line):
 
     # The end.
 
+    def close(self, error: Exception | None) -> None:
+        """Lets go of the task; code that waits for an answer will get none."""
+        super().close(error)
+        if self._answer is not None:
+            self._answer.cancel()
+
     def _too_large(self) -> None:
         """A task lives in memory while it runs, so its size has a limit (`max_task_size`)."""
         log.warning("too large task=%s size=%d", self.task_id, self.size)
@@ -243,7 +250,7 @@ class Run(Line):
         self, state: State, message: Message | None = None, reason: str = "", **about: str
     ) -> None:
         """Ends the task. Whatever the code says after a cancel, the task is canceled."""
-        if self.closed or self.fold.status.state in FINAL or self.direct is not None:
+        if self.over:
             return
         if self.why is Why.CANCELED:
             state, reason = State.CANCELED, ""

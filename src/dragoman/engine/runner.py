@@ -12,7 +12,7 @@ from ..agent import Agent, Skill
 from ..bell import LocalBell
 from ..errors import DragomanError, Fenced
 from ..events import Opened, Stamped, StateChanged
-from ..lifecycle import WAITING, Fold
+from ..lifecycle import WAITING
 from ..model import Message, State
 from ..peer import Context
 from ..settings import EngineSettings
@@ -58,6 +58,7 @@ class Runner:
             max_task_size=settings.max_task_size,
             over=self._over,
             parked=self._parked,
+            woken=self._woken,
             conversation=self._conversation,
         )
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
@@ -66,9 +67,9 @@ class Runner:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def full(self) -> bool:
-        """No place for another run."""
-        return len(self.runs) >= self.settings.max_runs
+    def places(self) -> int:
+        """How many more runs may begin; those that wait for their caller take no place."""
+        return self.settings.max_runs - len(self.runs) + len(self.parked)
 
     def new_token(self) -> str:
         """The token of a new claim: never used before, never again."""
@@ -103,7 +104,7 @@ class Runner:
             trace=first.trace,
         )
         run = Run(self.works, row, self.skill_of(row), first, caller)
-        run.fold = Fold.of(task, row.last_seq)
+        run.take_over(task)
         self.runs[row.task_id] = run
         return run
 
@@ -120,12 +121,17 @@ class Runner:
         if row.skill not in self.agent.skills:
             fail(run, f"This agent has no skill `{row.skill}` any more", "skill_gone")
             return
-        once = run.skill.on_crash == "fail"
-        if row.attempt > run.skill.max_attempts or (once and row.attempt > 1):
+        # Who only waited was not lost at work, and the answer makes the attempts count anew.
+        crashed = row.state not in WAITING and row.attempt > run.skill.max_attempts
+        if crashed or (run.skill.on_crash == "fail" and row.attempt > 1):
             fail(run, "The process that ran this task was lost", WORKER_LOST)
             return
-        inputs = await self.store.inputs(row.claim)
         records = await self.store.records(row.claim)
+        since = records[-1].seq if records else 0
+        told = await self._entries(row.scope, row.task_id, since)
+        inputs = await self.store.inputs(row.claim)
+        if run.over:
+            return  # canceled meanwhile
         run.journal = {record.key: record.value for record in records}
         run.take_up(inputs)
         if row.last_seq == 1:
@@ -135,11 +141,11 @@ class Runner:
                 run.emit(StateChanged(state=State.WORKING, metadata={"attempt": row.attempt}))
             self._hear(run, inputs)
             answered = len(run.journal) > len(records)
-            since = records[-1].seq if records and not answered else 0
-            told = [] if answered else await self._entries(row.scope, row.task_id, since)
-            run.replay = Replay(list(run.journal), told, run.history())
+            run.replay = Replay(list(run.journal), [] if answered else told, run.history())
         log.info("resumed task=%s attempt=%d", row.task_id, row.attempt)
         self.start(run)
+        # What came while the run was not ready to hear.
+        await self.bring(run, (await self.store.row(row.scope, row.task_id)).inputs)
 
     async def _entries(self, scope: Scope, task_id: str, after: int) -> list[Stamped]:
         found: list[Stamped] = []
@@ -156,7 +162,7 @@ class Runner:
         run = self.runs.get(task_id)
         if run is not None and row.worker == self.worker:
             await self.bring(run, row.inputs)
-        elif not row.worker and not self.stopping:
+        elif not row.worker and row.state in WAITING and not self.stopping:
             taken = await self.store.seize(self.worker, task_id, row.epoch)
             if taken is not None:
                 await self.resume(taken)
@@ -164,7 +170,7 @@ class Runner:
 
     async def bring(self, run: Run, count: int) -> None:
         """Hands a run what the store holds for it, up to the `count`th input."""
-        if run.heard < count and not run.closed:
+        if run.task is not None and run.heard < count and not run.closed:
             self._hear(run, await self.store.inputs(run.claim))
 
     def _hear(self, run: Run, inputs: list[Input]) -> None:
@@ -213,19 +219,22 @@ class Runner:
         """Lets go of a task unharmed: another worker, or a later answer, takes it up."""
         if run.closed:
             return
-        waiting = run.resting
-        run.why = run.why or Why.GIVEN_BACK
-        if run.task is not None and not run.task.done():
-            run.task.cancel()
-            await asyncio.wait([run.task], timeout=0.5)
         try:
             await run.landed()
         except DragomanError as exc:
             log.warning("lost task=%s reason=%s", run.task_id, exc.reason)
             return
-        if not run.closed:
-            run.close(None)
-            await self.store.release(run.claim, runnable=not waiting)
+        if run.closed:
+            return
+        # Closed before it is stopped: what the code says on its way out does not count, and what
+        # comes for it stays in the store for whoever runs it next.
+        waiting = run.resting
+        run.why = run.why or Why.GIVEN_BACK
+        run.close(None)
+        if run.task is not None and not run.task.done():
+            run.task.cancel()
+            await asyncio.wait([run.task], timeout=0.5)
+        await self.store.release(run.claim, runnable=not waiting)
 
     async def stop(self, grace: float) -> None:
         """Gives runs `grace` seconds to end, then hands them back."""
@@ -253,18 +262,24 @@ class Runner:
             self.place_free.set()
 
     def _parked(self, run: Run) -> None:
-        self.parked.pop(run.task_id, None)
         self.parked[run.task_id] = run
         if len(self.parked) > self.settings.max_parked:
-            self.spawn(self.give_back(next(iter(self.parked.values()))))
+            oldest = self.parked.pop(next(iter(self.parked)))
+            self.spawn(self.give_back(oldest))
+        if self.queued:
+            self.place_free.set()
+
+    def _woken(self, run: Run) -> None:
+        self.parked.pop(run.task_id, None)
 
     async def _conversation(self, run: Run, limit: int) -> tuple[Message, ...]:
-        await run.landed()
         which = Filter(agent=self.agent.name, context_id=run.context_id)
         found = await self.store.find(run.row.scope, which, limit)
         messages: list[Message] = []
         for task in reversed(found.tasks):
-            messages.extend(task.history)
-            if task.status.message is not None:
-                messages.append(task.status.message)
+            if task.id != run.task_id:
+                messages.extend(task.history)
+                if task.status.message is not None:
+                    messages.append(task.status.message)
+        messages.extend(run.history())
         return tuple(messages[-limit:])

@@ -1,0 +1,102 @@
+"""Writes the parts of the docs that come from tables in the code: `python docs/generate.py`.
+
+Each part stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`. `tests/test_docs.py` fails
+when a page and the code disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dragoman import errors
+from dragoman.dialects.a2a.errors import SPELLINGS, SPELLINGS_0_3, spelling_of
+from dragoman.lifecycle import FINAL, NEXT
+from dragoman.model import State
+
+DOCS = Path(__file__).parent
+Kind = type[errors.DragomanError]
+
+
+def tree(kind: Kind = errors.DragomanError) -> Iterator[tuple[int, Kind]]:
+    """Every error below this one, with its depth, in the order of the source."""
+
+    def walk(one: Kind, depth: int) -> Iterator[tuple[int, Kind]]:
+        yield depth, one
+        for below in one.__subclasses__():
+            if below.__module__ == errors.__name__:
+                yield from walk(below, depth + 1)
+
+    return walk(kind, 0)
+
+
+def error_tree() -> str:
+    """The classes, indented below their bases."""
+    lines = [f"{'  ' * depth}{kind.__name__}" for depth, kind in tree()]
+    return "\n".join(("```text", *lines, "```"))
+
+
+def error_table() -> str:
+    """How each error is told: one row for each class."""
+    rows = [
+        "| error | reason | A2A 1.0 | its word in 1.0 | A2A 0.3 | HTTP | meaning |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for _, kind in tree():
+        error = kind()
+        new, old = spelling_of(error, SPELLINGS), spelling_of(error, SPELLINGS_0_3)
+        rows.append(
+            f"| `{kind.__name__}` | `{error.reason}` | {new.code} | `{new.reason}` | {old.code} "
+            f"| {new.rpc} | {error.message} |"
+        )
+    return "\n".join(rows)
+
+
+def state_diagram() -> str:
+    """`lifecycle.NEXT` as a picture. What every open state may do is drawn once, for all."""
+    going = [state for state in NEXT if state not in FINAL and state is not State.UNKNOWN]
+    ends = [state for state in NEXT if state in FINAL]
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> open", "    state open {"]
+    lines.append(f"        [*] --> {_id(State.SUBMITTED)}")
+    lines += [
+        f'        state "{state.value}" as {_id(state)}'
+        for state in going
+        if _id(state) != state.value
+    ]
+    for state in going:
+        lines += [f"        {_id(state)} --> {_id(to)}" for to in going if to in NEXT[state]]
+    lines.append("    }")
+    for end in ends:
+        if all(end in NEXT[state] for state in going):
+            lines.append(f"    open --> {_id(end)}")
+        else:
+            lines += [f"    {_id(state)} --> {_id(end)}" for state in going if end in NEXT[state]]
+    lines += [f"    {_id(end)} --> [*]" for end in ends]
+    return "\n".join((*lines, "```"))
+
+
+def _id(state: State) -> str:
+    return state.value.replace("-", "_")
+
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "errors.md": {"tree": error_tree, "table": error_table},
+    "architecture.md": {"states": state_diagram},
+}
+
+
+def filled(page: str, text: str) -> str:
+    """The page's text with its parts as the code has them now."""
+    for name, make in PARTS[page].items():
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise SystemExit(f"{page} needs {begin} and {end}, once each")
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n{make()}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+if __name__ == "__main__":
+    for page in PARTS:
+        path = DOCS / page
+        path.write_text(filled(page, path.read_text("utf-8")), "utf-8")

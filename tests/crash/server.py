@@ -1,0 +1,138 @@
+"""Servers in processes of their own, to be killed, paused and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+HERE = Path(__file__).parent
+ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith(("DRAGOMAN_", "CRASH_"))}
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Server:
+    """`dragoman serve` on one port and one store, life after life.
+
+    `without` names what `without_guarantee.py` changes in the process; empty: the real command.
+    """
+
+    def __init__(self, folder: Path, store: str, without: str = "", name: str = "server") -> None:
+        self.folder, self.store, self.without = folder, store, without
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.lives = 0
+        self.log_path = folder / f"{name}.log"
+        self.ledger = folder / "ledger"
+        self.gate = folder / "gate"
+        self.fenced = folder / "fenced"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The life that goes on."""
+        assert self._process is not None, "not started"
+        return self._process
+
+    def start(self) -> None:
+        """Begins a life; ready a little later."""
+        assert self._process is None or self._process.poll() is not None, "still runs"
+        script = [str(HERE / "without_guarantee.py"), self.without] if self.without else []
+        command = [sys.executable, *(script or ["-m", "dragoman"]), "serve", str(HERE / "agent.py")]
+        command += ["--port", str(self.port), "--store", self.store, "--log-level", "warning"]
+        own = {
+            "CRASH_LEDGER": str(self.ledger),
+            "CRASH_GATE": str(self.gate),
+            "CRASH_FENCED": str(self.fenced),
+        }
+        with self.log_path.open("ab") as log:
+            log.write(b"--- life %d\n" % self.lives)
+            log.flush()
+            self._process = subprocess.Popen(
+                command, cwd=self.folder, env=ENVIRON | own, stdout=subprocess.DEVNULL, stderr=log
+            )
+        self.lives += 1
+
+    async def ready(self, seconds: float = 20.0) -> None:
+        """Returns when it answers."""
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                line = await reader.readline()
+                writer.close()
+                if b" 200 " in line:
+                    return
+            except OSError:
+                pass
+            assert self.process.poll() is None, self.logged()
+            assert time.monotonic() < until, f"not ready after {seconds} s\n{self.logged()}"
+            await asyncio.sleep(0.01)
+
+    def kill(self) -> None:
+        """`kill -9`, wherever it stands."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    async def stop(self, seconds: float = 10.0) -> tuple[int, float]:
+        """SIGTERM: the exit code and the seconds it took."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        while self.process.poll() is None:
+            assert time.monotonic() - began < seconds, f"does not stop\n{self.logged()}"
+            await asyncio.sleep(0.01)
+        return self.process.returncode, time.monotonic() - began
+
+    async def pause(self, db: Path) -> None:
+        """SIGSTOP, but not in the middle of a commit: that would only hold everyone up."""
+        for _ in range(500):
+            self.process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(0.005)
+            if _writable(db):
+                return
+            self.process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0.011)
+        raise AssertionError("it was always committing")
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def logged(self) -> str:
+        """The end of what it said."""
+        return self.log_path.read_text("utf-8", "replace")[-4000:]
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+def _writable(db: Path) -> bool:
+    connection = sqlite3.connect(db, timeout=0, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True

@@ -1,0 +1,127 @@
+"""Two servers on one SQLite file, one of them asleep for longer than its lease.
+
+When it wakes up it believes that it still runs its tasks. The other one has them by then."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from crash.check import (
+    Counts,
+    check_kept,
+    check_told,
+    count,
+    integrity,
+    read_sqlite,
+    summary,
+    unsettled_sqlite,
+)
+from crash.client import Client, message, sending
+from crash.load import Load, Memory, counted
+from crash.server import Server
+
+FULL = os.environ.get("DRAGOMAN_FULL") == "1"
+PAUSES = 30 if FULL else 3
+NEARLY = 6
+ASLEEP = 5.0
+"""Seconds: the lease (1.5), a look for the dead, the pause before a second attempt, a whole run."""
+
+
+async def with_pauses(
+    folder: Path, without: str, memory: Memory, pauses: int, settle: float, patience: float
+) -> Counts:
+    """Load on both, each asleep in turn; then everything comes to rest and is judged."""
+    db = folder / "tasks.db"
+    store = f"sqlite:///{db}"
+    with (
+        Server(folder, store, without, "one") as one,
+        Server(folder, store, without, "other") as other,
+    ):
+        for server in (one, other):
+            server.start()
+        for server in (one, other):
+            await server.ready()
+        load = Load([one.url, other.url], memory, seed=pauses)
+        loading = asyncio.create_task(load.run())
+        try:
+            for n in range(pauses):
+                sleeper = (one, other)[n % 2]
+                await asyncio.sleep(1.0)
+                for _ in range(NEARLY):
+                    await nearly_done(load.clients[n % 2], memory)
+                await sleeper.pause(db)
+                await asyncio.sleep(ASLEEP)
+                sleeper.go_on()
+            await asyncio.sleep(0.5)
+            load.enough.set()
+            until = time.monotonic() + settle
+            while (not loading.done() or unsettled_sqlite(db)) and time.monotonic() < until:
+                await asyncio.sleep(0.2)
+        finally:
+            for server in (one, other):
+                server.go_on()
+            loading.cancel()
+            await asyncio.wait([loading])
+            await load.close()
+        compared = 0
+        kept = read_sqlite(db)
+        for server in (one, other):
+            client = Client(server.url)
+            compared += await check_told(memory, kept, client, patience)
+            await client.close()
+        for server in (one, other):
+            code, _ = await server.stop()
+            assert code == 0, server.logged()
+    kept = read_sqlite(db)
+    check_kept(memory, kept, one.ledger, alone=False)
+    assert integrity(db) == "ok"
+    return count(memory, kept, one.ledger, 0, compared)
+
+
+async def nearly_done(client: Client, memory: Memory) -> None:
+    """A task that its server will believe to end the moment it wakes up. The other one has done
+    it all over by then."""
+    said = message("1 0.8", uuid4().hex, "count")
+    task = (await client.call("SendMessage", sending(said, wait=False)))["task"]
+    memory.expected[memory.ack(task, "count")] = counted(1)
+
+
+def fenced(folder: Path) -> int:
+    """How many writes were refused because their writer had lost the task."""
+    path = folder / "fenced"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400 if FULL else 90)
+async def test_a_server_that_slept_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = Memory()
+    counts = await with_pauses(tmp_path, "lease,count", memory, PAUSES, 40, 20)
+    with capsys.disabled():
+        print(f"\n  {PAUSES} pauses: fenced={fenced(tmp_path)} {summary(counts, memory)}")
+    log = (tmp_path / "one.log").read_text() + (tmp_path / "other.log").read_text()
+    assert not memory.faults, f"{memory.faults}\n{log[-4000:]}"
+    assert fenced(tmp_path) >= 3 * PAUSES
+    assert counts.reruns >= PAUSES
+    assert counts.acked >= 20 * PAUSES
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+async def test_a_missing_fence_is_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = Memory()
+    counts = await with_pauses(tmp_path, "lease,fence", memory, 2, 6, 2)
+    with capsys.disabled():
+        print(f"\n  control, no fence: {summary(counts, memory)}")
+    assert memory.faults.kinds["second terminal event"] > 0, memory.faults
+    assert memory.faults.kinds["event after a terminal one"] > 0, memory.faults

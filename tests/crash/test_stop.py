@@ -1,0 +1,124 @@
+"""SIGTERM with everything open: quick, clean, and at nobody's cost."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from crash.check import read_sqlite, text_of
+from crash.client import Client, Event, message, sending, state_in
+from crash.load import task_id_in
+from crash.server import Server
+from dragoman.events import StateChanged
+from dragoman.model import State
+
+STREAMS = 8
+
+
+async def listen(client: Client, method: str, params: object, **headers: str) -> list[Event]:
+    heard: list[Event] = []
+    async with aclosing(client.stream(method, params, **headers)) as events:  # type: ignore[type-var]
+        async for event in events:
+            heard.append(event)
+    return heard
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_sigterm_hands_runs_back(tmp_path: Path) -> None:
+    db = tmp_path / "tasks.db"
+    with Server(tmp_path, f"sqlite:///{db}") as server:
+        server.start()
+        await server.ready()
+        client = Client(server.url)
+        streams = [
+            asyncio.create_task(
+                listen(
+                    client, "SendStreamingMessage", sending(message("go", uuid4().hex, "wait"))
+                )
+            )
+            for _ in range(STREAMS)
+        ]
+        soon = asyncio.create_task(
+            listen(
+                client,
+                "SendStreamingMessage",
+                sending(message("80 0.02", uuid4().hex, "count")),
+            )
+        )
+        blocked = asyncio.create_task(
+            client.call("SendMessage", sending(message("go", uuid4().hex, "wait")))
+        )
+        asked = (await client.call("SendMessage", sending(message("go", uuid4().hex, "ask"))))["task"]
+        await asyncio.sleep(0.5)
+
+        code, seconds = await server.stop()
+        assert code == 0, server.logged()
+        assert seconds < 5, f"{seconds:.1f} s"
+        # Every stream was ended, none cut; what could finish in time did; the blocking send was
+        # answered with the task as it is.
+        told = [await stream for stream in streams]
+        assert state_in((await soon)[-1][1]) == "TASK_STATE_COMPLETED"
+        assert (await blocked)["task"]["status"]["state"] == "TASK_STATE_WORKING"
+        kept = read_sqlite(db)
+        waits = [task_id_in(events[0]) for events in told]
+        for task_id in [*waits, (await blocked)["task"]["id"]]:
+            one = kept[task_id]
+            assert one.state is State.WORKING
+            assert one.runnable and not one.worker
+            assert one.attempt == 0, "handing back costs no attempt"
+        assert kept[asked["id"]].state is State.INPUT_REQUIRED
+        assert not kept[asked["id"]].runnable
+
+        server.gate.touch()
+        server.start()
+        await server.ready()
+        rest = [
+            await listen(
+                client, "SubscribeToTask", {"id": task_id}, last_event_id=str(events[-1][0])
+            )
+            for task_id, events in zip(waits, told, strict=True)
+        ]
+        said = sending(message("yes", uuid4().hex, task_id=asked["id"]))
+        again = (await client.call("SendMessage", said))["task"]
+        assert again["status"]["message"]["parts"] == [{"text": "Second?"}]
+        code, _ = await server.stop()
+        assert code == 0, server.logged()
+        await client.close()
+
+    kept = read_sqlite(db)
+    for task_id, before, after in zip(waits, told, rest, strict=True):
+        one = kept[task_id]
+        assert one.state is State.COMPLETED
+        assert text_of(one.fold()).endswith("attempt 1"), "a clean stop is not a crash"
+        assert [n for n, _ in before + after] == [entry.seq for entry in one.entries]
+        assert state_in(after[-1][1]) == "TASK_STATE_COMPLETED"
+        attempts = [
+            entry.event.metadata["attempt"]
+            for entry in one.entries
+            if isinstance(entry.event, StateChanged) and entry.event.metadata
+        ]
+        assert attempts == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_an_idle_server_stops_at_once(tmp_path: Path) -> None:
+    with Server(tmp_path, f"sqlite:///{tmp_path / 'tasks.db'}") as server:
+        server.start()
+        await server.ready()
+        client = Client(server.url)
+        asked = await client.call("SendMessage", sending(message("go", uuid4().hex, "ask")))
+        watching = asyncio.create_task(
+            listen(client, "SubscribeToTask", {"id": asked["task"]["id"]}, last_event_id="3")
+        )
+        await asyncio.sleep(0.3)
+        code, seconds = await server.stop()
+        assert code == 0, server.logged()
+        assert seconds < 2, f"{seconds:.1f} s, with nothing to wait for"
+        assert await watching == []
+        await client.close()

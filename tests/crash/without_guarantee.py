@@ -1,0 +1,140 @@
+"""`dragoman serve` with something taken from it, so that the tests can show that they would notice.
+
+    python tests/crash/without_guarantee.py WORDS serve FILE ...
+
+WORDS is a list with commas:
+    ack     a change is acknowledged before it is committed
+    fence   whoever writes a task may do so, with or without its claim
+    slow    every commit takes a tenth of a second longer (takes nothing away: widens the window)
+    lease   a worker counts as dead after 1.5 s, and others look for the dead all the time
+    count   refused writes of those who lost their claim are counted in $CRASH_FENCED
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from msgspec.structs import replace
+
+from dragoman.cli import main
+from dragoman.engine import keeper
+from dragoman.errors import Fenced
+from dragoman.lifecycle import FINAL
+from dragoman.store import migrate, rules, sqlite_write
+from dragoman.store.base import Done, Draft, Row, Write
+from dragoman.store.lanes import Job, Outcome
+from dragoman.store.sqlite import SqliteStore
+from dragoman.store.sqlite_write import Writer
+
+LEASE = "1.5"
+SLOW = 0.1
+
+
+def ack() -> None:
+    def create(self: SqliteStore, draft: Draft, done: Done) -> None:
+        asyncio.get_running_loop().call_soon(done, None)
+        self._writes.submit(Writer.create, draft, _ignore)
+
+    def append(self: SqliteStore, write: Write, done: Done) -> None:
+        asyncio.get_running_loop().call_soon(done, None)
+        self._writes.submit(Writer.append, write, _ignore)
+
+    _put(SqliteStore, "create", create)
+    _put(SqliteStore, "append", append)
+
+
+def _ignore(error: Exception | None) -> None:
+    pass
+
+
+def fence() -> None:
+    """The claim is not asked for, the log simply grows, and the index that backs it up is gone."""
+    own_append = Writer.append
+    own_migrate = migrate.migrate
+
+    def appended(row: Row, write: Write) -> Row:
+        ended = write.state in FINAL
+        return replace(
+            row,
+            state=write.state,
+            last_seq=row.last_seq + len(write.entries),
+            status_at=write.status_at,
+            heard=write.heard,
+            question=write.question,
+            asking=write.asking,
+            worker="" if ended else row.worker,
+            token="" if ended else row.token,
+            runnable=False if ended else row.runnable,
+        )
+
+    def append(self: Writer, write: Write) -> None:
+        row = self._row(write.claim.task_id)
+        base = row.last_seq if row is not None else write.base
+        entries = tuple(
+            replace(entry, seq=base + n) for n, entry in enumerate(write.entries, start=1)
+        )
+        own_append(self, replace(write, base=base, entries=entries))
+
+    def opened(connection: Any, path: str, steps: Any) -> None:
+        own_migrate(connection, path, steps)
+        connection.execute("DROP INDEX IF EXISTS piece_final")
+
+    _put(rules, "appended", appended)
+    _put(Writer, "append", append)
+    _put(sqlite_write, "_INSERT_FROZEN", "INSERT OR REPLACE INTO frozen VALUES (?, ?)")
+    _put(sys.modules[SqliteStore.__module__], "migrate", opened)
+
+
+def slow() -> None:
+    own = Writer.run
+
+    def run(self: Writer, jobs: list[Job]) -> list[Outcome]:
+        if any(job.apply is not Writer.changed for job in jobs):
+            time.sleep(SLOW)
+        return own(self, jobs)
+
+    _put(Writer, "run", run)
+
+
+def lease() -> None:
+    os.environ["DRAGOMAN_LIMITS_LEASE"] = LEASE
+    _put(keeper, "random", SimpleNamespace(uniform=lambda low, high: 0.3))
+
+
+def count() -> None:
+    own = rules.appended
+
+    def appended(row: Row, write: Write) -> Row:
+        try:
+            return own(row, write)
+        except Fenced:
+            with open(os.environ["CRASH_FENCED"], "a") as file:
+                file.write(f"{row.task_id} {write.claim.epoch} {row.epoch}\n")
+            raise
+
+    _put(rules, "appended", appended)
+
+
+def _put(where: Any, name: str, what: Any) -> None:
+    getattr(where, name)  # what is not there cannot be replaced
+    setattr(where, name, what)
+
+
+WORDS: dict[str, Callable[[], None]] = {
+    "ack": ack,
+    "fence": fence,
+    "slow": slow,
+    "lease": lease,
+    "count": count,
+}
+
+if __name__ == "__main__":
+    for word in sys.argv[1].split(","):
+        WORDS[word]()
+    main(sys.argv[2:])

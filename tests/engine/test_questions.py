@@ -1,0 +1,635 @@
+"""Asking back: input, approvals, credentials; who answers what, and what silence means."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dragoman import Agent, Answer, Blob, State, Turn
+from dragoman.engine import EngineSettings
+from dragoman.errors import Conflict, TaskFinished, TaskNotFound
+from dragoman.events import Ask, Asked, Stamped, StateChanged
+from dragoman.testing import Client
+from engine.scenes import (
+    House,
+    Slow,
+    background,
+    checked,
+    ended,
+    gathered,
+    in_state,
+    row_of,
+    story,
+    until,
+)
+
+CANARY = "canary-7c1f-swordfish"
+
+
+def asker() -> Agent:
+    """Asks twice."""
+    agent = Agent("Asker")
+
+    @agent.skill("plan")
+    async def plan(turn: Turn) -> str:
+        city = turn.text or await turn.ask("Which city?")
+        days = await turn.ask("How many days?", details={"max": 7})
+        return f"{days} days in {city}"
+
+    return agent
+
+
+async def test_a_task_asks_and_goes_on_with_the_same_id(house: House) -> None:
+    async with house.client(asker()) as client:
+        task = await client.send("")
+        assert task.state is State.INPUT_REQUIRED
+        assert task.status.message is not None
+        assert task.status.message.text == "Which city?"
+        second = await client.send("Kyoto", task=task)
+        assert second.id == task.id
+        assert second.context_id == task.context_id
+        assert second.state is State.INPUT_REQUIRED
+        done = await client.send("3", task=task)
+        assert done.state is State.COMPLETED
+        assert done.text == "3 days in Kyoto"
+        log = await checked(client, task.id)
+        asked = [entry.event for entry in log if isinstance(entry.event, Asked)]
+        assert [(a.question, a.kind, a.body) for a in asked] == [
+            ("input:Which city?", Ask.INPUT, None),
+            ("input:How many days?", Ask.INPUT, {"max": 7}),
+        ]
+
+
+async def test_a_stream_ends_at_the_question_and_the_next_goes_on(house: House) -> None:
+    async with house.client(asker()) as client:
+        first = await gathered(client.stream("Kyoto"))
+        assert story(first) == ["opened", "working", "?input:How many days?"]
+        second = await gathered(client.stream("3", task=first[0].task_id))
+        assert story(second) == [
+            "snapshot input-required",
+            "working heard:3",
+            "=result:3 days in Kyoto!",
+            "completed",
+        ]
+        assert second[0].seq == 3
+        log = await checked(client, first[0].task_id)
+        assert first + second[1:] == log
+
+
+async def test_an_answer_is_text_files_and_data() -> None:
+    agent = Agent("Asker")
+    heard: list[Answer] = []
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        answer = await turn.ask("Well?")
+        heard.append(answer)
+        return answer
+
+    async with Client(agent) as client:
+        task = await client.send("hi")
+        await client.send("here", Blob(b"x", filename="x.bin"), {"n": 1}, task=task)
+        assert heard == ["here"]
+        assert heard[0].data == {"n": 1}
+        assert heard[0].message.text == "here"
+        (blob,) = heard[0].files
+        assert isinstance(blob, Blob)
+        assert blob.filename == "x.bin"
+
+
+# Resolve.
+
+
+async def test_a_question_is_answered_by_its_name(house: House) -> None:
+    async with house.client(asker()) as client:
+        task = await client.send("Kyoto")
+        await client.resolve(task.id, "input:How many days?", "3")
+        task = await ended(client, task.id)
+        assert task.text == "3 days in Kyoto"
+        assert [m.text for m in task.history] == ["Kyoto", "How many days?", "3"]
+
+
+@pytest.mark.parametrize("value", [3, {"n": 3}, ["a", "b"], True, None, 1.5, "three"])
+async def test_an_answer_by_name_is_any_value(value: object) -> None:
+    agent = Agent("Asker")
+    heard: list[Answer] = []
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> None:
+        heard.append(await turn.ask("Well?"))
+
+    async with Client(agent) as client:
+        task = await client.send("hi")
+        await client.resolve(task.id, "input:Well?", value)
+        assert (await ended(client, task.id)).state is State.COMPLETED
+        assert heard[0].data == value
+        assert heard[0] == (value if isinstance(value, str) else heard[0].message.text)
+
+
+async def test_another_question_is_a_conflict(house: House) -> None:
+    async with house.client(asker()) as client:
+        task = await client.send("")
+        with pytest.raises(Conflict):
+            await client.resolve(task.id, "input:How many days?", "3")
+        assert await client.get(task.id) == task
+        await client.resolve(task.id, "input:Which city?", "Kyoto")
+        await in_state(client, task.id, State.INPUT_REQUIRED)
+        with pytest.raises(Conflict):
+            await client.resolve(task.id, "input:Which city?", "Nara")
+        done = await client.send("3", task=task)
+        assert done.text == "3 days in Kyoto"
+        with pytest.raises(TaskFinished):
+            await client.resolve(task.id, "input:How many days?", "4")
+        with pytest.raises(TaskNotFound):
+            await client.resolve("no-such-task", "input:Which city?", "x")
+
+
+async def test_of_two_answers_by_name_one_counts(house: House) -> None:
+    async with house.client(asker()) as client:
+        task = await client.send("Kyoto")
+        answers = await asyncio.gather(
+            *(client.resolve(task.id, "input:How many days?", str(n)) for n in range(5)),
+            return_exceptions=True,
+        )
+        # The others came too late: the question, or by then the task, was done with.
+        assert sum(not isinstance(answer, Exception) for answer in answers) == 1
+        assert all(
+            isinstance(answer, Conflict | TaskFinished)
+            for answer in answers
+            if isinstance(answer, Exception)
+        )
+        assert (await ended(client, task.id)).text.endswith("days in Kyoto")
+
+
+async def test_keys_and_numbers_name_questions() -> None:
+    agent = Agent("Asker")
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        one = await turn.ask("Number?")
+        two = await turn.ask("Number?")
+        three = await turn.ask("Another number?", key="third")
+        return f"{one}{two}{three}"
+
+    async with Client(agent) as client:
+        task = await client.send("hi")
+        for question, answer in (
+            ("input:Number?", "1"),
+            ("input:Number?#2", "2"),
+            ("input:third", "3"),
+        ):
+            assert (await row_of(client, task.id)).question == question
+            await client.resolve(task.id, question, answer)
+            await in_state(client, task.id, State.INPUT_REQUIRED, State.COMPLETED)
+        assert (await ended(client, task.id)).text == "123"
+
+
+async def test_questions_asked_together_are_asked_one_after_the_other() -> None:
+    agent = Agent("Asker")
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        one, two = await asyncio.gather(turn.ask("One?"), turn.ask("Two?"))
+        return f"{one}{two}"
+
+    async with Client(agent) as client:
+        task = await client.send("hi")
+        task = await client.send("1", task=task)
+        assert task.state is State.INPUT_REQUIRED
+        task = await client.send("2", task=task)
+        assert task.text == "12"
+        await checked(client, task.id)
+
+
+async def test_work_said_beside_a_question_leaves_it_open() -> None:
+    agent = Agent("Asker")
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        async def busy() -> None:
+            await asyncio.sleep(0.01)
+            await turn.say("still here")
+            await turn.progress(0.5)
+
+        answer, _ = await asyncio.gather(turn.ask("Well?"), busy())
+        return answer
+
+    async with Client(agent) as client:
+        task = await client.send("hi")
+        await until(lambda: _has(client, task.id, "still here"))
+        assert (await client.get(task.id)).state is State.INPUT_REQUIRED
+        assert (await client.send("yes", task=task)).text == "yes"
+        await checked(client, task.id)
+
+
+async def _has(client: Client, task_id: str, text: str) -> bool:
+    task = await client.get(task_id)
+    said = [m.text for m in task.history]
+    return text in said or (task.status.message is not None and task.status.message.text == text)
+
+
+# A message to a running task.
+
+
+async def test_a_message_to_a_running_task_goes_to_history_and_the_next_ask(house: House) -> None:
+    agent = Agent("Asker")
+    go = asyncio.Event()
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        await go.wait()
+        one = await turn.ask("One?")
+        two = await turn.ask("Two?")
+        return f"{one} {two}"
+
+    async with house.client(agent) as client:
+        task = await client.send("hi", wait=False)
+        task = await client.send("early", task=task, wait=False)
+        assert task.state is State.WORKING
+        assert [m.text for m in task.history] == ["hi", "early"]
+        go.set()
+        task = await in_state(client, task.id, State.INPUT_REQUIRED)
+        assert task.status.message is not None
+        assert task.status.message.text == "Two?"
+        task = await client.send("late", task=task)
+        assert task.text == "early late"
+        assert story(await checked(client, task.id))[2:5] == [
+            "working heard:early",
+            "?input:Two?",
+            "working heard:late",
+        ]
+
+
+async def test_a_message_that_crosses_with_the_question_answers_it(memory: House) -> None:
+    """It was said before the question could be seen, so it belongs to the next ask: this one."""
+    agent = Agent("Asker")
+    go = asyncio.Event()
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        await go.wait()
+        return await turn.ask("Well?")
+
+    store = Slow(memory.store())
+    async with Client(agent, store=store) as client:
+        task = await client.send("hi", wait=False)
+        store.hold("inputs")
+        async with background(client.send("crossing", task=task)) as sending:
+            await until(lambda: store.waiting)
+            go.set()
+            await in_state(client, task.id, State.INPUT_REQUIRED)
+            store.let_go()
+            async with asyncio.timeout(1):
+                done = await sending
+        assert done.text == "crossing"
+        await checked(client, task.id)
+
+
+async def test_a_message_to_a_running_task_never_answers_an_approval(house: House) -> None:
+    agent = Agent("Asker")
+    go = asyncio.Event()
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        await go.wait()
+        yes = await turn.approve("Delete all?")
+        return f"{yes} {await turn.ask('Why?')}"
+
+    async with house.client(agent) as client:
+        task = await client.send("hi", wait=False)
+        await client.send("yes", task=task, wait=False)
+        go.set()
+        task = await in_state(client, task.id, State.INPUT_REQUIRED)
+        assert task.status.message is not None
+        assert task.status.message.text == "Delete all?"
+        task = await client.send("no", task=task)
+        assert task.text == "False yes"
+        await checked(client, task.id)
+
+
+async def test_words_that_come_as_a_task_ends_are_kept(memory: House) -> None:
+    """The end waits until all that was said is in history."""
+    agent = Agent("Worker")
+    go = asyncio.Event()
+
+    @agent.skill("work")
+    async def work(turn: Turn) -> str:
+        await go.wait()
+        return "done"
+
+    store = Slow(memory.store())
+    async with Client(agent, store=store) as client:
+        task = await client.send("hi", wait=False)
+        store.hold("inputs")
+        async with background(client.send("wait!", task=task)) as sending:
+            await until(lambda: store.waiting)
+            go.set()
+            await asyncio.sleep(0.02)
+            assert (await row_of(client, task.id)).state is State.WORKING
+            store.let_go()
+            done = await sending
+        assert done.state is State.COMPLETED
+        assert [m.text for m in done.history] == ["hi", "wait!"]
+        assert story(await checked(client, task.id)) == [
+            "opened",
+            "working",
+            "working heard:wait!",
+            "=result:done!",
+            "completed",
+        ]
+
+
+# Approvals.
+
+
+def shop() -> Agent:
+    agent = Agent("Shop")
+
+    @agent.skill("order")
+    async def order(turn: Turn) -> str:
+        if not await turn.approve("Order?", details={"price": 30}):
+            raise turn.reject("Not approved")
+        return "ordered"
+
+    return agent
+
+
+YES = ["yes", "Yes!", "OK", "sure", "是", "好的", "同意", "可以。"]
+NO = ["no", "NO.", "Deny", "否", "不行", "拒绝", "不同意！"]
+
+
+@pytest.mark.parametrize("word", YES)
+async def test_yes_is_yes(word: str) -> None:
+    async with Client(shop()) as client:
+        task = await client.send("tea")
+        assert task.state is State.INPUT_REQUIRED
+        assert (await client.send(word, task=task)).text == "ordered"
+
+
+@pytest.mark.parametrize("word", NO)
+async def test_no_is_no(word: str) -> None:
+    async with Client(shop()) as client:
+        task = await client.send("tea")
+        done = await client.send(word, task=task)
+        assert done.state is State.REJECTED
+        assert done.status.message is not None
+        assert done.status.message.text == "Not approved"
+        assert done.artifacts == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "state"),
+    [
+        ({"approved": True}, State.COMPLETED),
+        ({"approved": False}, State.REJECTED),
+        (True, State.COMPLETED),
+        (False, State.REJECTED),
+        ("yes", State.COMPLETED),
+        ("不", State.REJECTED),
+    ],
+)
+async def test_a_decision_may_be_data(value: object, state: State) -> None:
+    async with Client(shop()) as client:
+        task = await client.send("tea")
+        await client.resolve(task.id, "approval:Order?", value)
+        assert (await ended(client, task.id)).state is state
+        task = await client.send("tea")
+        assert (await client.send(value, task=task)).state is state
+
+
+@pytest.mark.parametrize("unsuitable", ["maybe", "yes please, but cheaper", {"approved": "yes"}, 1])
+async def test_anything_else_asks_again(house: House, unsuitable: object) -> None:
+    async with house.client(shop()) as client:
+        task = await client.send("tea")
+        task = await client.send(unsuitable, task=task)
+        assert task.state is State.INPUT_REQUIRED
+        assert task.status.message is not None
+        assert "yes or no" in task.status.message.text
+        task = await client.send("hm", task=task)
+        assert task.state is State.INPUT_REQUIRED
+        assert (await client.send("yes", task=task)).text == "ordered"
+        await checked(client, task.id)
+
+
+async def test_an_approval_carries_its_details() -> None:
+    async with Client(shop()) as client:
+        events = await gathered(client.stream("tea"))
+        asked = events[-1].event
+        assert isinstance(asked, Asked)
+        assert asked.kind is Ask.APPROVAL
+        assert asked.body == {"price": 30}
+
+
+async def test_silence_is_a_no(house: House) -> None:
+    async with house.client(shop(), waiting=3600) as client:
+        task = await client.send("tea")
+        house.clock.skip(3599)
+        await asyncio.sleep(0.01)
+        house.clock.skip(2)
+        done = await ended(client, task.id)
+        assert done.state is State.REJECTED
+        await checked(client, task.id)
+
+
+async def test_an_approval_may_expire_sooner() -> None:
+    agent = Agent("Shop")
+
+    @agent.skill("order")
+    async def order(turn: Turn) -> str:
+        return str(await turn.approve("Order?", expires=0.05))
+
+    async with Client(agent) as client:
+        task = await client.send("tea")
+        assert (await ended(client, task.id)).text == "False"
+
+
+# Waiting ends.
+
+
+async def test_waiting_ends(house: House) -> None:
+    async with house.client(asker(), waiting=7 * 86_400.0) as client:
+        task = await client.send("")
+        house.clock.skip(7 * 86_400 + 1)
+        done = await ended(client, task.id)
+        assert done.state is State.FAILED
+        last = (await checked(client, task.id))[-1].event
+        assert isinstance(last, StateChanged)
+        assert last.metadata == {"reason": "expired"}
+        with pytest.raises(TaskFinished):
+            await client.send("Kyoto", task=task)
+
+
+async def test_waiting_ends_for_tasks_nobody_holds(house: House) -> None:
+    client = house.client(asker(), waiting=3600)
+    await client.engine.start()
+    task = await client.send("")
+    client = await house.restart(client, waiting=3600)
+    assert (await client.get(task.id)).state is State.INPUT_REQUIRED
+    house.clock.skip(3600)
+    assert (await ended(client, task.id)).state is State.FAILED
+    await checked(client, task.id)
+    await client.engine.stop(0)
+
+
+async def test_an_answer_in_time_stops_the_clock() -> None:
+    agent = Agent("Asker")
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        answer = await turn.ask("Well?", expires=0.3)
+        await asyncio.sleep(1.2)
+        return answer
+
+    async with Client(agent) as client:
+        task = await client.send("")
+        assert (await client.send("yes", task=task)).text == "yes"
+
+
+# Credentials.
+
+
+def bank(calls: list[str]) -> Agent:
+    agent = Agent("Bank")
+
+    @agent.skill("pay")
+    async def pay(turn: Turn) -> str:
+        await turn.say("Looking up the account")
+        password = await turn.need_auth({"basic": {}}, {"bank": "B"})
+        calls.append(password)
+        await turn.step("pay", lambda: "paid")
+        return await turn.ask("Anything else?")
+
+    return agent
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+async def test_credentials_are_handed_over_and_kept_nowhere(
+    durable: House, tmp_path: Path, by_name: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    calls: list[str] = []
+    client = durable.client(bank(calls))
+    await client.engine.start()
+    events = []
+
+    async def follow() -> None:
+        async for event in client.stream("pay"):
+            assert isinstance(event, Stamped)
+            events.append(event)
+
+    async with background(follow()) as following:
+        await until(lambda: events and isinstance(events[-1].event, Asked))
+        asked = events[-1].event
+        assert isinstance(asked, Asked)
+        assert asked.kind is Ask.CREDENTIALS
+        assert asked.body == {"schemes": {"basic": {}}, "details": {"bank": "B"}}
+        task = await client.get(events[0].task_id)
+        assert task.state is State.AUTH_REQUIRED
+        if by_name:
+            await client.resolve(task.id, asked.question, CANARY)
+        else:
+            await client.send(CANARY, task=task, metadata={"token": CANARY}, wait=False)
+        await asyncio.wait([following])
+    assert calls == [CANARY]
+    task = await in_state(client, task.id, State.INPUT_REQUIRED)
+    assert "[credentials]" in [m.text for m in task.history]
+    assert CANARY not in repr(task)
+    assert CANARY not in repr(events)
+    assert CANARY not in repr(await checked(client, task.id))
+    claim = (await row_of(client, task.id)).claim
+    assert CANARY not in repr(await client.store.inputs(claim))
+    assert CANARY not in repr(await client.store.records(claim))
+    assert "credentials" in repr(await client.store.inputs(claim))
+    await client.send("no", task=task)
+    await client.engine.stop(0)
+    assert CANARY not in caplog.text
+    assert traces(tmp_path) == []
+
+
+def traces(folder: Path) -> list[str]:
+    """Files that still hold the canary."""
+    return [
+        path.name
+        for path in folder.rglob("*")
+        if path.is_file() and CANARY.encode() in path.read_bytes()
+    ]
+
+
+async def test_credentials_that_cross_with_a_cancel_are_not_kept(memory: House) -> None:
+    calls: list[str] = []
+    store = Slow(memory.store())
+    async with Client(bank(calls), store=store) as client:
+        task = await client.send("pay")
+        assert task.state is State.AUTH_REQUIRED
+        store.hold("inputs")
+        async with background(client.send(CANARY, task=task, wait=False)):
+            await until(lambda: store.waiting)
+            async with background(client.cancel(task.id)) as canceling:
+                await asyncio.sleep(0.02)
+                store.let_go()
+                done = await canceling
+        assert done.state is State.CANCELED
+        assert CANARY not in repr(done)
+        assert CANARY not in repr(await checked(client, task.id))
+
+
+async def test_credentials_are_asked_for_again_after_a_crash(house: House) -> None:
+    """They are handed over once; a run that starts again has to ask again."""
+    calls: list[str] = []
+    client = house.client(bank(calls))
+    await client.engine.start()
+    task = await client.send("pay")
+    task = await client.send("one", task=task)
+    assert task.state is State.INPUT_REQUIRED
+    client = await house.restart(client)
+    task = await client.send("no", task=task)
+    assert task.state is State.AUTH_REQUIRED
+    task = await client.send("two", task=task)
+    assert task.text == "no"
+    assert calls == ["one", "two"]
+    log = await checked(client, task.id)
+    assert story(log).count("working say:Looking up the account") == 1
+    await client.engine.stop(0)
+
+
+async def test_an_auth_required_stream_stays_open() -> None:
+    """Credentials may come out of band while the caller keeps listening (A2A 1.0 §7.6)."""
+    calls: list[str] = []
+    async with (
+        Client(bank(calls)) as client,
+        background(gathered(client.stream("pay"))) as streaming,
+    ):
+        await until(lambda: _one_waits(client))
+        await asyncio.sleep(0.02)
+        assert not streaming.done()
+        (task,) = (await client.list()).tasks
+        await client.send("pw", task=task, wait=False)
+        assert story(await streaming)[-1] == "?input:Anything else?"
+
+
+async def _one_waits(client: Client) -> bool:
+    return (await client.list(state=State.AUTH_REQUIRED)).total == 1
+
+
+# The clock.
+
+
+async def test_waiting_does_not_count_as_running() -> None:
+    agent = Agent("Asker")
+
+    @agent.skill("ask", timeout=0.3)
+    async def ask(turn: Turn) -> str:
+        answer = await turn.ask("Well?")
+        if answer == "hang":
+            await asyncio.sleep(60)
+        return answer
+
+    async with Client(agent, settings=EngineSettings()) as client:
+        task = await client.send("hi")
+        hung = await client.send("hi")
+        await asyncio.sleep(0.6)
+        assert (await client.send("yes", task=task)).text == "yes"
+        done = await client.send("hang", task=hung)
+        assert done.state is State.FAILED

@@ -1,0 +1,289 @@
+"""Following a task: many readers, late and slow ones, cursors, readers that leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from dragoman import Agent, Message, State, Turn
+from dragoman.engine import line, tail
+from dragoman.errors import BadParams, TaskFinished, TaskNotFound, Unsupported
+from dragoman.events import Snapshot, Stamped
+from dragoman.lifecycle import Fold
+from dragoman.ops import SendMessage, Watch
+from dragoman.peer import ANYONE
+from dragoman.testing import Client
+from engine.scenes import House, background, checked, gathered, log_of, story, until
+
+
+class Counter:
+    """An agent that counts, one number each time it is let go on."""
+
+    def __init__(self, upto: int) -> None:
+        self.agent = Agent("Counter")
+        self._turns = asyncio.Semaphore(0)
+        self._upto = upto
+
+        @self.agent.skill("count")
+        async def count(turn: Turn) -> AsyncGenerator[str, None]:
+            for number in range(1, upto + 1):
+                await self._turns.acquire()
+                yield f"{number} "
+
+    def go_on(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._turns.release()
+
+
+async def test_a_stream_is_the_log(house: House) -> None:
+    counter = Counter(5)
+    counter.go_on(5)
+    async with house.client(counter.agent) as client:
+        events = await gathered(client.stream("go"))
+        assert events == await checked(client, events[0].task_id)
+        assert [event.seq for event in events] == list(range(1, 9))
+
+
+async def test_what_is_ready_together_comes_together() -> None:
+    agent = Agent("Writer")
+
+    @agent.skill("write")
+    async def write(turn: Turn) -> AsyncGenerator[str, None]:
+        for number in range(20):
+            yield str(number)
+
+    async with Client(agent) as client:
+        op, ctx = client._message(("go",), {})
+        batches = [batch async for batch in client.engine.stream(op, ctx)]
+        assert len(batches) == 1
+        assert len(batches[0].entries) == 23
+        assert batches[0].last
+
+
+async def test_several_readers_see_the_same(house: House) -> None:
+    counter = Counter(6)
+    async with house.client(counter.agent) as client:
+        first = client.stream("go")
+        opened = await anext(first)
+        assert isinstance(opened, Stamped)
+        task_id = opened.task_id
+        seen: list[list[str]] = [[], [], []]
+
+        async def read(number: int, cursor: int | None) -> None:
+            async for event in client.watch(task_id, cursor):
+                seen[number].extend(story([event]))
+
+        async with (
+            background(read(0, None)) as one,
+            background(read(1, 0)) as two,
+            background(read(2, 2)) as three,
+        ):
+            await until(lambda: seen[0] and seen[1])
+            counter.go_on(6)
+            await asyncio.gather(one, two, three)
+        rest = await gathered(first)
+        log = story(await checked(client, task_id))
+        assert ["opened", *story(rest)] == log
+        assert seen[1] == log
+        assert seen[2] == log[2:]
+        assert seen[0][0] == "snapshot working"
+        assert seen[0][1:] == log[2:]
+
+
+async def test_a_late_reader_begins_with_the_task_as_it_is(house: House) -> None:
+    counter = Counter(4)
+    async with house.client(counter.agent) as client:
+        task = await client.send("go", wait=False)
+        counter.go_on(2)
+        await until(lambda: _text_is(client, task.id, "1 2 "))
+        async with background(gathered(client.watch(task.id))) as watching:
+            await asyncio.sleep(0.02)
+            counter.go_on(2)
+            events = await watching
+        snapshot = events[0].event
+        assert isinstance(snapshot, Snapshot)
+        assert snapshot.task.text == "1 2 "
+        fold = Fold(task.id, task.context_id)
+        for event in events:
+            fold.add(event)
+        assert fold.task() == await client.get(task.id)
+        assert [e.seq for e in events] == list(range(events[0].seq, events[-1].seq + 1))
+
+
+async def _text_is(client: Client, task_id: str, text: str) -> bool:
+    return (await client.get(task_id)).text == text
+
+
+async def test_every_cursor_resumes_without_loss_or_repeat(house: House) -> None:
+    counter = Counter(5)
+    async with house.client(counter.agent) as client:
+        task = await client.send("go", wait=False)
+        counter.go_on(3)
+        await until(lambda: _text_is(client, task.id, "1 2 3 "))
+        running = [background(gathered(client.watch(task.id, n))) for n in range(6)]
+        readers = [await one.__aenter__() for one in running]
+        await asyncio.sleep(0.02)
+        counter.go_on(2)
+        heard = [await reader for reader in readers]
+        log = await checked(client, task.id)
+        for cursor, events in enumerate(heard):
+            assert events == log[cursor:]
+        for cursor in range(len(log) + 1):
+            assert await gathered(client.watch(task.id, cursor)) == log[cursor:]
+
+
+async def test_a_cursor_works_after_a_restart(durable: House) -> None:
+    counter = Counter(2)
+    counter.go_on(2)
+    async with durable.client(counter.agent) as client:
+        events = await gathered(client.stream("go"))
+    async with durable.client(counter.agent) as client:
+        assert await gathered(client.watch(events[0].task_id, 3)) == events[3:]
+
+
+@pytest.mark.parametrize("cursor", [-1, 99])
+async def test_a_cursor_that_is_no_place_is_refused(house: House, cursor: int) -> None:
+    counter = Counter(1)
+    async with house.client(counter.agent) as client:
+        task = await client.send("go", wait=False)
+        with pytest.raises(BadParams, match="cursor"):
+            await gathered(client.watch(task.id, cursor))
+        counter.go_on()
+        await until(lambda: _text_is(client, task.id, "1 "))
+        with pytest.raises(BadParams, match="cursor"):
+            await gathered(client.watch(task.id, cursor))
+
+
+async def test_what_cannot_be_followed_is_refused_before_the_first_event(house: House) -> None:
+    counter = Counter(1)
+    counter.go_on()
+    async with house.client(counter.agent) as client:
+        with pytest.raises(TaskNotFound):
+            await gathered(client.watch("no-such-task"))
+        with pytest.raises(TaskNotFound):
+            await gathered(client.watch("no-such-task", 0))
+        task = await client.send("go")
+        with pytest.raises(TaskFinished):
+            await gathered(client.watch(task.id))
+        with pytest.raises(Unsupported):
+            await client.engine.call(Watch(task_id=task.id), ANYONE)
+
+
+async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ring is small here: who falls behind reads the store."""
+    monkeypatch.setattr(line, "RING", 16)
+    agent = Agent("Writer")
+
+    @agent.skill("write")
+    async def write(turn: Turn) -> AsyncGenerator[str, None]:
+        for number in range(300):
+            yield f"{number} "
+            if number % 10 == 0:
+                await asyncio.sleep(0)
+
+    async with house.client(agent) as client:
+        slow = client.stream("go")
+        seen = [await anext(slow)]
+        assert isinstance(seen[0], Stamped)
+        task_id = seen[0].task_id
+        fast = await gathered(client.watch(task_id, 0))
+        assert (await client.get(task_id)).state is State.COMPLETED
+        assert len(fast) == 303
+        async for event in slow:
+            seen.append(event)
+        assert seen == fast == await checked(client, task_id)
+
+
+async def test_the_ring_is_bounded(memory: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "RING", 16)
+    counter = Counter(200)
+    async with memory.client(counter.agent) as client:
+        task = await client.send("go", wait=False)
+        counter.go_on(150)
+        await until(lambda: _said(client, task.id, 150))
+        assert len(client.engine.runner.runs[task.id].ring) <= 16
+
+
+async def _said(client: Client, task_id: str, count: int) -> bool:
+    return len((await client.get(task_id)).text.split()) == count
+
+
+async def test_a_reader_that_leaves_leaves_nothing(house: House) -> None:
+    counter = Counter(3)
+    async with house.client(counter.agent) as client:
+        task = await client.send("go", wait=False)
+        for _ in range(3):
+            async with aclosing(client.watch(task.id)) as events:
+                await anext(events)
+        for _ in range(3):
+            async with background(gathered(client.watch(task.id, 2))):
+                await asyncio.sleep(0.005)
+        assert not client.engine.runner.bell.listening()
+        counter.go_on(3)
+        await until(lambda: _text_is(client, task.id, "1 2 3 "))
+        await checked(client, task.id)
+
+
+async def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "IDLE", 0.1)
+    counter = Counter(1)
+    async with Client(counter.agent) as client:
+        task = await client.send("go", wait=False)
+        async with aclosing(client.engine.stream(Watch(task_id=task.id), ANYONE)) as batches:
+            first = await anext(batches)
+            assert len(first.entries) == 1
+            async with asyncio.timeout(3):
+                alive = await anext(batches)
+            assert alive.entries == []
+            assert not alive.last
+            counter.go_on()
+            heard = [entry async for batch in batches for entry in batch.entries]
+        assert story(heard)[-1] == "completed"
+
+
+async def test_a_lost_ring_costs_a_delay_never_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of a task that runs elsewhere looks again by itself."""
+    monkeypatch.setattr(tail, "POLL", 0.05)
+    counter = Counter(3)
+    async with Client(counter.agent) as client:
+        deaf = Client(counter.agent, store=client.store)  # its engine runs nothing and hears no bell
+        await deaf.engine.start()
+        task = await client.send("go", wait=False)
+        async with background(gathered(deaf.watch(task.id, 0))) as watching:
+            await asyncio.sleep(0.02)
+            counter.go_on(3)
+            async with asyncio.timeout(3):
+                events = await watching
+        assert events == await log_of(client, task.id)
+
+
+async def test_a_stream_that_begins_a_task_may_be_left_at_once(house: House) -> None:
+    counter = Counter(2)
+    counter.go_on(2)
+    async with house.client(counter.agent) as client:
+        async with aclosing(client.stream("go")) as events:
+            first = await anext(events)
+        assert isinstance(first, Stamped)
+        await until(lambda: _text_is(client, first.task_id, "1 2 "))
+
+
+async def test_a_stream_of_an_unknown_skill_is_refused() -> None:
+    async with Client(Counter(1).agent) as client:
+        with pytest.raises(BadParams, match="count"):
+            await gathered(client.stream("go", skill="sing"))
+        assert (await client.list()).total == 0
+
+
+async def test_a_stream_may_be_asked_for_as_an_operation() -> None:
+    counter = Counter(1)
+    counter.go_on()
+    async with Client(counter.agent) as client:
+        message = Message(message_id="m", role="user", parts=())  # type: ignore[arg-type]
+        stream = client.engine.stream(SendMessage(message=message), ANYONE)
+        entries = [entry async for batch in stream for entry in batch.entries]
+        assert story(entries)[-1] == "completed"
