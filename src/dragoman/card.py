@@ -23,6 +23,73 @@ class Extension(Struct, frozen=True, kw_only=True, omit_defaults=True):
     params: dict[str, Json] | None = None
 
 
+class ApiKey(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="apiKey"):
+    """A key in a header, the query or a cookie."""
+
+    name: str
+    location: str = "header"
+    description: str = ""
+
+
+class HttpAuth(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="http"):
+    """The Authorization header: `basic`, `bearer`..."""
+
+    scheme: str
+    bearer_format: str = ""
+    description: str = ""
+
+
+class OAuthFlow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One way to get a token."""
+
+    kind: str
+    """authorizationCode, clientCredentials, deviceCode, implicit or password."""
+    token_url: str = ""
+    authorization_url: str = ""
+    device_authorization_url: str = ""
+    refresh_url: str = ""
+    scopes: dict[str, str] = {}
+    pkce_required: bool = False
+
+
+class OAuth2(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="oauth2"):
+    """OAuth 2 tokens."""
+
+    flows: tuple[OAuthFlow, ...]
+    metadata_url: str = ""
+    description: str = ""
+
+
+class OpenId(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="openIdConnect"
+):
+    """OpenID Connect tokens."""
+
+    url: str
+    description: str = ""
+
+
+class MutualTls(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="mutualTLS"
+):
+    """A certificate of the client's."""
+
+    description: str = ""
+
+
+Scheme = ApiKey | HttpAuth | OAuth2 | OpenId | MutualTls
+Requirement = dict[str, tuple[str, ...]]
+"""Names of schemes, all of which are needed, with the scopes each must have."""
+
+
+class Signature(Struct, frozen=True, omit_defaults=True):
+    """A detached JWS over the card (A2A 1.0 §8.4)."""
+
+    protected: str
+    signature: str
+    header: dict[str, Json] | None = None
+
+
 class Skill(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something the agent can do."""
 
@@ -33,6 +100,8 @@ class Skill(Struct, frozen=True, kw_only=True, omit_defaults=True):
     examples: tuple[str, ...] = ()
     input_modes: tuple[str, ...] = ()
     output_modes: tuple[str, ...] = ()
+    security: tuple[Requirement, ...] = ()
+    """Any one of these opens it, beside what the agent itself asks for."""
 
 
 class Interface(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,6 +110,7 @@ class Interface(Struct, frozen=True, kw_only=True, omit_defaults=True):
     url: str
     binding: str
     version: str
+    tenant: str = ""
 
 
 class Card(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,3 +130,8 @@ class Card(Struct, frozen=True, kw_only=True, omit_defaults=True):
     input_modes: tuple[str, ...] = ("text/plain",)
     output_modes: tuple[str, ...] = ("text/plain",)
     skills: tuple[Skill, ...] = ()
+    schemes: dict[str, Scheme] = {}
+    """The ways to say who one is, by name,"""
+    security: tuple[Requirement, ...] = ()
+    """and which of them are asked for: any one of these."""
+    signatures: tuple[Signature, ...] = ()

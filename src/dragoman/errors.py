@@ -3,7 +3,7 @@
     DragomanError                reason, message, public details (safe to show), retry
     ├─ CallError                 the asker's fault
     │  ├─ Malformed              ├─ Unparseable ├─ UnknownMethod ├─ BadParams
-    │  ├─ TaskNotFound · TaskFinished · NotCancelable · Conflict
+    │  ├─ TaskNotFound · TaskFinished · NotCancelable · HookNotFound · Conflict
     │  ├─ Unsupported            ├─ PushUnsupported ├─ ContentTypeUnsupported
     │  │                         ├─ VersionUnsupported ├─ ExtensionRequired
     │  │                         └─ NoExtendedCard ─ ExtendedCardOff
@@ -71,6 +71,10 @@ class TaskFinished(CallError):
 
 class NotCancelable(CallError):
     """The task is finished and cannot be canceled."""
+
+
+class HookNotFound(CallError):
+    """There is no such webhook."""
 
 
 class Conflict(CallError):

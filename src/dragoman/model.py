@@ -136,3 +136,19 @@ class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     def text(self) -> str:
         """The text of all artifacts: what most callers came for."""
         return "\n".join(filter(None, (artifact.text for artifact in self.artifacts)))
+
+
+class Hook(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """A webhook: where to tell what happens to a task, and how to prove who tells it."""
+
+    hook_id: str
+    task_id: str
+    url: str
+    token: str = ""
+    """What the receiver wants to hear back with every call."""
+    scheme: str = ""
+    """Of the Authorization header, such as Bearer,"""
+    credentials: str = ""
+    """and what follows it."""
+    dialect: str = ""
+    """In which it was registered, and is told."""

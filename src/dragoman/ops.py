@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from .card import Card
-from .model import Json, Message, State, Task
+from .model import Hook, Json, Message, State, Task
 
 R = TypeVar("R")
 
@@ -24,8 +24,8 @@ class SendMessage(Operation[Task | Message], frozen=True, gc=False):
     """Whether the answer waits for the task to finish or to ask back."""
     history_length: int | None = None
     accepts: tuple[str, ...] = ()
-    push: bool = False
-    """Whether the caller asked for a webhook in the same breath."""
+    hook: Hook | None = None
+    """A webhook for the task, set in the same breath."""
     metadata: dict[str, Json] | None = None
 
 
@@ -81,6 +81,49 @@ class Watch(Operation[Task], frozen=True, gc=False):
 
 class GetExtendedCard(Operation[Card], frozen=True, gc=False):
     """What the agent says about itself to callers it knows."""
+
+
+class SetHook(Operation[Hook], frozen=True, gc=False):
+    """Sets a webhook of a task, or another one under its id; an empty id is given by us."""
+
+    hook: Hook
+
+
+class GetHook(Operation[Hook], frozen=True, gc=False):
+    """One webhook of a task; the first if it is not named."""
+
+    task_id: str
+    hook_id: str = ""
+
+
+class HookPage(Struct, frozen=True):
+    """Webhooks of a task."""
+
+    hooks: tuple[Hook, ...]
+    next_token: str = ""
+
+
+class ListHooks(Operation[HookPage], frozen=True, gc=False):
+    """All webhooks of a task."""
+
+    task_id: str
+    page_size: int = 0
+    """0: all of them."""
+    page_token: str = ""
+
+
+class DeleteHook(Operation[None], frozen=True, gc=False):
+    """Ends a webhook; fine if there was none."""
+
+    task_id: str
+    hook_id: str
+
+
+class Invoke(Operation[Json], frozen=True, gc=False):
+    """Calls a method of the agent's own, beyond the protocol (A2A 0.3 §3.5.5)."""
+
+    method: str
+    params: Json = None
 
 
 Streamed = SendMessage | Watch

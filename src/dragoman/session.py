@@ -10,8 +10,8 @@ from msgspec import Struct
 from .card import Card
 from .errors import DragomanError
 from .events import Stamped
-from .model import Message, Task
-from .ops import AnyOperation, TaskPage
+from .model import Hook, Json, Message, Task
+from .ops import AnyOperation, HookPage, TaskPage
 
 Id = str | int | float | None
 """How the caller named its call; echoed as it came."""
@@ -41,7 +41,7 @@ class Answer(Struct, frozen=True, gc=False):
     """Callee: the one result."""
 
     id: Id
-    value: Task | Message | TaskPage | Card
+    value: Task | Message | TaskPage | Card | Hook | HookPage | Json
 
 
 class Update(Struct, frozen=True, gc=False):

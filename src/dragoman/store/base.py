@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from ..events import Ask, Stamped
 from ..lifecycle import FINAL, WAITING
-from ..model import Json, Message, State, Task
+from ..model import Hook, Json, Message, State, Task
 
 Done = Callable[[Exception | None], None]
 """Called in the event loop after the commit (None), or with what prevented it."""
@@ -111,6 +111,8 @@ class Draft(Struct, frozen=True, gc=False, kw_only=True):
     idempotency: Idempotency | None = None
     ended: Task | None = None
     """The whole task, when its first events already end it."""
+    hook: Hook | None = None
+    """A webhook set with the task; its first events are told to it too."""
 
 
 class Input(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -188,6 +190,24 @@ class Held(Struct, frozen=True, gc=False):
     claim: Claim
     inputs: int
     cancel: bool
+
+
+class Delivery(Struct, frozen=True, gc=False, kw_only=True):
+    """One event on its way to one webhook."""
+
+    id: int
+    hook: Hook
+    scope: Scope
+    seq: int
+    attempt: int = 0
+    """Tries so far, this one included when it was claimed."""
+    due_at: int = 0
+    dead_at: int = 0
+    """When it was given up; 0 while it is tried."""
+    status: int = 0
+    """Of the last answer,"""
+    error: str = ""
+    """or what prevented one."""
 
 
 class Unheard(Exception):
@@ -279,6 +299,40 @@ class Store(Protocol):
 
     async def records(self, claim: Claim) -> list[Record]:
         """What the run has recorded, in order."""
+
+    # Webhooks. For every event and every hook its task has at that time, `create` and `append` put
+    # a delivery into the outbox, in the same transaction.
+
+    async def set_hook(self, scope: Scope, hook: Hook) -> None:
+        """Keeps a webhook, in the place of one with its id; `TaskNotFound` without the task.
+
+        A hook set on a task that is finished gets its last event once."""
+
+    async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
+        """The webhooks of a task, oldest first."""
+
+    async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
+        """Ends a webhook and what is still due to it; fine if there is none."""
+
+    async def due(self, limit: int, hold_ms: int) -> list[Delivery]:
+        """Takes deliveries whose time has come, and hides them for `hold_ms` from other takers.
+
+        Of each hook only the oldest that is neither delivered nor given up: in order per hook."""
+
+    async def delivered(self, id: int) -> None:
+        """It arrived."""
+
+    async def retry(self, id: int, wait_ms: int, status: int, error: str) -> None:
+        """It did not; again after this time."""
+
+    async def bury(self, id: int, status: int, error: str) -> None:
+        """It never will: a dead letter. What comes behind it is tried again."""
+
+    async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
+        """What is on its way, or (dead) what was given up, oldest first."""
+
+    async def redeliver(self, id: int) -> bool:
+        """Tries a dead letter again, from its first attempt on; False if there is none."""
 
     # Housekeeping.
 
