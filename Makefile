@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-.PHONY: help setup demo test test-quick test-full check fmt bench clean
+.PHONY: help setup demo test test-quick test-full check fmt bench proto clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ check: $(READY) ## Format, lint, types, import contracts
 fmt: $(READY) ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff check --fix-only -q .
 	@$(BIN)/ruff format .
+
+proto: $(READY) ## Make the gRPC descriptors anew from proto/*.proto
+	@$(BIN)/python proto/generate.py
 
 clean: ## Remove everything the targets made
 	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build

@@ -100,7 +100,9 @@ def _rotated(subjects: list[Subject], by: int) -> Iterator[Subject]:
 def run_cell(cell: Cell, pace: Pace, cores: Cores) -> Sample:
     """Start the server, measure, stop it."""
     with (
-        peers.running(cell.subject, cell.scenario.store, core=cores.server) as server,
+        peers.running(
+            cell.subject, cell.scenario.store, core=cores.server, grpc=cell.scenario.grpc
+        ) as server,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         return runner.run(scenarios.measured(server, cell.scenario, pace))

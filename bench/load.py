@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 HOST = "127.0.0.1"
 EventSink = Callable[[bytes], None]
@@ -160,6 +160,8 @@ async def connections(port: int, count: int) -> AsyncIterator[list[Connection]]:
 
 
 Exchange = Callable[[Connection, int], Awaitable[None]]
+C = TypeVar("C")
+"""A connection of whatever kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +183,8 @@ class Burst:
 
 
 async def drive(
-    opened: list[Connection],
-    exchange: Exchange,
+    opened: list[C],
+    exchange: Callable[[C, int], Awaitable[None]],
     *,
     numbers: Iterator[int],
     seconds: float | None = None,
@@ -197,7 +199,7 @@ async def drive(
     began, load_cpu = clock(), time.process_time()
     deadline = began + seconds if seconds is not None else float("inf")
 
-    async def keep_busy(connection: Connection) -> None:
+    async def keep_busy(connection: C) -> None:
         for number in numbers:
             started = clock()
             await exchange(connection, number)

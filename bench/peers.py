@@ -130,6 +130,8 @@ class Subject:
     warm_up: float = 0.6
     # Chunks streamed to find the cost of one: the slower the server, the fewer.
     chunk_total: int = 5_000
+    # What leaves gRPC out where a server would speak it unasked.
+    without_grpc: tuple[str, ...] = ()
 
     def missing(self) -> str | None:
         """Why this server cannot be started, if it cannot."""
@@ -142,7 +144,7 @@ class Subject:
 _A2A_SDK = PythonPackages(
     "a2a-sdk",
     (
-        "a2a-sdk[http-server,sqlite]==1.3.0",
+        "a2a-sdk[grpc,http-server,sqlite]==1.3.0",
         "uvicorn==0.54.0",
         "uvloop==0.23.0",
         "httptools==0.9.0",
@@ -170,6 +172,7 @@ SUBJECTS = {
             ),
             stream_skill="write",
             chunk_total=500_000,
+            without_grpc=("--no-grpc",),
         ),
         Subject(
             name="a2a-sdk",
@@ -220,6 +223,7 @@ class Server:
     port: int
     start_seconds: float
     start_cpu_seconds: float
+    grpc_port: int = 0
 
     @property
     def requests(self) -> Requests:
@@ -233,14 +237,17 @@ class Server:
 
 
 @contextmanager
-def running(subject: Subject, store: str, *, core: int | None) -> Iterator[Server]:
+def running(
+    subject: Subject, store: str, *, core: int | None, grpc: bool = False
+) -> Iterator[Server]:
     """Start the server alone on its core, with an empty store; stop it in the end."""
     # Beside the peers and not in /tmp, which may be memory: a commit has to reach a disk.
     PEERS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="run-", dir=PEERS) as scratch:
         store_url = "memory:" if store == "memory" else f"sqlite:///{scratch}/tasks.db"
-        port = _free_port()
+        port, grpc_port = _free_port(), _free_port() if grpc else 0
         command = [*map(str, subject.command), "--port", str(port), "--store", store_url]
+        command += ["--grpc-port", str(grpc_port)] if grpc else subject.without_grpc
         log_path = Path(scratch) / "server.log"
         with log_path.open("wb") as log:
             began = time.perf_counter()
@@ -263,6 +270,7 @@ def running(subject: Subject, store: str, *, core: int | None) -> Iterator[Serve
                     port=port,
                     start_seconds=time.perf_counter() - began,
                     start_cpu_seconds=measure.cpu_seconds(process.pid),
+                    grpc_port=grpc_port,
                 )
             finally:
                 _stop(process)

@@ -64,6 +64,16 @@ GOALS = (
     ),
     _times_less("send", 10, "send: a2a-sdk in memory / ours on SQLite", ours_in="send-sqlite"),
     _times_less("get", 3, "get: a2a-sdk / ours"),
+    _times_less("send-grpc", 4, "send over gRPC: a2a-sdk / ours"),
+    *(
+        Goal(
+            f"{name} of ours: over REST / over JSON-RPC",
+            1.15,
+            lambda r, name=name: r.ratio((f"{name}-rest", OURS), (name, OURS)),
+            at_least=False,
+        )
+        for name in ("send", "get")
+    ),
     _times_less("stream-ready", 25, "20 chunks ready together: a2a-sdk / ours"),
     _times_less("stream-spaced", 8, "20 chunks 5 ms apart: a2a-sdk / ours"),
     _times_less(

@@ -7,9 +7,18 @@ from dataclasses import dataclass
 
 import msgspec
 
+from .grpc_load import GrpcChannel, channels
 from .load import Burst, Connection, Exchange, connections, drive
 from .peers import BARE, OURS, Server
-from .wire import ECHO_TEXT, StreamCheck, WrongAnswer, check_task_got, task_sent
+from .wire import (
+    ECHO_TEXT,
+    RestRequests,
+    StreamCheck,
+    WrongAnswer,
+    check_task_got,
+    enveloped,
+    task_sent,
+)
 
 CONNECTIONS = 32
 CHUNKS = 20
@@ -59,6 +68,7 @@ class Scenario:
     store: str = "memory"
     # What one unit of `cpu_us` and `per_second` is.
     unit: str = "request"
+    grpc: bool = False
 
 
 async def measured(server: Server, scenario: Scenario, pace: Pace) -> Sample:
@@ -101,6 +111,48 @@ async def gets(server: Server, pace: Pace) -> Sample:
     async def exchange(connection: Connection, number: int) -> None:
         body = await connection.start(requests.get(number, tasks[number % len(tasks)]))
         check_task_got(body, words)
+
+    return await _timed(server, pace, CONNECTIONS, exchange)
+
+
+async def rest_sends(server: Server, pace: Pace) -> Sample:
+    """Echoes over REST, to compare with those over JSON-RPC."""
+    requests, words = RestRequests(server.port), server.subject.words
+
+    async def exchange(connection: Connection, number: int) -> None:
+        body = await connection.start(requests.send(number, ECHO_TEXT))
+        task_sent(enveloped(body), words, early=False)
+
+    return await _timed(server, pace, CONNECTIONS, exchange)
+
+
+async def grpc_sends(server: Server, pace: Pace) -> Sample:
+    """Echoes over gRPC, each connection its own channel."""
+    numbers = itertools.count(1)
+    warm_up = server.subject.warm_up * pace.warm_up_share
+    async with channels(server.grpc_port, CONNECTIONS) as opened:
+        await opened[0].send(0, ECHO_TEXT)
+        await drive(opened, GrpcChannel.echo, numbers=numbers, seconds=warm_up)
+        cpu = server.cpu_seconds()
+        burst = await drive(opened, GrpcChannel.echo, numbers=numbers, seconds=pace.seconds)
+        await asyncio.sleep(SETTLE)
+        cpu = server.cpu_seconds() - cpu
+    return _sample(burst, cpu, units=burst.count)
+
+
+async def rest_gets(server: Server, pace: Pace) -> Sample:
+    """Reads of finished tasks over REST."""
+    requests, words = RestRequests(server.port), server.subject.words
+    async with connections(server.port, 1) as (connection,):
+        bodies = [
+            await connection.start(requests.send(number, ECHO_TEXT))
+            for number in range(TASKS_TO_GET)
+        ]
+    tasks = [task_sent(enveloped(body), words, early=False) for body in bodies]
+
+    async def exchange(connection: Connection, number: int) -> None:
+        body = await connection.start(requests.get(tasks[number % len(tasks)]))
+        check_task_got(enveloped(body), words)
 
     return await _timed(server, pace, CONNECTIONS, exchange)
 
@@ -244,6 +296,9 @@ SCENARIOS = {
         Scenario("send", "Send, in memory", sends(CONNECTIONS), (*A2A_SERVERS, BARE)),
         Scenario("send-sqlite", "Send, on SQLite", sends(CONNECTIONS), DURABLE, store="sqlite"),
         Scenario("get", "Get of a finished task", gets, A2A_SERVERS),
+        Scenario("send-rest", "Send over REST, in memory", rest_sends, (OURS,)),
+        Scenario("send-grpc", "Send over gRPC, in memory", grpc_sends, DURABLE, grpc=True),
+        Scenario("get-rest", "Get of a finished task over REST", rest_gets, (OURS,)),
         Scenario(
             "stream-ready",
             f"Stream of {CHUNKS} chunks, ready together",

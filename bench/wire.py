@@ -119,6 +119,32 @@ class Requests:
         return (self._head % (accept, len(body), body)).encode()
 
 
+class RestRequests:
+    """The same over HTTP+JSON 1.0, header for header."""
+
+    def __init__(self, port: int) -> None:
+        self._head = (
+            f"%s HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+            "Accept: application/json\r\nA2A-Version: 1.0\r\n"
+        )
+
+    def send(self, number: int, text: str) -> bytes:
+        body = (
+            f'{{"message":{{"messageId":"bench-{number}","role":"ROLE_USER",'
+            f'"parts":[{{"text":"{text}"}}]}}}}'
+        )
+        head = self._head % "POST /message:send"
+        return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+    def get(self, task_id: str) -> bytes:
+        return (self._head % f"GET /tasks/{task_id}" + "\r\n").encode()
+
+
+def enveloped(body: bytes) -> bytes:
+    """A REST answer as the checks know it. An error has no task, so it does not pass for one."""
+    return b'{"result":%b}' % body
+
+
 def task_sent(body: bytes, words: Words, *, early: bool) -> str:
     """The id of the task that a send answered with, completed with the echo unless `early`."""
     answer = _decode_answer(body)

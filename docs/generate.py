@@ -39,15 +39,16 @@ def error_tree() -> str:
 def error_table() -> str:
     """How each error is told: one row for each class."""
     rows = [
-        "| error | reason | A2A 1.0 | its word in 1.0 | A2A 0.3 | HTTP | meaning |",
-        "|---|---|---|---|---|---|---|",
+        "| error | reason | A2A 1.0 | its word in 1.0 | A2A 0.3 | HTTP "
+        "| REST 1.0 | REST 0.3 | meaning |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for _, kind in tree():
         error = kind()
         new, old = spelling_of(error, SPELLINGS), spelling_of(error, SPELLINGS_0_3)
         rows.append(
             f"| `{kind.__name__}` | `{error.reason}` | {new.code} | `{new.reason}` | {old.code} "
-            f"| {new.rpc} | {error.message} |"
+            f"| {new.rpc} | {new.http} `{new.grpc}` | {old.http} | {error.message} |"
         )
     return "\n".join(rows)
 

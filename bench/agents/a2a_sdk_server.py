@@ -4,6 +4,7 @@ import argparse
 import asyncio
 
 import uvicorn
+import uvloop
 from a2a.helpers import new_task_from_user_message, new_text_part
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
@@ -65,6 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--store", default="memory:")
+    parser.add_argument("--grpc-port", type=int, default=0)
     options = parser.parse_args()
 
     card = AgentCard(
@@ -90,7 +92,30 @@ def main() -> None:
         routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(request_handler, "/")]
     )
     # No access log: nobody in this comparison writes one.
-    uvicorn.run(app, host="127.0.0.1", port=options.port, log_level="warning", access_log=False)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=options.port, log_level="warning", access_log=False
+    )
+    server = uvicorn.Server(config)
+    if options.grpc_port:
+        uvloop.run(serve_with_grpc(server, request_handler, options.grpc_port))
+    else:
+        server.run()
+
+
+async def serve_with_grpc(
+    http: uvicorn.Server, request_handler: DefaultRequestHandler, port: int
+) -> None:
+    """Both in one process and one loop, as Dragoman does."""
+    import grpc
+    from a2a.server.request_handlers.grpc_handler import GrpcHandler
+    from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+
+    server = grpc.aio.server()
+    add_A2AServiceServicer_to_server(GrpcHandler(request_handler), server)
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    await http.serve()
+    await server.stop(0)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,19 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from . import settings as config
 from .agent import Agent
 from .card import Card, Interface
 from .errors import ConfigError
-from .net.auth import anyone
 from .net.exchange import Exchange, Floor
+from .net.gate import Gate, check_exposure
+from .net.grpc_door import GrpcDoor
 from .net.http_server import HttpServer
 from .net.log import Log, set_up
 from .net.secret import secret_for
@@ -54,17 +56,32 @@ class App(HttpServer):
     """The ASGI app of one agent. Start and stop it, or let the server's lifespan do it."""
 
     def __init__(
-        self, agent: Agent, peer: Served, settings: Settings, log: Log, base: str = ""
+        self,
+        agent: Agent,
+        peer: Served,
+        settings: Settings,
+        log: Log,
+        base: str = "",
+        *,
+        grpc: bool = False,
     ) -> None:
         from .dialects.a2a.rpc import RpcCallee
+        from .net.older import older_routes
+        from .net.rest import PATTERNS, rest_routes
 
         self.agent, self.peer, self.log = agent, peer, log
         self.ready = False
-        self.floor = Floor(peer, anyone, settings.limits, log)
+        self.gate = Gate(agent, settings)
+        self.base = base.rstrip("/")
+        guarded = self.gate.before(peer, lambda: self.card_at(self.base))
+        self.floor = Floor(guarded, self.gate.admit, settings.limits, log)
+        self.floor.refusal_headers = self.gate.doors.refusal_headers
+        self.grpc = GrpcDoor(self.floor, settings, wanted=grpc)
         self.floor.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         pages = CardPages(self.card_at, base.rstrip("/"), time.time())
         self.watchdog: Watchdog | None = None
         self._fatal = settings.server.watchdog
+        self._push = settings.push.enabled
         status = StatusPages(
             self.floor,
             peer,
@@ -72,35 +89,54 @@ class App(HttpServer):
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
         )
         super().__init__(
-            {
-                "/": {"POST": Exchange(self.floor, RpcCallee, "POST /")},
-                **pages.routes(),
-                **status.routes(),
-            },
+            self.gate.policed(
+                {
+                    "/": {"POST": Exchange(self.floor, RpcCallee, "POST /")},
+                    **rest_routes(self.floor),
+                    **older_routes(self.floor),
+                    **pages.routes(),
+                    **status.routes(),
+                }
+            ),
             self.start,
             self.stop,
+            PATTERNS,
         )
 
     def card_at(self, base: str) -> Card:
         """The agent's card when it is reached at this address."""
-        url = f"{base}/"
-        return self.agent.card(
-            tuple(Interface(url=url, binding="JSONRPC", version=v) for v in ("1.0", "0.3"))
+        # Clients put paths behind the address of REST, so it ends without a slash.
+        bindings = (("JSONRPC", f"{base}/"), ("HTTP+JSON", base))
+        card = self.agent.card(
+            (
+                *(
+                    Interface(url=url, binding=binding, version=version)
+                    for binding, url in bindings
+                    for version in ("1.0", "0.3")
+                ),
+                *self.grpc.interfaces(base),
+            )
         )
+        return self.gate.on_card(replace(card, push=self._push))
 
     async def start(self) -> None:
         """Ready for requests when it returns."""
+        self.grpc.open()
         await self.peer.start()
+        await self.grpc.start()
         self.watchdog = Watchdog(self.log, self._fatal)
         self.ready = True
 
     async def stop(self) -> None:
         """Runs get their grace while streams still see them end; then every stream is closed."""
         self.ready = False
+        await self.grpc.refuse(GRACE + LINGER)
         try:
             await self.peer.stop(GRACE)
         finally:
             self.floor.end_streams()
+            await self.grpc.end()
+            await self.gate.close()
             self.floor.deadlines.stop()
             if self.watchdog is not None:
                 self.watchdog.stop()
@@ -118,17 +154,32 @@ def create_app(agent: Agent | None = None, settings: Settings | None = None) -> 
             raise ConfigError("Which agent? Set DRAGOMAN_AGENT=file.py:name")
         agent = load_agent(where)
     log = set_up(settings.server.log_level)
-    return App(agent, engine_for(agent, settings), settings, log, settings.server.public_url)
+    # Other servers may start several of these, so here gRPC's one port must be asked for.
+    grpc = bool(settings.server.grpc)
+    base = settings.server.public_url
+    return App(agent, engine_for(agent, settings), settings, log, base, grpc=grpc)
 
 
 def engine_for(agent: Agent, settings: Settings) -> Served:
-    """The engine over the store that the settings name."""
+    """The engine over the store that the settings name, and who calls webhooks for it."""
     from .engine import Engine
+    from .net.egress import Egress, Rules
+    from .net.hooks import Courier
+    from .net.vault import Vault
     from .store import open_store
 
-    url = settings.server.store
-    secret = secret_for(url, os.environ)
-    return Engine(agent, open_store(url), settings.limits, secret=secret)
+    server, push = settings.server, settings.push
+    secret = secret_for(server.store, os.environ)
+    rules = Rules(allow_private=server.allow_private, hosts=push.allow, ports=push.ports)
+    return Engine(
+        agent,
+        open_store(server.store),
+        settings.limits,
+        secret=secret,
+        courier=Courier(Egress(rules), Vault(secret), push.timeout) if push.enabled else None,
+        push=push,
+        retention=settings.retention.values(),
+    )
 
 
 def load_agent(where: str) -> Agent:
@@ -206,22 +257,10 @@ def _where(exc: BaseException, path: Path) -> str:
     return f"{path}:{line}" if line else str(path)
 
 
-def check_exposure(server: config.Server) -> None:
-    """Refuses to listen to the network while nobody has to say who they are."""
-    try:
-        loopback = server.host == "localhost" or ip_address(server.host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback and not server.insecure:
-        raise ConfigError(
-            f"Listening on {server.host} lets everyone in, since no authentication is set up. "
-            "Keep to --host 127.0.0.1, or add --insecure if that is what you want."
-        )
-
-
 def serve(agent: Agent, **options: Any) -> None:
     """Serves the agent until Ctrl-C or SIGTERM; options are the keys of `[server]`."""
     on_start, file = options.pop("on_start", None), options.pop("config", None)
+    agent.auth |= options.pop("auth", None) or {}
     run(agent, config.load(options, os.environ, file), on_start)
 
 
@@ -229,7 +268,7 @@ def run(agent: Agent, settings: Settings, on_start: Callable[[str], None] | None
     """Serves the agent with these settings; `on_start` is told the address."""
     from .net.listener import bind, raise_file_limit
 
-    check_exposure(settings.server)
+    check_exposure(settings, agent)
     sock = bind(settings.server.host, settings.server.port)
     raise_file_limit(settings.limits.connections)
     log = set_up(settings.server.log_level)
@@ -258,15 +297,20 @@ async def _serve(
 ) -> None:
     from .net.listener import Listener
 
-    url = address(sock)
+    url = address(sock, tls=bool(settings.tls.cert))
     base = settings.server.public_url or ("" if _wildcard(settings.server.host) else url)
-    app = App(agent, engine_for(agent, settings), settings, log, base)
+    app = App(agent, engine_for(agent, settings), settings, log, base, grpc=True)
     stopping = _signals(log)
     await app.start()
-    listener = Listener(app, sock, settings.limits)
+    listener = Listener(app, sock, settings.limits, settings.tls)
     serving = listener.begin()
     log.info(
-        "started", agent=agent.name, url=url, store=shown(settings.server.store), pid=os.getpid()
+        "started",
+        agent=agent.name,
+        url=url,
+        grpc=app.grpc.port or "-",
+        store=shown(settings.server.store),
+        pid=os.getpid(),
     )
     if on_start is not None:
         on_start(url)
@@ -299,12 +343,13 @@ def _signals(log: Log) -> asyncio.Future[None]:
     return stopping
 
 
-def address(sock: socket.socket) -> str:
+def address(sock: socket.socket, *, tls: bool = False) -> str:
     """How to reach this socket from the same machine."""
+    scheme = "https" if tls else "http"
     host, port = sock.getsockname()[:2]
     if _wildcard(host):
         host = "127.0.0.1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def shown(store: str) -> str:

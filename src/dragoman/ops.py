@@ -27,6 +27,8 @@ class SendMessage(Operation[Task | Message], frozen=True, gc=False):
     hook: Hook | None = None
     """A webhook for the task, set in the same breath."""
     metadata: dict[str, Json] | None = None
+    open_as: str = ""
+    """What the caller calls the task: continues the one it calls so, else opens one (`names`)."""
 
 
 class GetTask(Operation[Task], frozen=True, gc=False):
@@ -127,4 +129,17 @@ class Invoke(Operation[Json], frozen=True, gc=False):
 
 
 Streamed = SendMessage | Watch
-AnyOperation = SendMessage | GetTask | ListTasks | CancelTask | Resolve | Watch | GetExtendedCard
+AnyOperation = (
+    SendMessage
+    | GetTask
+    | ListTasks
+    | CancelTask
+    | Resolve
+    | Watch
+    | GetExtendedCard
+    | SetHook
+    | GetHook
+    | ListHooks
+    | DeleteHook
+    | Invoke
+)

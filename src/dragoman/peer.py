@@ -17,7 +17,11 @@ class Context(Struct, frozen=True, gc=False, kw_only=True):
 
     tenant: str = ""
     principal: str = "anonymous"
+    tenants: tuple[str, ...] = ("",)
+    """All tenants the principal belongs to; `tenant` is the one it acts in."""
     scopes: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ()
+    """The security schemes that vouch for the principal; none: nobody does."""
     dialect: str = ""
     extensions: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()

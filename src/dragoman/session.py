@@ -26,6 +26,8 @@ class Frame(Struct, frozen=True, gc=False):
     status: int | None = None
     mark: str = ""
     """Place in a stream: the SSE id. Lets a reader resume."""
+    name: str = ""
+    """What kind of event a stream calls it, if its dialect does: the SSE event."""
 
 
 class Call(Struct, frozen=True, gc=False):

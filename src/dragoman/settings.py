@@ -12,8 +12,11 @@ import msgspec
 from msgspec import Struct
 
 from .errors import ConfigError
+from .schemes import Scheme
 
 FILE = "dragoman.toml"
+NAMED = frozenset(("auth", "retention"))
+"""Sections whose keys are names the operator chooses."""
 
 
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,7 +24,11 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     host: str = "127.0.0.1"
     port: int = 8420
+    grpc: bool | None = None
+    """Whether to speak gRPC; not said: if it is installed and the port is free."""
     grpc_port: int = 8421
+    grpc_url: str = ""
+    """Where others reach gRPC, as it stands on the card: host:port, or with http(s)://."""
     store: str = "sqlite:///dragoman.db"
     public_url: str = ""
     """Where others reach us; stands on the card. Empty: what the caller typed."""
@@ -33,6 +40,10 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reload: bool = False
     watchdog: float = 0.0
     """Seconds after which a blocked event loop ends the process (exit code 70); 0: never."""
+    card_access: str = "public"
+    """Who may read the card: public, authenticated, or address ranges, separated by commas."""
+    metrics_access: str = "public"
+    """Who may read /metrics; as card_access."""
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,11 +89,70 @@ class Limits(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Connections open at once; more wait in the system's queue."""
 
 
+class Push(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[push]`: how webhooks are called. Times in seconds."""
+
+    enabled: bool = True
+    """Whether callers may set webhooks at all."""
+    schedule: tuple[float, ...] = (0, 5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
+    """The wait before each try; after the last one the delivery is a dead letter."""
+    timeout: float = 15.0
+    """How long a receiver may take."""
+    parallel: int = 32
+    """Calls at a time, each to another webhook."""
+    failures: int = 10
+    """After so many in a row a host is left alone,"""
+    probe: float = 60.0
+    """but for one try in this time."""
+    max_hooks: int = 16
+    """Webhooks of one task."""
+    allow: tuple[str, ...] = ()
+    """If any are given, only these hosts: a name, or `.example.com` for all names under it."""
+    ports: tuple[int, ...] = (80, 443, 8080, 8443)
+    """Ports that may be called; with allow_private all of them."""
+
+
+class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tls]`: certificate and key as PEM files; empty: no TLS here."""
+
+    cert: str = ""
+    key: str = ""
+    client_ca: str = ""
+    """Only clients with a certificate of this CA are let in."""
+    minimum: Literal["1.2", "1.3"] = "1.2"
+    """The oldest version spoken; a client that knows 1.3 gets 1.3."""
+
+
+class Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[rates]`: what one principal may use, in this process; 0: no limit."""
+
+    calls_per_minute: int = 0
+    streams: int = 0
+    """Streams open at once."""
+    live_tasks: int = 0
+    """Tasks that run or wait for their caller."""
+
+
+class Retention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[retention.NAME]`: finished tasks of a tenant, an agent or both that go sooner."""
+
+    keep_tasks: float
+    """Seconds after the end of a task; the shorter of this and limits.keep_tasks counts."""
+    tenant: str | None = None
+    agent: str = ""
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set."""
 
     server: Server = Server()
     limits: Limits = Limits()
+    push: Push = Push()
+    tls: Tls = Tls()
+    rates: Rates = Rates()
+    auth: dict[str, Scheme] = {}
+    """`[auth.NAME] type = ...`: how callers prove who they are; any one of these."""
+    retention: dict[str, Retention] = {}
 
 
 def load(
@@ -100,7 +170,10 @@ def load(
     for section, keys in _from_environ(environ or {}).items():
         sections.setdefault(section, {}).update(keys)
     given = {key: value for key, value in (flags or {}).items() if value is not None}
-    sections.setdefault("server", {}).update(given)
+    server = sections.setdefault("server", {})
+    server.update(given)
+    if "grpc_port" in server:
+        server.setdefault("grpc", True)  # whoever names the port means it
     settings = _converted(sections, "the settings")
     _check(settings)
     return settings
@@ -123,10 +196,13 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
             raise _unknown(path, text, section, "", f"section; known are: {', '.join(known)}")
         if not isinstance(keys, dict):
             raise _unknown(path, text, section, "", "key here; it belongs in a [section]")
-        for key in keys:
+        for key in keys if section not in NAMED else ():
             if key not in known[section]:
                 listed = ", ".join(known[section])
                 raise _unknown(path, text, section, key, f"key in [{section}]; known are: {listed}")
+    for section in NAMED & found.keys():
+        for name, value in found[section].items():
+            _check_named(path, text, section, name, value)
     try:
         msgspec.convert(found, Settings)
     except msgspec.ValidationError as exc:
@@ -134,6 +210,21 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
         line = _line(text, *where.groups()) if where else 1
         raise ConfigError(f"{path}:{line}: {exc}") from None
     return found
+
+
+def _check_named(path: Path, text: str, section: str, name: str, value: object) -> None:
+    """Names the line of a wrong `[section.name]`, which msgspec calls `[...]`."""
+    try:
+        msgspec.convert({section: {name: value}}, Settings)
+    except msgspec.ValidationError as exc:
+        what, _, where = str(exc).partition(" - at ")
+        inner = re.sub(r"^`\$\.\w+(\[\.\.\.\])?\.?|`$", "", where).replace("[...]", ".NAME")
+        if inner.endswith("secret") and "got `str`" in what:
+            what = 'a secret is never written here: give {env = "X"} or {file = "path"}'
+        header = re.compile(rf"\s*\[\s*{section}\s*\.\s*\"?{re.escape(name)}\b")
+        line = next((n for n, each in enumerate(text.splitlines(), 1) if header.match(each)), 1)
+        place = f" (at {inner})" if inner else ""
+        raise ConfigError(f"{path}:{line}: [{section}.{name}]: {what}{place}") from None
 
 
 def _unknown(path: Path, text: str, section: str, key: str, what: str) -> ConfigError:
@@ -159,7 +250,7 @@ def _line(text: str, section: str, key: str) -> int:
 def _from_environ(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for section, keys in _known().items():
-        for key in keys:
+        for key in keys if section not in NAMED else ():
             name = f"DRAGOMAN_{section}_{key}".upper()
             if name not in environ:
                 continue
@@ -180,8 +271,8 @@ def _converted(sections: dict[str, dict[str, Any]], where: str) -> Settings:
 
 def _known() -> dict[str, tuple[str, ...]]:
     return {
-        "server": Server.__struct_fields__,
-        "limits": Limits.__struct_fields__,
+        name: getattr(type(part), "__struct_fields__", ())
+        for name, part in msgspec.structs.asdict(Settings()).items()
     }
 
 
@@ -199,3 +290,14 @@ def _check(settings: Settings) -> None:
             raise ConfigError(f"limits.{key} must be more than 0.")
     if limits.head_size < 8192:
         raise ConfigError("limits.head_size must be at least 8192.")
+    for key in settings.rates.__struct_fields__:
+        if getattr(settings.rates, key) < 0:
+            raise ConfigError(f"rates.{key} must not be less than 0.")
+    if not settings.push.schedule or min(settings.push.schedule) < 0:
+        raise ConfigError("push.schedule needs one wait or more, none less than 0.")
+    for key in ("timeout", "parallel", "failures", "probe", "max_hooks"):
+        if getattr(settings.push, key) <= 0:
+            raise ConfigError(f"push.{key} must be more than 0.")
+    for name, kept in settings.retention.items():
+        if kept.keep_tasks <= 0:
+            raise ConfigError(f"[retention.{name}]: keep_tasks must be more than 0.")

@@ -28,9 +28,21 @@ every_error = pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__
 # Their codes are the nearest A2A has; what went wrong inside of us is nobody's business.
 A2A = {
     *("DragomanError", "CallError", "TaskFinished", "ExtendedCardOff", "ConfigError"),
+    "HookNotFound",
     *("AgentError", "AgentCrashed", "PeerError", "PeerMisbehaved", "StoreError", "Fenced"),
 }
-TOLD_AS_ANOTHER: dict[str, set[str]] = {"a2a-1.0": A2A, "a2a-0.3": A2A}
+# 0.1 has a code for finished tasks, and gives those of later errors another meaning.
+A2A_0_1 = A2A - {"TaskFinished"} | {
+    *("AgentMisbehaved", "NoExtendedCard", "ExtensionRequired", "VersionUnsupported"),
+}
+TOLD_AS_ANOTHER: dict[str, set[str]] = {
+    "a2a-0.1": A2A_0_1,
+    "a2a-go": A2A,
+    "a2a-1.0": A2A,
+    "a2a-0.3": A2A,
+    "a2a-1.0-rest": A2A,
+    "a2a-0.3-rest": A2A,
+}
 
 
 def heard(dialect: Dialect, error: DragomanError) -> DragomanError:

@@ -16,6 +16,10 @@ from dragoman.session import Answer, Call, Dialect, End, Fault, Frame, Update
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
 
+WITHOUT_TASKS = {"a2a-0.1", "a2a-go"}
+"""Dialects whose streams have no place for a task, or only where a send begins."""
+
+
 def said(text: str) -> Message:
     return Message(message_id="m", role=Role.USER, parts=(Text(text),))
 
@@ -58,8 +62,10 @@ def test_a_streamed_task_is_the_same_task_on_the_other_side(dialect: Dialect) ->
     heard = [update.entry for entry in LOG for update in wire.callee_says(Update("1", entry))]
 
     assert [entry.seq for entry in heard] == [1, 2, 3, 4, 5]
-    assert folded(heard) == folded(LOG)
+    assert folded(heard) == folded([dialect.carried(Update("1", entry)).entry for entry in LOG])
     assert folded(heard).text == "HELLO"
+    if dialect.name not in WITHOUT_TASKS:
+        assert folded(heard) == folded(LOG)
 
 
 @every_dialect
@@ -69,14 +75,18 @@ def test_a_stream_that_begins_in_the_middle_begins_with_the_task(dialect: Dialec
     now = Stamped("t", "c", 3, 1002, Snapshot(task=folded(LOG[:3])))
     heard = [wire.callee_says(Update(1, entry))[0].entry for entry in (now, *LOG[3:])]
 
-    assert folded(heard) == folded(LOG)
+    if dialect.name in WITHOUT_TASKS:  # then with its state
+        assert heard[0].event == StateChanged(state=State.WORKING)
+        assert folded(heard).text == "LLO"
+    else:
+        assert folded(heard) == folded(LOG)
 
 
 @every_dialect
 def test_the_end_is_heard_with_the_last_event(dialect: Dialect) -> None:
     wire = Pair(dialect)
     wire.caller_says(Call(1, Watch(task_id="t"), stream=True))
-    (frame,) = wire.callee.send(Update(1, LOG[4]))
+    *_, frame = wire.callee.send(Update(1, LOG[4]))
 
     assert list(wire.caller.receive(frame))[-1] == End(1)
     assert list(wire.callee.send(End(1))) == []
@@ -85,6 +95,8 @@ def test_the_end_is_heard_with_the_last_event(dialect: Dialect) -> None:
 @every_dialect
 def test_calls_at_once_are_answered_by_their_ids(dialect: Dialect) -> None:
     wire = Pair(dialect)
+    if dialect.carried(Call("a", GetTask(task_id="t"))).id is None:
+        pytest.skip("this wire has no ids: each call has an exchange of its own")
     other = dialect.callee()
     (first,) = wire.caller.send(Call("a", GetTask(task_id="t")))
     (second,) = wire.caller.send(Call("b", CancelTask(task_id="t")))
@@ -96,7 +108,7 @@ def test_calls_at_once_are_answered_by_their_ids(dialect: Dialect) -> None:
     (fault,) = wire.caller.receive(soon)
     assert isinstance(fault, Fault)
     assert fault.id == "b"
-    assert list(wire.caller.receive(late)) == [Answer("a", folded(LOG))]
+    assert list(wire.caller.receive(late)) == [dialect.carried(Answer("a", folded(LOG)))]
 
 
 @every_dialect
@@ -104,7 +116,7 @@ def test_a_silent_call_is_done_and_not_answered(dialect: Dialect) -> None:
     wire = Pair(dialect)
     asked = Call(None, SendMessage(message=said("hello")), silent=True)
 
-    assert wire.caller_says(asked) == [asked]
+    assert wire.caller_says(asked) == [dialect.carried(asked)]
     assert wire.callee_says(Answer(None, folded(LOG))) == []
     assert wire.callee_says(Fault(None, TaskNotFound())) == []
 

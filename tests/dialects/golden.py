@@ -5,7 +5,8 @@ A file is `{"about", "dialect", "side", "steps"}`. A step is `{"hears": frame, "
 is written `{"ClassName": {members that are not default}}`, an error `{"ErrorName": {"message", and
 its public details}}`, bytes `{"base64": "..."}`; `"says": "that"` says what was heard last, as a
 driver does with a fault. A frame's body is JSON; `"text"` is for bodies that
-are not. Headers that every request of a dialect has are left out.
+are not. Headers that every request of a dialect has are left out. Where the target says what is
+asked (REST), a frame has it: "GET /tasks/t1".
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def plain(value: Any) -> Any:
             members = {}
             for field in msgspec.structs.fields(value):
                 found = getattr(value, field.name)
-                if field.required or found != field.default:
+                made = field.default_factory
+                default = field.default if made is msgspec.NODEFAULT else made()
+                if field.required or found != default:
                     members[field.name] = plain(found)
             if isinstance(value, Frame):
                 members.pop("headers", None)
@@ -100,9 +103,10 @@ def frame_in(said: dict[str, Any], headers: dict[str, str]) -> Frame:
     """The frame a golden file lets a session hear."""
     body = said["text"].encode("utf-8", "surrogateescape") if "text" in said else None
     if body is None:
-        body = json.dumps(said["body"]).encode()
+        body = json.dumps(said["body"]).encode() if "body" in said else b""
     return Frame(
         body,
+        said.get("target", ""),
         headers=headers | said.get("headers", {}),
         status=said.get("status"),
         mark=said.get("mark", ""),
@@ -113,6 +117,7 @@ def frame_out(frame: Frame) -> dict[str, Any]:
     """A frame as golden files write it."""
     said: dict[str, Any] = {"body": msgspec.json.decode(frame.body)} if frame.body else {}
     members = {"target": frame.target, "status": frame.status, "mark": frame.mark}
+    members["name"] = frame.name
     headers = {key: value for key, value in frame.headers.items() if USUAL.get(key) != value}
     return (
         said | {k: v for k, v in members.items() if v} | ({"headers": headers} if headers else {})

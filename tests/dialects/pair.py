@@ -19,8 +19,9 @@ class Pair:
         return [heard for frame in self.caller.send(signal) for heard in self._heard(frame)]
 
     def _heard(self, frame: Frame) -> list[Signal]:
-        # A wire adds an address and takes away nothing.
-        return list(self.callee.receive(replace(frame, target=f"{frame.target} /")))
+        # A wire adds an address, where the frame does not say it, and takes away nothing.
+        target = frame.target if " " in frame.target else f"{frame.target} /"
+        return list(self.callee.receive(replace(frame, target=target)))
 
     def callee_says(self, signal: Signal) -> list[Signal]:
         """What the caller hears of it, but for `End`: some dialects tell it with the last event,

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from dragoman.card import Card, Extension, Interface, Provider, Skill
+from dragoman.card import (
+    ApiKey,
+    Card,
+    Extension,
+    HttpAuth,
+    Interface,
+    MutualTls,
+    OAuth2,
+    OAuthFlow,
+    OpenId,
+    Provider,
+    Signature,
+    Skill,
+)
 from dragoman.events import (
     ArtifactChunk,
     Ask,
@@ -20,6 +33,7 @@ from dragoman.model import (
     Artifact,
     Blob,
     Data,
+    Hook,
     Link,
     Message,
     Role,
@@ -30,10 +44,16 @@ from dragoman.model import (
 )
 from dragoman.ops import (
     CancelTask,
+    DeleteHook,
     GetExtendedCard,
+    GetHook,
     GetTask,
+    HookPage,
+    Invoke,
+    ListHooks,
     ListTasks,
     SendMessage,
+    SetHook,
     TaskPage,
     Watch,
 )
@@ -104,8 +124,34 @@ pages = st.builds(
     total=st.integers(0, 1000),
 )
 interfaces = st.builds(
-    Interface, url=names, binding=names, version=st.sampled_from(["1.0", "0.3", "2.7"])
+    Interface,
+    url=names,
+    binding=names,
+    version=st.sampled_from(["1.0", "0.3", "2.7"]),
+    tenant=words,
 )
+flows = st.builds(
+    OAuthFlow,
+    kind=st.sampled_from(["authorizationCode", "clientCredentials", "implicit", "password"]),
+    token_url=words,
+    authorization_url=words,
+    refresh_url=words,
+    scopes=st.dictionaries(words, words, max_size=2),
+    pkce_required=st.booleans(),
+)
+schemes = st.one_of(
+    st.builds(ApiKey, name=words, location=names, description=words),
+    st.builds(HttpAuth, scheme=words, bearer_format=words, description=words),
+    # 1.0 has room for one flow; the others are 0.3's alone.
+    st.builds(OAuth2, flows=st.tuples(flows), metadata_url=words, description=words),
+    st.builds(OpenId, url=words, description=words),
+    st.builds(MutualTls, description=words),
+)
+requirements = st.lists(
+    # 0.3's spelling of a scheme called so reads like 1.0's spelling of anything.
+    st.dictionaries(words.filter(lambda name: name != "schemes"), lists, max_size=2),
+    max_size=2,
+).map(tuple)
 cards = st.builds(
     Card,
     name=words,
@@ -134,9 +180,23 @@ cards = st.builds(
             examples=lists,
             input_modes=lists,
             output_modes=lists,
+            security=requirements,
         ),
         max_size=2,
     ).map(tuple),
+    schemes=st.dictionaries(words, schemes, max_size=2),
+    security=requirements,
+    signatures=st.lists(st.builds(Signature, words, words, bags), max_size=2).map(tuple),
+)
+hooks = st.builds(
+    Hook,
+    hook_id=words,
+    task_id=names,
+    url=names,
+    token=words,
+    scheme=words,
+    credentials=words,
+    dialect=words,
 )
 
 lengths = st.none() | st.integers(0, 2**31 - 1)
@@ -146,7 +206,7 @@ sends = st.builds(
     wait=st.booleans(),
     history_length=lengths,
     accepts=lists,
-    push=st.booleans(),
+    hook=st.none() | hooks,
     metadata=bags,
 )
 watches = st.builds(Watch, task_id=names)
@@ -163,6 +223,15 @@ listings = st.builds(
     with_artifacts=st.booleans(),
 )
 cancels = st.builds(CancelTask, task_id=names, metadata=bags)
+setting_hooks = st.builds(SetHook, hook=hooks)
+getting_hooks = st.builds(GetHook, task_id=names, hook_id=names)
+listing_hooks = st.builds(
+    ListHooks, task_id=names, page_size=st.integers(0, 1000), page_token=words
+)
+deleting_hooks = st.builds(DeleteHook, task_id=names, hook_id=names)
+hook_pages = st.builds(HookPage, hooks=st.lists(hooks, max_size=2).map(tuple), next_token=words)
+own_names = st.from_regex(r"[a-z]{1,5}\.[a-z0-9-]{1,5}/[A-Za-z:/.%-]{1,8}", fullmatch=True)
+invokes = st.builds(Invoke, method=own_names, params=st.none() | bags | values)
 
 events = st.one_of(
     st.builds(Opened, message=messages, metadata=bags, skill=words, accepts=lists),
@@ -190,6 +259,10 @@ exchanges = st.one_of(
     st.tuples(gets | cancels, tasks),
     st.tuples(listings, pages),
     st.tuples(st.just(GetExtendedCard()), cards),
+    st.tuples(setting_hooks | getting_hooks, hooks),
+    st.tuples(listing_hooks, hook_pages),
+    st.tuples(deleting_hooks, st.none()),
+    st.tuples(invokes, values),
 ).flatmap(lambda pair: ids.map(lambda id: (Call(id, pair[0]), Answer(id, pair[1]))))
 streams = st.tuples(sends | watches, entries | messages).flatmap(
     lambda pair: ids.map(lambda id: (Call(id, pair[0], True), Update(id, pair[1])))

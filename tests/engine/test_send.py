@@ -19,6 +19,7 @@ from dragoman.errors import (
     TaskNotFound,
     TooMany,
 )
+from dragoman.model import Hook
 from dragoman.peer import Context
 from dragoman.store.base import Scope
 from dragoman.testing import Client
@@ -144,7 +145,7 @@ async def test_push_is_refused_while_there_is_none() -> None:
     agent, _, _ = gated()
     async with Client(agent) as client:
         with pytest.raises(PushUnsupported):
-            await client.send("go", push=True)
+            await client.send("go", hook=Hook(hook_id="", task_id="", url="https://example.com/"))
         assert (await client.list()).total == 0
 
 

@@ -123,7 +123,20 @@ def _start_node(_: Path) -> list[str]:
 A2A_SDK = Peer(
     name="a2a-sdk-1.3.0",
     # What shapes the bytes is pinned beside the SDK; the rest may move.
-    pins=("a2a-sdk==1.3.0", "httpx==0.28.1", "protobuf==7.36.2", "pydantic==2.14.3"),
+    pins=(
+        "a2a-sdk[grpc]==1.3.0",
+        "httpx==0.28.1",
+        "protobuf==7.36.2",
+        "pydantic==2.14.3",
+        "grpcio==1.85.1",
+    ),
+    build=_build_venv,
+    start=_start_python,
+)
+A2A_SDK_0_3 = Peer(
+    name="a2a-sdk-0.3.26",
+    # The last of its line. Its generated code asks for nothing newer than these.
+    pins=("a2a-sdk[grpc]==0.3.26", "httpx==0.28.1", "pydantic==2.14.3"),
     build=_build_venv,
     start=_start_python,
 )
@@ -133,7 +146,19 @@ A2A_JS = Peer(
     build=_build_npm,
     start=_start_node,
 )
-ALL = (A2A_SDK, A2A_JS)
+FASTA2A = Peer(
+    name="fasta2a-2.1.1",
+    pins=("fasta2a==2.1.1", "httpx==0.28.1", "pydantic==2.14.3"),
+    build=_build_venv,
+    start=_start_python,
+)
+PYTHON_A2A = Peer(
+    name="python-a2a-0.5.10",
+    pins=("python-a2a==0.5.10", "requests==2.34.2", "aiohttp==3.14.5"),
+    build=_build_venv,
+    start=_start_python,
+)
+ALL = (A2A_SDK, A2A_SDK_0_3, A2A_JS, FASTA2A, PYTHON_A2A)
 
 
 def main() -> None:

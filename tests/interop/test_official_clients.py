@@ -42,13 +42,22 @@ SCENARIOS = (
     "finished_task",
     "parts",
 )
+VERSIONS = ("1.0", "0.3", "1.0-rest", "0.3-rest")
 NOT_IN_0_3 = {"list_tasks"}  # 0.3 has no such method in JSON-RPC
+QUIRKS = {
+    # Its legacy REST client loses `append` and reads base64 once where the other SDKs write it
+    # twice; to return at once it leaves `blocking` out, which here means to wait.
+    (A2A_JS, "0.3-rest"): {
+        *("stream", "parts", "send_without_waiting", "cancel", "resubscribe_until_canceled"),
+    },
+}
 CASES = [
     pytest.param(peer, version, scenario, id=f"{peer.name}-{version}-{scenario}")
     for peer in SCRIPTS
-    for version in ("1.0", "0.3")
+    for version in VERSIONS
     for scenario in SCENARIOS
-    if not (version == "0.3" and scenario in NOT_IN_0_3)
+    if not (version.startswith("0.3") and scenario in NOT_IN_0_3)
+    and scenario not in QUIRKS.get((peer, version), ())
 ]
 
 # The first test of a client builds its environment and runs the whole script.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum
 from typing import Any, Literal, TypeVar
 
@@ -12,6 +12,7 @@ from msgspec import Struct
 from .. import card as cards
 from ..errors import BadParams, ConfigError
 from ..model import Json
+from ..schemes import Scheme
 from .params import Params
 from .turn import WORK
 
@@ -67,6 +68,10 @@ class Skill(Struct, frozen=True, kw_only=True):
     max_attempts: int = 10
     timeout: float = 3600.0
     cancel_grace: float = 10.0
+    scopes: tuple[str, ...] = ()
+    """What a caller must have to use it, beside what the agent asks of everyone."""
+    extended: bool = False
+    """Whether it stands only on the extended card, for those who may use it."""
 
 
 class Agent:
@@ -83,6 +88,8 @@ class Agent:
         icon_url: str = "",
         input_modes: Iterable[str] = ("text/plain", "application/json"),
         output_modes: Iterable[str] = ("text/plain", "application/json"),
+        auth: Mapping[str, Scheme] | None = None,
+        scopes: Iterable[str] = (),
     ) -> None:
         if not name.strip():
             raise ConfigError("An agent needs a name: Agent('Travel desk')")
@@ -95,6 +102,12 @@ class Agent:
         self.input_modes = tuple(input_modes)
         self.output_modes = tuple(output_modes)
         self.skills: dict[str, Skill] = {}
+        self.auth = dict(auth or {})
+        """How callers prove who they are, by name; `[auth.NAME]` of the settings adds to it."""
+        self.scopes = tuple(scopes)
+        """What every caller must have."""
+        self.authorizer: Callable[..., Any] | None = None
+        self.extended: Callable[..., Any] | None = None
         self._default = ""
 
     def skill(
@@ -114,6 +127,8 @@ class Agent:
         max_attempts: int = 10,
         timeout: float = 3600.0,
         cancel_grace: float = 10.0,
+        scopes: Iterable[str] = (),
+        extended: bool = False,
     ) -> Callable[[F], F]:
         """Makes a function a skill: async function, async generator, or a plain function."""
         if not isinstance(id, str):
@@ -146,6 +161,8 @@ class Agent:
                 max_attempts=max_attempts,
                 timeout=timeout,
                 cancel_grace=cancel_grace,
+                scopes=tuple(scopes),
+                extended=extended,
             )
             if default:
                 if self._default:
@@ -155,22 +172,50 @@ class Agent:
 
         return add
 
+    def authorize(self, function: F) -> F:
+        """Makes a function the one that decides who may do what, in every binding.
+
+        It is called as `function(caller, operation, skill, task)` with the caller's `Context`, the
+        operation, and the ids of skill and task as far as they are known; it raises `Forbidden`,
+        or gives False, to refuse. It may be async.
+        """
+        if self.authorizer is not None:
+            raise ConfigError(f"Agent `{self.name}` has two functions that authorize")
+        self.authorizer = function
+        return function
+
+    def extended_card(self, function: F) -> F:
+        """Makes a function the one that writes the extended card: `function(caller) -> Card`.
+
+        Start from `agent.card()`; addresses and schemes are filled in. It may be async.
+        """
+        self.extended = function
+        return function
+
     def choose(self, skill_id: str) -> Skill:
         """The skill a caller named, else the default one, else the first (DESIGN §4)."""
         if skill_id:
             found = self.skills.get(skill_id)
             if found is None:
-                known = ", ".join(self.skills)
-                raise BadParams(f"There is no skill `{skill_id}`; this agent has: {known}")
+                raise self.unknown(skill_id)
             return found
         if self._default:
             return self.skills[self._default]
         if not self.skills:
             raise ConfigError(f"Agent `{self.name}` has no skills; add one with @agent.skill")
-        return next(iter(self.skills.values()))
+        # Who names none must not come upon one that is not shown to everybody.
+        shown = (skill for skill in self.skills.values() if not skill.extended)
+        return next(shown, None) or next(iter(self.skills.values()))
 
-    def card(self, interfaces: Iterable[cards.Interface] = ()) -> cards.Card:
-        """What the agent says about itself at these addresses."""
+    def unknown(self, skill_id: str) -> BadParams:
+        """What is said of a skill that is not there, or not for this caller."""
+        known = ", ".join(each.id for each in self.skills.values() if not each.extended)
+        return BadParams(f"There is no skill `{skill_id}`; this agent has: {known}")
+
+    def card(
+        self, interfaces: Iterable[cards.Interface] = (), also: Container[str] = ()
+    ) -> cards.Card:
+        """What the agent says about itself at these addresses; `also` names extended skills."""
         return cards.Card(
             name=self.name,
             description=self.description,
@@ -179,7 +224,7 @@ class Agent:
             provider=self.provider,
             documentation_url=self.documentation_url,
             icon_url=self.icon_url,
-            extensions=self._extensions(),
+            extensions=self._extensions(also),
             input_modes=self.input_modes,
             output_modes=self.output_modes,
             skills=tuple(
@@ -189,16 +234,20 @@ class Agent:
                     description=skill.description,
                     tags=skill.tags,
                     examples=skill.examples,
-                    input_modes=skill.input_modes,
-                    output_modes=skill.output_modes,
+                    # Said even where they are the agent's own: some clients insist on them.
+                    input_modes=skill.input_modes or self.input_modes,
+                    output_modes=skill.output_modes or self.output_modes,
                 )
                 for skill in self.skills.values()
+                if not skill.extended or skill.id in also
             ),
         )
 
-    def _extensions(self) -> tuple[cards.Extension, ...]:
+    def _extensions(self, also: Container[str]) -> tuple[cards.Extension, ...]:
         schemas: dict[str, Json] = {}
         for skill in self.skills.values():
+            if skill.extended and skill.id not in also:
+                continue
             published = {"input": skill.params.input_schema, "output": skill.params.output_schema}
             found = {side: schema for side, schema in published.items() if schema is not None}
             if found:

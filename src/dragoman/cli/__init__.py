@@ -31,6 +31,12 @@ def build() -> App:
         ("new", "Write a ready agent project with its test."),
     ):
         app.command(f"dragoman.cli.{name}:{name}", name=name, help=summary)
+    app.command(
+        "dragoman.cli.outbox:outbox",
+        name="outbox",
+        help="Look at what webhooks are told, and tell it again.",
+    )
+    app.command("dragoman.cli.data:data", name="data", help="Give out or erase what is kept.")
     return app
 
 

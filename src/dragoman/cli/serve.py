@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from .. import settings as config
-from ..app import check_exposure, load_agent, run, shown
+from ..app import load_agent, run, shown
 
 
 def serve(
@@ -24,7 +24,11 @@ def serve(
     ] = None,
     grpc_port: Annotated[
         int | None,
-        Parameter(help="gRPC port. Accepted now, listens from a later release on. [default: 8421]"),
+        Parameter(help="gRPC port, 0 for a free one. [default: 8421]"),
+    ] = None,
+    grpc: Annotated[
+        bool | None,
+        Parameter(help="Speak gRPC, or not. [default: if it is installed and the port is free]"),
     ] = None,
     store: Annotated[
         str | None,
@@ -69,6 +73,7 @@ def serve(
         "host": host,
         "port": port,
         "grpc_port": grpc_port,
+        "grpc": grpc,
         "store": store,
         "public_url": public_url,
         "allow_private": allow_private,
@@ -78,7 +83,6 @@ def serve(
         "watchdog": watchdog,
     }
     settings = config.load(flags, os.environ, config_file)
-    check_exposure(settings.server)
     if settings.server.reload:
         from .reload import watch
 

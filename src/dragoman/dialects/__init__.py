@@ -2,8 +2,11 @@
 
 from dragoman.session import Dialect
 
-from .a2a import A2A_0_3, A2A_1_0
+from .a2a import A2A_0_1, A2A_0_3, A2A_0_3_REST, A2A_1_0, A2A_1_0_REST, A2A_GO
 
-DIALECTS: tuple[Dialect, ...] = (A2A_1_0, A2A_0_3)
+DIALECTS: tuple[Dialect, ...] = (
+    *(A2A_1_0, A2A_0_3, A2A_0_1, A2A_GO),
+    *(A2A_1_0_REST, A2A_0_3_REST),
+)
 
 __all__ = ["DIALECTS"]

@@ -15,8 +15,10 @@ KEEP_ALIVE = b": keep-alive\n\n"
 MAX_SIZE = 16 * 1024 * 1024
 
 
-def event(body: bytes, mark: str = "") -> bytes:
+def event(body: bytes, mark: str = "", name: str = "") -> bytes:
     """One event. `body` is JSON as our encoder writes it, which has no line ends."""
+    if name:
+        return b"event: %b\n%b" % (name.encode(), event(body, mark))
     if mark:
         return b"id: %b\ndata: %b\n\n" % (mark.encode(), body)
     return b"data: %b\n\n" % body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import Any, cast
@@ -22,33 +22,40 @@ from ..errors import (
     DragomanError,
     ExtendedCardOff,
     NotCancelable,
-    PushUnsupported,
     TaskFinished,
+    TaskNotFound,
     TooMany,
     Unsupported,
 )
 from ..events import Opened, Snapshot, Stamped
 from ..lifecycle import FINAL, shortened
-from ..model import Message, Role, State, Task
+from ..model import Hook, Message, Role, State, Task
 from ..ops import (
     CancelTask,
+    DeleteHook,
     GetExtendedCard,
+    GetHook,
     GetTask,
+    ListHooks,
     ListTasks,
     Operation,
     R,
     Resolve,
     SendMessage,
+    SetHook,
     Streamed,
     TaskPage,
     Watch,
 )
 from ..peer import Batch, Context
-from ..settings import EngineSettings
+from ..settings import EngineSettings, Push, Retention
 from ..store.base import Existing, Filter, Idempotency, Input, Row, Scope, Store
 from . import tokens
+from .hooks import Hooks
 from .ids import new_id, now_ms
 from .keeper import Keeper
+from .naming import Names, by_name, named
+from .pusher import Courier, Pusher
 from .run import Run
 from .runner import Runner
 from .tail import Place, follow
@@ -68,24 +75,38 @@ class Engine:
         *,
         secret: bytes | None = None,
         clock: Callable[[], int] = now_ms,
+        courier: Courier | None = None,
+        push: Push | None = None,
+        retention: Iterable[Retention] = (),
     ) -> None:
         self.agent = agent
         self.store = store
         self.settings = settings or EngineSettings()
         self.runner = Runner(agent, store, self.settings, clock)
         self._keeper = Keeper(self.runner)
+        self._keeper.sooner = tuple(retention)
+        self._names = Names(store, self._mine)
         self._clock = clock
         self._secret = secret or secrets.token_bytes(32)
+        self.pusher: Pusher | None = None
+        if courier is not None:
+            self.pusher = Pusher(store, courier, push or Push())
+            self.runner.mailed = self.pusher.wake
+        self._hooks = Hooks(store, self.pusher)
 
     async def start(self) -> None:
         """Opens the store, takes over what dead processes left, and begins to run tasks."""
         await self.store.open()
         await self._keeper.start()
+        if self.pusher is not None:
+            await self.pusher.start()
 
     async def stop(self, grace: float = 3.0) -> None:
         """Gives runs `grace` seconds, then hands them back without costing an attempt."""
         await self._keeper.stop()
         await self.runner.stop(grace)
+        if self.pusher is not None:
+            await self.pusher.stop(min(grace, 1.0))
         await self.store.retire(self.runner.worker)
         await self.store.close()
 
@@ -98,7 +119,16 @@ class Engine:
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """The answer to an operation."""
         # `Operation[R]` binds the answer's type to the operation's; a table cannot say so.
-        return cast(R, await _ANSWERS[type(op)](self, op, ctx))
+        try:
+            return cast(R, await _ANSWERS[type(op)](self, op, ctx))
+        except TaskNotFound as missing:
+            known = by_name(op, ctx)
+            if known is None:
+                raise
+            try:
+                return cast(R, await _ANSWERS[type(op)](self, known, ctx))
+            except TaskNotFound:
+                raise missing from None
 
     def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Every step of a task, in batches of what is ready together."""
@@ -113,10 +143,13 @@ class Engine:
     async def _place(self, op: Streamed, ctx: Context) -> Place:
         """Where the stream of an operation begins."""
         if isinstance(op, Watch):
+            task_id = await self._names.id_of(op.task_id, ctx) or op.task_id
             if ctx.cursor is None:
-                return Place(op.task_id, first=await self._watchable(op.task_id, ctx))
-            await self._check_cursor(op.task_id, ctx, ctx.cursor)
-            return Place(op.task_id, ctx.cursor)
+                return Place(task_id, first=await self._watchable(task_id, ctx))
+            await self._check_cursor(task_id, ctx, ctx.cursor)
+            return Place(task_id, ctx.cursor)
+        if op.open_as:
+            op = await self._names.addressed(op, ctx)
         if op.message.task_id:
             return Place(op.message.task_id, first=await self._continue(op, ctx))
         run, task_id = await self._begin(op, ctx, waits=True)
@@ -129,6 +162,8 @@ class Engine:
     # Send.
 
     async def _send(self, op: SendMessage, ctx: Context) -> Task | Message:
+        if op.open_as:
+            op = await self._names.addressed(op, ctx)
         if op.message.task_id:
             task_id = (await self._continue(op, ctx)).task_id
             run = self.runner.runs.get(task_id)
@@ -147,8 +182,7 @@ class Engine:
 
     async def _begin(self, op: SendMessage, ctx: Context, *, waits: bool) -> tuple[Run | None, str]:
         """Opens a task and starts it; no run if it waits for a place or was opened before."""
-        if op.push:
-            raise PushUnsupported()
+        hook = await self._hooks.checked(op.hook, ctx) if op.hook is not None else None
         skill = self._skill(op)
         skill.params.read(op.message)  # what is wrong is refused before a task is opened
         runner = self.runner
@@ -156,12 +190,14 @@ class Engine:
         if queued and runner.queued >= self.settings.max_queue:
             raise TooMany("The agent has too much to do; try again later")
         run = self._draft(op, ctx, skill, queued=queued)
+        if hook is not None:
+            run.hook, run.hooked = self._hooks.sealed(hook, run.task_id), True
         key = self._idempotency(op, ctx)
         run.open(run.opened, key, working=not queued)
-        run.unopened = skill.may_reply and waits and not queued
+        run.unopened = skill.may_reply and waits and not queued and not op.open_as
         if run.unopened:
             runner.start(run)
-        elif key is None and not queued:
+        elif key is None and not queued and not op.open_as:
             # The code's first step comes before the flush: a quick task is a single write.
             runner.start(run)
             run.schedule()
@@ -192,7 +228,7 @@ class Engine:
     def _draft(self, op: SendMessage, ctx: Context, skill: Skill, *, queued: bool) -> Run:
         message = op.message
         now = self._clock()
-        task_id = new_id()
+        task_id = named(op.open_as, ctx) if op.open_as else new_id()
         context_id = message.context_id or new_id()
         row = Row(
             task_id=task_id,
@@ -214,7 +250,7 @@ class Engine:
             run_at=now,
         )
         opened = Opened(
-            message=replace(message, task_id=task_id, context_id=context_id),
+            message=replace(_with_id(message), task_id=task_id, context_id=context_id),
             skill=skill.id,
             metadata=op.metadata,
             accepts=op.accepts,
@@ -243,15 +279,15 @@ class Engine:
 
     async def _continue(self, op: SendMessage, ctx: Context) -> Stamped:
         """Says something to a task that exists; gives the task as it was before."""
-        if op.push:
-            raise PushUnsupported()
         message = op.message
         begin, task = await self._snapshot(_scope(ctx), message.task_id)
         if message.context_id and message.context_id != task.context_id:
             raise BadParams("The task belongs to another context", field="message.contextId")
         if task.state in FINAL:
             raise TaskFinished(taskId=task.id)
-        said = Input(message=replace(message, context_id=task.context_id))
+        if op.hook is not None:
+            await self._set_hook(SetHook(hook=replace(op.hook, task_id=task.id)), ctx)
+        said = Input(message=replace(_with_id(message), context_id=task.context_id))
         await self.runner.tell(_scope(ctx), task.id, said, None)
         return begin
 
@@ -406,8 +442,33 @@ class Engine:
         if not 0 <= cursor <= last:
             raise BadParams(f"The cursor {cursor} is no place in this task's log of {last}")
 
+    async def _set_hook(self, op: SetHook, ctx: Context) -> Hook:
+        hook = await self._hooks.set(op, ctx)
+        run = self._mine(_scope(ctx), hook.task_id)
+        if run is not None:
+            run.hooked = True
+        return hook
+
     async def _extended_card(self, op: GetExtendedCard, ctx: Context) -> None:
         raise ExtendedCardOff()
+
+    # What a guard in front asks.
+
+    def live(self, ctx: Context) -> int:
+        """How many tasks of this caller run or wait in this process."""
+        return sum(
+            run.row.principal == ctx.principal and run.row.tenant == ctx.tenant
+            for run in self.runner.runs.values()
+        )
+
+    async def skill_of(self, ctx: Context, task_id: str) -> str:
+        """The skill of a caller's task."""
+        task_id = await self._names.id_of(task_id, ctx) or task_id
+        return (await self.store.row(_scope(ctx), task_id)).skill
+
+    def skill_for(self, op: SendMessage) -> Skill:
+        """The skill that a new task of this message would have."""
+        return self._skill(op)
 
     async def _unstreamed(self, op: Watch, ctx: Context) -> None:
         raise Unsupported("Following a task is a stream, not a call")
@@ -415,6 +476,11 @@ class Engine:
 
 def _scope(ctx: Context) -> Scope:
     return Scope(ctx.tenant, ctx.principal)
+
+
+def _with_id(message: Message) -> Message:
+    """0.1's messages come without one."""
+    return message if message.message_id else replace(message, message_id=new_id())
 
 
 def _at(place: Place) -> Callable[[], Awaitable[Place]]:
@@ -441,4 +507,8 @@ _ANSWERS: dict[type, Callable[[Engine, Any, Context], Any]] = {
     Resolve: Engine._resolve,
     Watch: Engine._unstreamed,
     GetExtendedCard: Engine._extended_card,
+    SetHook: Engine._set_hook,
+    GetHook: lambda engine, op, ctx: engine._hooks.get(op, ctx),
+    ListHooks: lambda engine, op, ctx: engine._hooks.list(op, ctx),
+    DeleteHook: lambda engine, op, ctx: engine._hooks.delete(op, ctx),
 }

@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable
 from ..errors import DragomanError, Fenced
 from ..events import Ask
 from ..model import Message, Role, Text
-from ..store.base import Input, Row
+from ..settings import Retention
+from ..store.base import Input, Row, Whose
 from .ids import new_id
 from .runner import Runner
 
@@ -44,6 +45,8 @@ class Keeper:
         self._loops: asyncio.Task[None] | None = None
         self._last_beat = 0.0
         self._stray: set[str] = set()
+        self.sooner: tuple[Retention, ...] = ()
+        """Tasks that go before the others."""
 
     async def start(self) -> None:
         """Enlists the worker, takes over from the dead, and begins."""
@@ -168,6 +171,18 @@ class Keeper:
         swept = SWEPT
         while swept >= SWEPT:
             swept = await self._store.sweep(events_ms, tasks_ms, SWEPT)
+        for sooner in self.sooner:
+            await self._sweep_sooner(sooner)
+
+    async def _sweep_sooner(self, sooner: Retention) -> None:
+        """Tasks of a tenant or an agent that are not to be kept as long as others."""
+        which = Whose(
+            tenant=sooner.tenant,
+            agent=sooner.agent or None,
+            ended_before=self._runner.clock() - int(sooner.keep_tasks * 1000),
+        )
+        while rows := await self._store.owned(which, SWEPT):
+            await self._store.erase([row.task_id for row in rows])
 
     async def _peek(self) -> None:
         """Looks for what other processes said or wanted, while anyone here could care."""

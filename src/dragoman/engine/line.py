@@ -24,7 +24,7 @@ from ..bell import Bell
 from ..errors import DragomanError, Fenced, StoreUnavailable
 from ..events import AnyEvent, ArtifactChunk, Ask, Opened, Stamped, StateChanged
 from ..lifecycle import FINAL, WAITING, Fold
-from ..model import Artifact, Blob, Message, State, Task, Text
+from ..model import Artifact, Blob, Hook, Message, State, Task, Text
 from ..store.base import Claim, Draft, Idempotency, Input, Record, Row, Store, Unheard, Write
 
 log = logging.getLogger("dragoman.run")
@@ -61,6 +61,8 @@ class Works(Struct, frozen=True):
     woken: Callable[[Any], None]
     """and when it waits no more."""
     conversation: Callable[[Any, int], Awaitable[tuple[Message, ...]]]
+    mailed: Callable[[], None]
+    """Called when a commit left something for a webhook."""
 
 
 class Line:
@@ -84,6 +86,10 @@ class Line:
     expires_at = 0
     heard = 0
     task: asyncio.Task[None] | None = None
+    hook: Hook | None = None
+    """A webhook to be set with the task."""
+    hooked = False
+    """Whether someone wants to be told of what is committed."""
     _idempotency: Idempotency | None = None
     _flying: Write | Draft | None = None
     _mending: asyncio.Task[None] | None = None
@@ -185,7 +191,13 @@ class Line:
             expires_at=self.expires_at,
             **({"worker": "", "token": ""} if ended is not None else {}),
         )
-        draft = Draft(row=row, entries=entries, idempotency=self._idempotency, ended=ended)
+        draft = Draft(
+            row=row,
+            entries=entries,
+            idempotency=self._idempotency,
+            ended=ended,
+            hook=self.hook,
+        )
         self._taken(draft)
         self.works.store.create(draft, self._landed)
 
@@ -210,6 +222,8 @@ class Line:
             return
         if self._tried:
             self._tried = 0
+        if self.hooked:
+            self.works.mailed()
         entries = write.entries
         if entries:
             self.committed = entries[-1].seq

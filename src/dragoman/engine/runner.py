@@ -49,6 +49,8 @@ class Runner:
         self.waits: dict[asyncio.Future[None], float] = {}
         """Blocking sends, and when each has waited long enough (loop time), oldest first."""
         self.idle = Idle()
+        self.mailed: Callable[[], None] = lambda: None
+        """Told when something is due to a webhook; set by the engine."""
         self.stopping = False
         self.works = Works(
             store=store,
@@ -60,6 +62,7 @@ class Runner:
             parked=self._parked,
             woken=self._woken,
             conversation=self._conversation,
+            mailed=lambda: self.mailed(),
         )
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
         self._claims = 0
@@ -105,6 +108,7 @@ class Runner:
         )
         run = Run(self.works, row, self.skill_of(row), first, caller)
         run.take_over(task)
+        run.hooked = bool(await self.store.hooks(scope, row.task_id))
         self.runs[row.task_id] = run
         return run
 

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import reduce
 
-from ..errors import BadParams
+from msgspec.structs import replace
+
+from ..card import Card, Requirement
+from ..errors import BadParams, ConfigError, Forbidden, TooMany, Unauthenticated
 from ..peer import ANYONE, Context
+from ..schemes import ApiKeys, Certificates, Jwt, Passwords, Scheme, Tokens
+from .asgi import Header
+from .credentials import (
+    CertificateVerifier,
+    KeyVerifier,
+    PasswordVerifier,
+    TokenVerifier,
+    Verifier,
+)
+from .jwks import Fetch, KeysNeeded
+from .rates import Meter
 
-Admit = Callable[[Mapping[str, str], str, str], Context]
-"""`admit(headers, target, certificate)`: the caller's context, or `Unauthenticated`."""
+Admit = Callable[[Mapping[str, str], str, str], Context | Awaitable[Context]]
+"""`admit(headers, target, certificate)`: the caller's context, or `Unauthenticated`.
+
+`target` is method, path and query ("POST /?key=x"); `certificate` the name in the client's verified
+certificate, or nothing. An awaitable comes back only when an issuer's keys must be fetched first.
+"""
+MOST_FETCHES = 3
+"""Key sets fetched for one request."""
 
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
@@ -27,9 +48,15 @@ def anyone(headers: Mapping[str, str], target: str, certificate: str) -> Context
 
     Raises `BadParams` for a cursor or key that cannot be one.
     """
+    return told(ANYONE, headers)
+
+
+def told(caller: Context, headers: Mapping[str, str]) -> Context:
+    """The caller, with what the headers say beside who it is."""
     if _TELLING.isdisjoint(headers):
-        return ANYONE
-    return Context(
+        return caller
+    return replace(
+        caller,
         extensions=extensions_in(headers),
         cursor=cursor_in(headers.get("last-event-id")),
         idempotency_key=_key_in(headers.get("idempotency-key", "")),
@@ -62,3 +89,153 @@ def _key_in(value: str) -> str:
     if len(value) > MOST_KEY_CHARS:
         raise BadParams(f"Idempotency-Key is longer than {MOST_KEY_CHARS} characters.")
     return value
+
+
+def in_tenant(caller: Context, tenant: str) -> Context:
+    """The caller in the tenant it names: one it belongs to, else `Forbidden` (DESIGN §5.7).
+
+    Whether such a tenant exists makes no difference to the answer.
+    """
+    if not tenant or tenant == caller.tenant:
+        return caller
+    if tenant not in caller.tenants:
+        raise Forbidden("This caller has no such tenant.", tenant=tenant)
+    return replace(caller, tenant=tenant)
+
+
+class Doors:
+    """All schemes together: any one of them lets a caller in, as the card says.
+
+    A client certificate is asked for in the handshake, so where there is such a scheme it goes
+    along with each of the others.
+    """
+
+    def __init__(
+        self,
+        schemes: Mapping[str, Scheme],
+        realm: str,
+        *,
+        meter: Meter | None = None,
+        fetch: Fetch | None = None,
+        scopes: tuple[str, ...] = (),
+    ) -> None:
+        self.schemes = dict(schemes)
+        realm = re.sub(r"[^ !#-\[\]-~]", "", realm) or "agent"
+        self._verifiers = {
+            name: _verifier(name, scheme, realm, fetch) for name, scheme in schemes.items()
+        }
+        gates = [name for name, each in schemes.items() if isinstance(each, Certificates)]
+        others = [name for name in schemes if name not in gates]
+        self._ways = [(name, *gates) for name in others] or [(name,) for name in gates]
+        self._meter = meter
+        self.security: tuple[Requirement, ...] = tuple(
+            {name: scopes if name not in gates else () for name in way} for way in self._ways
+        )
+        """What the card asks for."""
+        challenges = dict.fromkeys(each.challenge for each in self._verifiers.values())
+        self.challenges: tuple[Header, ...] = tuple(
+            (b"www-authenticate", text.encode("latin-1", "replace")) for text in challenges if text
+        )
+
+    def on_card(self, card: Card) -> Card:
+        """The card with the schemes that are enforced here."""
+        if not self.schemes:
+            return card
+        declared = {name: scheme.declared() for name, scheme in self.schemes.items()}
+        return replace(card, schemes=declared, security=self.security)
+
+    def admit(
+        self, headers: Mapping[str, str], target: str, certificate: str
+    ) -> Context | Awaitable[Context]:
+        """See `Admit`."""
+        if not self._verifiers:
+            return self._in(ANYONE, headers)
+        try:
+            caller = self._caller(headers, target, certificate)
+        except KeysNeeded as need:
+            return self._later(need, headers, target, certificate)
+        return self._in(caller, headers)
+
+    async def _later(
+        self, need: KeysNeeded, headers: Mapping[str, str], target: str, certificate: str
+    ) -> Context:
+        for _ in range(MOST_FETCHES):
+            await need.source.look()
+            try:
+                return self._in(self._caller(headers, target, certificate), headers)
+            except KeysNeeded as another:
+                need = another
+        raise Unauthenticated()
+
+    def _in(self, caller: Context, headers: Mapping[str, str]) -> Context:
+        if self._meter is not None:
+            self._meter.take(caller)
+        return told(caller, headers)
+
+    def _caller(self, headers: Mapping[str, str], target: str, certificate: str) -> Context:
+        """The first way in that is open."""
+        for way in self._ways:
+            try:
+                found = [self._verifiers[name].look(headers, target, certificate) for name in way]
+            except Unauthenticated:
+                continue  # perhaps what is wrong here is right for another scheme
+            callers = [each for each in found if each is not None]
+            if len(callers) == len(way):
+                return reduce(_both, callers) if len(callers) > 1 else callers[0]
+        raise Unauthenticated()
+
+    def refusal_headers(self, error: Exception) -> tuple[Header, ...]:
+        """What HTTP wants told beside the error: how to come in, or when to come again."""
+        if isinstance(error, Unauthenticated):
+            return self.challenges
+        if isinstance(error, Forbidden) and (scope := error.public.get("scope")):
+            said = f'Bearer error="insufficient_scope", scope="{scope}"'  # RFC 6750 §3.1
+            return ((b"www-authenticate", said.encode("latin-1", "replace")),)
+        if isinstance(error, TooMany) and (after := error.public.get("retry_after")):
+            return ((b"retry-after", after.encode("latin-1", "replace")),)
+        return ()
+
+
+def _both(first: Context, second: Context) -> Context:
+    """One caller with two credentials: the first says who, tenants must be those of both."""
+    if set(second.tenants) == {""}:
+        tenants = first.tenants
+    else:
+        tenants = tuple(each for each in first.tenants if each in second.tenants)
+    if not tenants:
+        raise Unauthenticated()
+    return replace(
+        first,
+        tenant=tenants[0],
+        tenants=tenants,
+        scopes=tuple(dict.fromkeys(first.scopes + second.scopes)),
+        schemes=first.schemes + second.schemes,
+    )
+
+
+def _verifier(name: str, scheme: Scheme, realm: str, fetch: Fetch | None) -> Verifier:
+    match scheme:
+        case ApiKeys():
+            return KeyVerifier(name, scheme, realm)
+        case Passwords():
+            return PasswordVerifier(name, scheme, realm)
+        case Tokens():
+            return TokenVerifier(name, scheme, realm)
+        case Certificates():
+            return CertificateVerifier(name, scheme)
+        case Jwt():
+            try:
+                from .tokens import JwtVerifier  # joserfc is loaded only where someone needs it
+            except ModuleNotFoundError as exc:
+                if exc.name != "joserfc":
+                    raise
+                raise ConfigError("Tokens of an issuer need joserfc: pip install joserfc") from exc
+            return JwtVerifier(name, scheme, realm, fetch)
+
+
+def certificate_in(scope: Mapping[str, object]) -> str:
+    """The name in the client's certificate, if the server tells (ASGI's TLS extension)."""
+    extensions = scope.get("extensions")
+    tls = extensions.get("tls") if isinstance(extensions, Mapping) else None
+    said = tls.get("client_cert_name") if isinstance(tls, Mapping) else None
+    return said if isinstance(said, str) else ""

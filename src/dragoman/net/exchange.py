@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -20,7 +21,6 @@ from ..errors import (
     AgentCrashed,
     BadParams,
     DragomanError,
-    Forbidden,
     TooLarge,
     TooMany,
     TooSlow,
@@ -31,10 +31,11 @@ from ..peer import ANYONE, Batch, Context, Peer
 from ..session import Answer, Call, End, Fault, Frame, Id, Signal, Update
 from ..settings import Limits
 from .asgi import Header, Receive, Scope, Send, headers_in
-from .auth import Admit
+from .auth import Admit, certificate_in, in_tenant
 from .deadlines import Deadlines
 from .log import Log
 from .metrics import Metrics
+from .policy import Policy
 
 JSON_TYPE: Header = (b"content-type", b"application/json")
 SSE_HEADERS: tuple[Header, ...] = (
@@ -54,6 +55,10 @@ class Callee(Protocol):
     @property
     def tenant(self) -> str:
         """The tenant the caller named, if its dialect has a word for it."""
+
+    @property
+    def extensions_header(self) -> str:
+        """Under which name its version tells what extensions are active."""
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """What this frame means."""
@@ -91,6 +96,8 @@ class Floor:
         self.streams: set[OpenStream] = set()
         self.extensions: frozenset[str] = frozenset()
         """What the card declares; of these we echo what a caller activates."""
+        self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
+        """What a refused caller is told in headers: `Doors.refusal_headers`."""
 
     def end_streams(self) -> None:
         """Ends every open stream: the server stops, and would wait for them without limit."""
@@ -101,10 +108,13 @@ class Floor:
 class Exchange:
     """Answers the requests at one address, in the dialects that `callee` tells apart."""
 
-    def __init__(self, floor: Floor, callee: Callable[[], Callee], target: str) -> None:
+    policy = Policy.CALLER
+
+    def __init__(self, floor: Floor, callee: Callable[[], Callee], target: str = "") -> None:
         self.floor = floor
         self.callee = callee
         self.target = target
+        """Where there is one address; else each request says its own."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The whole exchange."""
@@ -114,6 +124,7 @@ class Exchange:
         headers = headers_in(scope["headers"])
         if scope["query_string"] and "a2a-version" not in headers:
             _version_from_query(scope["query_string"], headers)
+        target = target_in(scope, self.target)
         ident: Id = None
         method = "-"
         echo: tuple[Header, ...] = ()
@@ -121,14 +132,16 @@ class Exchange:
             refused: BadParams | None = None
             try:
                 try:
-                    ctx = floor.admit(headers, self.target, "")
+                    admitted = floor.admit(headers, target, certificate_in(scope))
+                    ctx = admitted if isinstance(admitted, Context) else await admitted
                 except BadParams as exc:
                     refused, ctx = exc, ANYONE  # told below, with the id of the call
-                body = await self._body(receive, headers)
+                # What GET and DELETE ask is all in their path.
+                body = await self._body(receive, headers) if scope["method"] == "POST" else b""
             except DragomanError:
-                session.receive(Frame(b"", self.target, headers))  # for the version it names
+                session.receive(Frame(b"", target, headers))  # for the version it names
                 raise
-            signal = next(iter(session.receive(Frame(body, self.target, headers))))
+            signal = next(iter(session.receive(Frame(body, target, headers))))
             match signal:
                 case Call():
                     ident = signal.id
@@ -139,17 +152,14 @@ class Exchange:
                     raise AssertionError(f"a callee heard {type(signal).__name__}")
             if refused is not None:
                 raise refused
-            if session.tenant and session.tenant != ctx.tenant:
-                # DESIGN §5.7: a tenant that is named must be one the principal has.
-                raise Forbidden("This caller has no such tenant.", tenant=session.tenant)
-            ctx = replace(ctx, dialect=session.dialect)
+            ctx = replace(in_tenant(ctx, session.tenant), dialect=session.dialect)
             method = type(signal.op).__name__
             if ctx.extensions:
-                echo = self._echo(ctx, headers)
+                echo = self._echo(ctx, session.extensions_header)
             if signal.stream:
                 await self._stream(session, signal, ctx, scope, receive, send, echo, began)
                 return
-            value = await floor.peer.call(signal.op, ctx)  # type: ignore[misc]  # R is a union
+            value = await floor.peer.call(signal.op, ctx)
             (frame,) = session.send(Answer(ident, value))
             await _say(send, frame, echo)
             if ctx.trace:
@@ -158,7 +168,7 @@ class Exchange:
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             error = self._error(exc, method, session.dialect)
             (frame,) = session.send(Fault(ident, error))
-            await _say(send, frame, echo)
+            await _say(send, frame, (*echo, *floor.refusal_headers(error)))
         floor.metrics.answered(method, session.dialect, perf_counter() - began)
 
     async def _body(self, receive: Receive, headers: Mapping[str, str]) -> bytes:
@@ -210,13 +220,12 @@ class Exchange:
         self.floor.metrics.failed(error.reason, dialect)
         return error
 
-    def _echo(self, ctx: Context, headers: Mapping[str, str]) -> tuple[Header, ...]:
-        """The extensions that are now active, under the name of the header that asked."""
+    def _echo(self, ctx: Context, name: str) -> tuple[Header, ...]:
+        """The extensions that are now active, under the name the caller's version has for it."""
         active = [uri for uri in ctx.extensions if uri in self.floor.extensions]
         if not active:
             return ()
-        name = b"a2a-extensions" if "a2a-extensions" in headers else b"x-a2a-extensions"
-        return ((name, ", ".join(active).encode("latin-1", "replace")),)
+        return ((name.encode(), ", ".join(active).encode("latin-1", "replace")),)
 
     async def _stream(
         self,
@@ -276,7 +285,7 @@ class Exchange:
                 raise  # answered plainly by our caller
             error = self._error(exc, method, session.dialect)
             frames = session.send(Fault(call.id, error))
-            data = b"".join([event(frame.body, frame.mark) for frame in frames])
+            data = b"".join([event(frame.body, frame.mark, frame.name) for frame in frames])
             await send({"type": "http.response.body", "body": data, "more_body": False})
         finally:
             floor.deadlines.waits.pop(task, None)
@@ -287,13 +296,13 @@ class Exchange:
     def _events(self, session: Callee, ident: Id, batch: Batch) -> bytes:
         """The batch as SSE."""
         said: list[bytes] = [
-            event(frame.body, frame.mark)
+            event(frame.body, frame.mark, frame.name)
             for entry in batch.entries
             for frame in session.send(Update(ident, entry))
         ]
         self.floor.metrics.events += len(said)
         if batch.last:
-            said += [event(frame.body, frame.mark) for frame in session.send(End(ident))]
+            said += [event(f.body, f.mark, f.name) for f in session.send(End(ident))]
         elif not said:
             return KEEP_ALIVE
         return b"".join(said)
@@ -301,6 +310,25 @@ class Exchange:
 
 NOTHING = Batch([], last=True)
 """What a stream that just stops is taken for."""
+
+
+_IN_PATHS = "/:@!$&'()*+,;=~"
+"""What stands in a path as it is (RFC 3986 §3.3)."""
+
+
+def target_in(scope: Scope, target: str) -> str:
+    """The target with the query that came with it, where an API key may stand."""
+    query = scope["query_string"]
+    if not target:  # as it came: an id may hold what a path may not
+        path = (scope.get("raw_path") or quote(scope["path"], safe=_IN_PATHS).encode()).decode(
+            "latin-1"
+        )
+        target = f"{scope['method']} {path}"
+    return f"{target}?{query.decode('latin-1')}" if query else target
+
+
+def _no_headers(error: Exception) -> tuple[Header, ...]:
+    return ()
 
 
 async def _watch(stream: OpenStream, receive: Receive) -> None:
@@ -314,6 +342,9 @@ async def _say(send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
     headers = [*echo]
     if frame.status != 204:  # the answer to a notification has no body
         headers += JSON_TYPE, (b"content-length", b"%d" % len(frame.body))
+    if frame.headers:
+        own = {name.encode(): value.encode("latin-1") for name, value in frame.headers.items()}
+        headers = [header for header in headers if header[0] not in own] + [*own.items()]
     await send({"type": "http.response.start", "status": frame.status or 200, "headers": headers})
     await send({"type": "http.response.body", "body": frame.body, "more_body": False})
 

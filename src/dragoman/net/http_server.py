@@ -13,7 +13,9 @@ import msgspec
 from .asgi import Handler, Receive, Scope, Send, answer
 
 Routes = Mapping[str, Mapping[str, Handler]]
-"""Path to method to handler. A path of `/` is the agent's JSON-RPC address."""
+"""Path to method to handler; the method `*` is any. `/` is the agent's JSON-RPC address."""
+Patterns = Mapping[str, Callable[[str], bool]]
+"""For keys of the routes that stand for many paths: which those are."""
 
 
 class HttpServer:
@@ -24,8 +26,10 @@ class HttpServer:
         routes: Routes,
         start: Callable[[], Awaitable[None]] | None = None,
         stop: Callable[[], Awaitable[None]] | None = None,
+        patterns: Patterns | None = None,
     ) -> None:
         self.routes = {path: dict(methods) for path, methods in routes.items()}
+        self._patterns = dict(patterns or {})
         self._start, self._stop = start, stop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,12 +41,20 @@ class HttpServer:
                 if handler is not None:
                     await handler(scope, receive, send)
                     return
+            for key, fits in self._patterns.items():
+                if fits(scope["path"]) and (handler := self._of_pattern(key, scope["method"])):
+                    await handler(scope, receive, send)
+                    return
             await _no_route(scope, send, methods)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         else:  # a WebSocket where none is spoken
             await receive()
             await send({"type": "websocket.close", "code": 1000})
+
+    def _of_pattern(self, key: str, method: str) -> Handler | None:
+        methods = self.routes[key]
+        return methods.get(method) or methods.get("*")
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()

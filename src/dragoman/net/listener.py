@@ -18,14 +18,15 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server as Embedded
 
 from ..errors import ConfigError
-from ..settings import Limits
+from ..settings import Limits, Tls
 from .asgi import Handler
+from .tls import granian_options
 
 BACKLOG = 1024
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, or a `ConfigError` that says what to do."""
+def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
+    """A listening socket, or a `ConfigError` that says what to do; `flag` is what set the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.getaddrinfo(host, port)
@@ -43,10 +44,10 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE:
             text = (
-                f"Port {port} is in use. Stop what runs there or choose another: --port {port + 1}"
+                f"Port {port} is in use. Stop what runs there or choose another: {flag} {port + 1}"
             )
         elif exc.errno == errno.EACCES:
-            text = f"Port {port} needs more rights. Choose one above 1023: --port 8420"
+            text = f"Port {port} needs more rights. Choose one above 1023: {flag} 8420"
         elif exc.errno == errno.EADDRNOTAVAIL:
             text = f"'{host}' is not an address of this machine; give --host one that is."
         else:
@@ -70,7 +71,9 @@ def raise_file_limit(wanted: int) -> None:
 class Listener(Embedded):
     """Serves an ASGI app on a socket until `end`."""
 
-    def __init__(self, app: Handler, sock: socket.socket, limits: Limits) -> None:
+    def __init__(
+        self, app: Handler, sock: socket.socket, limits: Limits, tls: Tls | None = None
+    ) -> None:
         super().__init__(
             app,
             interface=Interfaces.ASGINL,  # we start and stop the app ourselves
@@ -81,6 +84,7 @@ class Listener(Embedded):
                 header_read_timeout=int(limits.head_time * 1000), max_buffer_size=limits.head_size
             ),
             log_enabled=False,
+            **granian_options(tls or Tls()),
         )
         self._socket = sock
         self._serving: asyncio.Task[None] | None = None

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from .asgi import TEXT, Handler, Receive, Scope, Send, answer
 from .exchange import Floor
+from .policy import Policy, policy
 
 
 class Counted(Protocol):
@@ -36,10 +37,12 @@ class StatusPages:
             "/metrics": {"GET": self.metrics},
         }
 
+    @policy(Policy.OPEN)
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Alive as long as this can be answered."""
         await answer(send, 200, b"ok\n", TEXT, head=scope["method"] == "HEAD")
 
+    @policy(Policy.OPEN)
     async def readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Ready between start and stop, while the store answers."""
         status, body = (200, b"ready\n") if self._ready() else (503, b"not ready\n")
@@ -51,6 +54,7 @@ class StatusPages:
                 status, body = 503, b"store does not answer\n"
         await answer(send, status, body, TEXT, head=scope["method"] == "HEAD")
 
+    @policy(Policy.METRICS)
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """All counters."""
         try:

@@ -10,6 +10,7 @@ from email.utils import formatdate
 from ..card import Card
 from ..dialects.a2a import cards
 from .asgi import JSON, Handler, Header, Receive, Scope, Send, answer, headers_in
+from .policy import Policy, policy
 
 MAX_AGE = 300
 MOST_HOSTS = 64
@@ -34,6 +35,7 @@ class CardPages:
             "/.well-known/agent.json": {"GET": self.legacy, "HEAD": self.legacy},
         }
 
+    @policy(Policy.CARD)
     async def current(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The card for readers of 0.3 and 1.0."""
         headers = headers_in(scope["headers"])
@@ -41,6 +43,7 @@ class CardPages:
         form = "pure" if version.strip() == "1.0" else "merged"
         await self._answer(form, scope, headers, send)
 
+    @policy(Policy.CARD)
     async def legacy(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The card for readers of 0.1 and 0.2."""
         await self._answer("legacy", scope, headers_in(scope["headers"]), send)

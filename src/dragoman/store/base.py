@@ -210,6 +210,18 @@ class Delivery(Struct, frozen=True, gc=False, kw_only=True):
     """or what prevented one."""
 
 
+class Whose(Struct, frozen=True, gc=False, kw_only=True):
+    """Which tasks of all callers, as only the operator may ask; None: whatever it is."""
+
+    tenant: str | None = None
+    principal: str | None = None
+    context_id: str | None = None
+    task_id: str | None = None
+    agent: str | None = None
+    ended_before: int | None = None
+    """Only finished ones, whose end is older than this millisecond."""
+
+
 class Unheard(Exception):
     """The task cannot end yet: its caller said something the run has not heard."""
 
@@ -322,8 +334,10 @@ class Store(Protocol):
     async def delivered(self, id: int) -> None:
         """It arrived."""
 
-    async def retry(self, id: int, wait_ms: int, status: int, error: str) -> None:
-        """It did not; again after this time."""
+    async def retry(
+        self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
+    ) -> None:
+        """It did not; again after this time. If it was not even tried, no attempt is counted."""
 
     async def bury(self, id: int, status: int, error: str) -> None:
         """It never will: a dead letter. What comes behind it is tried again."""
@@ -348,6 +362,15 @@ class Store(Protocol):
 
     async def changed(self) -> bool:
         """Whether another process has changed something since the last look."""
+
+    # The operator's side: privacy (A2A 0.3 §10.2) and retention.
+
+    async def owned(self, which: Whose, limit: int) -> list[Row]:
+        """The tasks that fit, of whomever, oldest first."""
+
+    async def erase(self, task_ids: list[str]) -> int:
+        """Drops tasks whole, running ones too: log, artifacts, inputs, records, webhooks and what
+        was on its way to them; tells how many there were."""
 
 
 def backoff(attempt: int) -> int:

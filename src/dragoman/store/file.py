@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import ConfigError, Fenced, TaskNotFound
-from ..model import Task
-from . import rules
+from ..model import Hook, Task
+from . import post, rules
 from .base import (
     Claim,
+    Delivery,
     Done,
     Draft,
     Filter,
@@ -32,6 +33,7 @@ from .base import (
     Record,
     Row,
     Scope,
+    Whose,
     Write,
 )
 from .codec import cut, unpack_log, unpack_task
@@ -44,6 +46,7 @@ from .file_lines import (
     told,
     when,
 )
+from .file_post import FilePost, content
 from .file_read import Shelf
 from .file_write import Book, Scribe
 from .lanes import Lane
@@ -73,6 +76,7 @@ class FileStore:
         self._ledger = Ledger(clock, sys.maxsize)
         self._books: dict[str, Book] = {}
         self._shelf = Shelf(self._tasks)
+        self._post = FilePost(folder / "hooks")
         self._pending = 0
         self._failures = 0
         self._lock = -1
@@ -99,6 +103,7 @@ class FileStore:
                 path.unlink()
             else:
                 self._ledger.adopt(found.kept, found.digest)
+        self._post.recover(self._ledger)
 
     async def close(self) -> None:
         """See `Store`."""
@@ -217,7 +222,31 @@ class FileStore:
         line.events = entries_out(draft.entries)
         line.key = draft.idempotency
         line.task = draft.ended
-        self._keep(line, partial(self._shelve, row, done) if draft.ended is not None else done)
+        if draft.ended is not None:
+            done = partial(self._shelve, row, done)
+        if draft.hook is None:
+            self._keep(line, done)
+            return
+        mail = post.begun(self._ledger.post.number(), draft.hook, row.scope, sent=0, last=0, now=0)
+        book, path = self._book(row.task_id), self._post.path(row.task_id)
+        self._pending += 1
+        self._lane.submit(
+            Scribe.open,
+            (book, line, path, content([mail])),
+            partial(self._landed, book, partial(self._hooked, mail, row.last_seq, done)),
+        )
+
+    def _hooked(self, mail: post.Mail, last: int, done: Done, error: Exception | None) -> None:
+        """A task was created with a hook."""
+        if error is None:
+            self._ledger.post.keep(post.grown(mail, last, self._clock()))
+        done(error)
+
+    def _grown(self, row: Row, done: Done, error: Exception | None) -> None:
+        """Events are on the disk: only now they may be told."""
+        if error is None:
+            self._ledger.post.grown(row.task_id, row.last_seq, self._clock())
+        done(error)
 
     def append(self, write: Write, done: Done) -> None:
         """See `Store`."""
@@ -236,7 +265,7 @@ class FileStore:
             line.task = write.ended
             line.key = self._idempotency(live.key)
             done = partial(self._shelve, row, done)
-        self._keep(line, done, wipe=write.forget)
+        self._keep(line, partial(self._grown, row, done), wipe=write.forget)
 
     def _idempotency(self, key: Key | None) -> Idempotency | None:
         return Idempotency(key[2], self._ledger.keys[key][1]) if key is not None else None
@@ -356,6 +385,60 @@ class FileStore:
         """See `Store`."""
         return await self._look(lambda: list((self._ledger.mine(claim).records or {}).values()))
 
+    # Webhooks.
+
+    async def set_hook(self, scope: Scope, hook: Hook) -> None:
+        """See `Store`."""
+        # Only what is on the disk counts as told before the hook was there.
+        await self._look(lambda: self._ledger.row(scope, hook.task_id))
+        self._ledger.set_hook(scope, hook)
+        await self._save_hooks(hook.task_id)
+
+    async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
+        """See `Store`."""
+        return await self._look(lambda: self._ledger.hooks(scope, task_id))
+
+    async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
+        """See `Store`."""
+        if self._ledger.delete_hook(scope, task_id, hook_id):
+            await self._save_hooks(task_id)
+
+    async def due(self, limit: int, hold_ms: int) -> list[Delivery]:
+        """See `Store`."""
+        # Who holds what need not be written: there is only this process.
+        return self._ledger.post.due(limit, self._clock(), hold_ms)
+
+    async def delivered(self, id: int) -> None:
+        """See `Store`."""
+        await self._settle(id, post.arrived)
+
+    async def retry(
+        self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
+    ) -> None:
+        """See `Store`."""
+        await self._settle(id, post.later(wait_ms, (status, error), tried=tried))
+
+    async def bury(self, id: int, status: int, error: str) -> None:
+        """See `Store`."""
+        await self._settle(id, post.given_up((status, error)))
+
+    async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
+        """See `Store`."""
+        return self._ledger.post.outbox(dead_ones=dead, limit=limit)
+
+    async def redeliver(self, id: int) -> bool:
+        """See `Store`."""
+        return await self._settle(id, post.again)
+
+    async def _settle(self, id: int, rule: post.Rule) -> bool:
+        task_id = self._ledger.settle(id, rule)
+        if task_id:
+            await self._save_hooks(task_id)
+        return bool(task_id)
+
+    async def _save_hooks(self, task_id: str) -> None:
+        await self._post.save(self._lane, task_id, self._ledger.post.of(task_id))
+
     # Housekeeping.
 
     async def expired(self, agent: str, limit: int) -> list[Row]:
@@ -374,6 +457,8 @@ class FileStore:
             self._shelf.forget(task_id)
             await self._lane.ask(Scribe.delete, self._book(task_id))
             self._ledger.drop(task_id)
+            if self._ledger.post.drop(task_id):
+                await self._save_hooks(task_id)
             self._books.pop(task_id, None)
         return len(shrink) + len(go)
 
@@ -384,6 +469,25 @@ class FileStore:
     async def changed(self) -> bool:
         """See `Store`."""
         return False
+
+    # The operator.
+
+    async def owned(self, which: Whose, limit: int) -> list[Row]:
+        """See `Store`."""
+        return await self._look(lambda: self._ledger.owned(which, limit))
+
+    async def erase(self, task_ids: list[str]) -> int:
+        """See `Store`."""
+        known = [task_id for task_id in task_ids if task_id in self._ledger]
+        for task_id in known:
+            # Out of sight first: what its run still says is then refused, and not a new file.
+            self._ledger.drop(task_id)
+            self._shelf.forget(task_id)
+            await self._lane.ask(Scribe.delete, self._book(task_id))
+            if self._ledger.post.drop(task_id):
+                await self._save_hooks(task_id)
+            self._books.pop(task_id, None)
+        return len(known)
 
 
 def _wiped(line: Line, numbers: tuple[int, ...], found: list[Line]) -> list[Line]:

@@ -81,18 +81,31 @@ class Scribe:
             if not found:
                 raise OSError(f"{book.path} is damaged")
             data = b"".join(line_out(line) for line in edit(found))
-            spare = book.path.with_suffix(".new")
-            handle = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            try:
-                _write_all(handle, data)
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            spare.replace(book.path)
-            self._sync_folder()
+            _put(book.path, data)
+            _sync(self._folder)
         except (OSError, DragomanError):
             book.broken = True
             raise
+
+    def open(self, argument: tuple[Book, Line, Path, bytes]) -> None:
+        """The first line of a file, and its hooks: both or none."""
+        book, line, path, hooks = argument
+        try:
+            # Hooks without a task are nothing; a task without its hooks would be a loss.
+            self.replace((path, hooks))
+        except OSError:
+            book.broken = True
+            raise
+        self.write((book, line))
+
+    def replace(self, argument: tuple[Path, bytes]) -> None:
+        """Puts a whole file in the place of another; an empty one removes it."""
+        path, data = argument
+        if not data:
+            path.unlink(missing_ok=True)
+            return
+        _put(path, data)
+        _sync(path.parent)
 
     def delete(self, book: Book) -> None:
         """Removes a file."""
@@ -141,7 +154,7 @@ class Scribe:
         if not self._made:
             return
         try:
-            self._sync_folder()
+            _sync(self._folder)
         except OSError as error:
             for book, numbers in self._made.items():
                 book.broken = True
@@ -152,15 +165,29 @@ class Scribe:
         for number in numbers:
             self._errors.setdefault(number, error)
 
-    def _sync_folder(self) -> None:
-        handle = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
     def close(self) -> None:
         """Nothing is open between two batches."""
+
+
+def _put(path: Path, data: bytes) -> None:
+    """The old content or the new, never half of it."""
+    spare = path.with_suffix(".new")
+    handle = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _write_all(handle, data)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    spare.replace(path)
+
+
+def _sync(folder: Path) -> None:
+    """Names in a folder are safe only when the folder is."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write_all(handle: int, data: bytes) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ..errors import Conflict, DragomanError, Fenced, TaskNotFound
 from ..lifecycle import WAITING, Fold
-from ..model import Task
+from ..model import Hook, Task
 from . import rules
 from .base import (
     Claim,
@@ -28,9 +28,11 @@ from .base import (
     Row,
     Scope,
     Unheard,
+    Whose,
     Write,
 )
 from .codec import pack, unpack_piece
+from .post import Post, Rule
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch."""
@@ -89,6 +91,15 @@ class Ledger:
         """The tasks of a context. Most have one: a bare id costs the collector nothing."""
         self._ended: dict[tuple[str, str], int] = {}
         """How many finished tasks an agent has in a state."""
+        self.post = Post()
+
+    def __contains__(self, task_id: object) -> bool:
+        """Whether there is such a task."""
+        return task_id in self.live or task_id in self.finished
+
+    def last_seq(self, task_id: str) -> int:
+        """How long the log of a task is."""
+        return (self.live.get(task_id) or self.finished[task_id]).row.last_seq
 
     # Writing: what went wrong, or None.
 
@@ -156,7 +167,9 @@ class Ledger:
         place = (row.agent, row.state)
         ended[place] = ended.get(place, 0) + 1
         if len(self.finished) > self.limit:
-            self.drop(next(iter(self.finished)))
+            oldest = next(iter(self.finished))
+            self.drop(oldest)
+            self.post.drop(oldest)
 
     def drop(self, task_id: str) -> None:
         """Forgets a task altogether."""
@@ -328,6 +341,28 @@ class Ledger:
             raise Fenced(task_id=claim.task_id)
         return live
 
+    # Webhooks.
+
+    def set_hook(self, scope: Scope, hook: Hook) -> None:
+        """See `Store.set_hook`."""
+        row = self.row(scope, hook.task_id)
+        sent = row.last_seq - 1 if row.final else row.last_seq
+        self.post.set(scope, hook, sent=sent, last=row.last_seq, now=self.clock())
+
+    def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
+        """See `Store.hooks`."""
+        self.row(scope, task_id)
+        return [mail.hook for mail in self.post.of(task_id)]
+
+    def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> bool:
+        """See `Store.delete_hook`; tells whether there was one."""
+        mine = any(mail.scope == scope for mail in self.post.of(task_id))
+        return mine and self.post.drop(task_id, [hook_id])
+
+    def settle(self, id: int, rule: Rule) -> str:
+        """Something became of a delivery; the task whose mail changed."""
+        return self.post.change(id, rule, self.clock())
+
     # Housekeeping.
 
     def expired(self, agent: str, limit: int) -> list[Row]:
@@ -352,9 +387,13 @@ class Ledger:
         for task_id, frozen in self.finished.items():
             if len(shrink) + len(go) >= limit:
                 break
-            if frozen.row.status_at <= now - tasks_ms:
+            if frozen.row.status_at <= now - tasks_ms and not self.post.holds_task(task_id):
                 go.append(task_id)
-            elif frozen.row.status_at <= now - events_ms and frozen.whole:
+            elif (
+                frozen.row.status_at <= now - events_ms
+                and frozen.whole
+                and not self.post.holds_log(task_id)
+            ):
                 shrink.append(task_id)
         return shrink, go
 
@@ -367,3 +406,10 @@ class Ledger:
                 counted[live.row.state.value] += 1
                 counted["runnable"] += live.row.runnable
         return {name: n for name, n in counted.items() if n or name == "runnable"}
+
+    # The operator.
+
+    def owned(self, which: Whose, limit: int) -> list[Row]:
+        """See `Store.owned`."""
+        found = [row for row in self._rows(which.context_id or "") if rules.owned(row, which)]
+        return sorted(found, key=lambda row: (row.created_at, row.task_id))[:limit]

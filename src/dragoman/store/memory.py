@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ..model import Task
+from ..model import Hook, Task
+from . import post
 from .base import (
     Claim,
+    Delivery,
     Done,
     Draft,
     Filter,
@@ -15,6 +17,7 @@ from .base import (
     Record,
     Row,
     Scope,
+    Whose,
     Write,
 )
 from .codec import cut, unpack_log, unpack_task
@@ -61,11 +64,20 @@ class MemoryStore:
 
     def create(self, draft: Draft, done: Done) -> None:
         """See `Store`."""
-        done(self._ledger.create(draft))
+        error = self._ledger.create(draft)
+        if error is None and draft.hook is not None:
+            row, now = draft.row, self._ledger.clock()
+            self._ledger.post.set(row.scope, draft.hook, sent=0, last=row.last_seq, now=now)
+        done(error)
 
     def append(self, write: Write, done: Done) -> None:
         """See `Store`."""
-        done(self._ledger.append(write))
+        error = self._ledger.append(write)
+        task_id = write.claim.task_id
+        if error is None and task_id in self._ledger.post:
+            last = write.base + len(write.entries)
+            self._ledger.post.grown(task_id, last, self._ledger.clock())
+        done(error)
 
     async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
         """See `Store`."""
@@ -118,6 +130,44 @@ class MemoryStore:
         """See `Store`."""
         return list((self._ledger.mine(claim).records or {}).values())
 
+    async def set_hook(self, scope: Scope, hook: Hook) -> None:
+        """See `Store`."""
+        self._ledger.set_hook(scope, hook)
+
+    async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
+        """See `Store`."""
+        return self._ledger.hooks(scope, task_id)
+
+    async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
+        """See `Store`."""
+        self._ledger.delete_hook(scope, task_id, hook_id)
+
+    async def due(self, limit: int, hold_ms: int) -> list[Delivery]:
+        """See `Store`."""
+        return self._ledger.post.due(limit, self._ledger.clock(), hold_ms)
+
+    async def delivered(self, id: int) -> None:
+        """See `Store`."""
+        self._ledger.settle(id, post.arrived)
+
+    async def retry(
+        self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
+    ) -> None:
+        """See `Store`."""
+        self._ledger.settle(id, post.later(wait_ms, (status, error), tried=tried))
+
+    async def bury(self, id: int, status: int, error: str) -> None:
+        """See `Store`."""
+        self._ledger.settle(id, post.given_up((status, error)))
+
+    async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
+        """See `Store`."""
+        return self._ledger.post.outbox(dead_ones=dead, limit=limit)
+
+    async def redeliver(self, id: int) -> bool:
+        """See `Store`."""
+        return bool(self._ledger.settle(id, post.again))
+
     async def expired(self, agent: str, limit: int) -> list[Row]:
         """See `Store`."""
         return self._ledger.expired(agent, limit)
@@ -130,6 +180,7 @@ class MemoryStore:
             frozen.log, frozen.whole = b"", False
         for task_id in go:
             self._ledger.drop(task_id)
+            self._ledger.post.drop(task_id)
         return len(shrink) + len(go)
 
     async def counts(self, agent: str) -> dict[str, int]:
@@ -139,6 +190,18 @@ class MemoryStore:
     async def changed(self) -> bool:
         """See `Store`."""
         return False
+
+    async def owned(self, which: Whose, limit: int) -> list[Row]:
+        """See `Store`."""
+        return self._ledger.owned(which, limit)
+
+    async def erase(self, task_ids: list[str]) -> int:
+        """See `Store`."""
+        known = [task_id for task_id in task_ids if task_id in self._ledger]
+        for task_id in known:
+            self._ledger.drop(task_id)
+            self._ledger.post.drop(task_id)
+        return len(known)
 
     def _task(self, task_id: str) -> Task:
         live = self._ledger.live.get(task_id)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..errors import Conflict, Fenced, StoreError, TaskFinished
 from ..lifecycle import WAITING
 from ..model import Message
-from .base import Claim, Draft, Filter, Input, Row, Unheard, Write, backoff
+from .base import Claim, Draft, Filter, Input, Row, Unheard, Whose, Write, backoff
 
 
 def opened(draft: Draft) -> Row:
@@ -140,3 +140,11 @@ def wiped(said: Input) -> Input:
     """An input of which only the number and the question are left."""
     bare = Message(message_id=said.message.message_id, role=said.message.role, parts=())
     return Input(message=bare, question=said.question, n=said.n)
+
+
+def owned(row: Row, which: Whose) -> bool:
+    """Whether a task is among those the operator means."""
+    named = ("tenant", "principal", "context_id", "task_id", "agent")
+    return all(getattr(which, name) in (None, getattr(row, name)) for name in named) and (
+        which.ended_before is None or (row.final and row.status_at < which.ended_before)
+    )

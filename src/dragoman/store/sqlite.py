@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from ..errors import ConfigError
-from ..model import Task
+from ..model import Hook, Task
 from .base import (
     Claim,
+    Delivery,
     Done,
     Draft,
     Filter,
@@ -26,14 +29,20 @@ from .base import (
     Record,
     Row,
     Scope,
+    Whose,
     Write,
 )
 from .lanes import Lane
 from .ledger import Clock
 from .locks import Locks
 from .migrate import migrate, scripts
+from .post import again, arrived, given_up, later
+from .sqlite_owned import wipe_log
+from .sqlite_post import SqlitePost
 from .sqlite_read import Reader
 from .sqlite_write import Writer
+
+R = TypeVar("R")
 
 BATCH = 512
 """Changes in one commit at the most."""
@@ -170,6 +179,51 @@ class SqliteStore:
         """See `Store`."""
         return await self._reads.ask(Reader.records, claim)
 
+    async def set_hook(self, scope: Scope, hook: Hook) -> None:
+        """See `Store`."""
+        await self._write_post(lambda post: post.set_hook(scope, hook))
+
+    async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
+        """See `Store`."""
+        return await self._read_post(lambda post: post.hooks(scope, task_id))
+
+    async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
+        """See `Store`."""
+        await self._write_post(lambda post: post.delete_hook(scope, task_id, hook_id))
+
+    async def due(self, limit: int, hold_ms: int) -> list[Delivery]:
+        """See `Store`."""
+        return await self._write_post(lambda post: post.due(limit, hold_ms))
+
+    async def delivered(self, id: int) -> None:
+        """See `Store`."""
+        await self._write_post(lambda post: post.settle(id, arrived))
+
+    async def retry(
+        self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
+    ) -> None:
+        """See `Store`."""
+        rule = later(wait_ms, (status, error), tried=tried)
+        await self._write_post(lambda post: post.settle(id, rule))
+
+    async def bury(self, id: int, status: int, error: str) -> None:
+        """See `Store`."""
+        await self._write_post(lambda post: post.settle(id, given_up((status, error))))
+
+    async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
+        """See `Store`."""
+        return await self._read_post(lambda post: post.outbox(dead=dead, limit=limit))
+
+    async def redeliver(self, id: int) -> bool:
+        """See `Store`."""
+        return await self._write_post(lambda post: post.settle(id, again))
+
+    async def _write_post(self, ask: Callable[[SqlitePost], R]) -> R:
+        return await self._writes.ask(_asked_writer(ask), None)
+
+    async def _read_post(self, ask: Callable[[SqlitePost], R]) -> R:
+        return await self._reads.ask(_asked_reader(ask), None)
+
     async def expired(self, agent: str, limit: int) -> list[Row]:
         """See `Store`."""
         return await self._lists.ask(Reader.expired, (agent, limit))
@@ -185,6 +239,24 @@ class SqliteStore:
     async def changed(self) -> bool:
         """See `Store`."""
         return await self._writes.ask(Writer.changed, None)
+
+    async def owned(self, which: Whose, limit: int) -> list[Row]:
+        """See `Store`."""
+        return await self._lists.ask(Reader.owned, (which, limit))
+
+    async def erase(self, task_ids: list[str]) -> int:
+        """See `Store`. What was dropped must not stay in the write-ahead log either."""
+        gone = await self._writes.ask(Writer.erase, task_ids)
+        await asyncio.to_thread(wipe_log, self._path)
+        return gone
+
+
+def _asked_writer(ask: Callable[[SqlitePost], R]) -> Callable[[Writer, None], R]:
+    return lambda writer, _: writer.post(ask)
+
+
+def _asked_reader(ask: Callable[[SqlitePost], R]) -> Callable[[Reader, None], R]:
+    return lambda reader, _: reader.post(ask)
 
 
 def _connection(path: Path) -> sqlite3.Connection:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ..errors import DragomanError, Fenced, StoreUnavailable, TaskNotFound
 from ..lifecycle import Fold
 from ..model import Task
-from . import rules
+from . import rules, sqlite_owned
 from . import sqlite_rows as rows
-from .base import Claim, Filter, Held, Input, Listing, Page, Record, Row, Scope
+from .base import Claim, Filter, Held, Input, Listing, Page, Record, Row, Scope, Whose
 from .codec import unpack_input, unpack_piece, unpack_task
 from .lanes import Job, Outcome
 from .ledger import Clock
+from .sqlite_post import SqlitePost
 
 log = logging.getLogger("dragoman.store")
+
+R = TypeVar("R")
 
 _FROZEN = "SELECT body FROM frozen WHERE task_id = ?"
 _LOG = "SELECT body FROM piece WHERE task_id = ? ORDER BY seq"
@@ -42,6 +46,7 @@ class Reader:
     def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
         self._db = connection
         self._clock = clock
+        self._post = SqlitePost(connection, clock)
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
         """Does the jobs, each by itself."""
@@ -144,11 +149,19 @@ class Reader:
         agent, limit = argument
         return self._rows(rows.EXPIRED, self._clock(), agent, limit)
 
+    def owned(self, argument: tuple[Whose, int]) -> list[Row]:
+        """See `Store.owned`."""
+        return sqlite_owned.owned(self._db, *argument)
+
     def counts(self, agent: str) -> dict[str, int]:
         """See `Store.counts`."""
         counted = dict(self._db.execute(_TALLY, (agent,)).fetchall())
         (counted["runnable"],) = self._db.execute(_RUNNABLE, (agent,)).fetchone()
         return counted
+
+    def post(self, ask: Callable[[SqlitePost], R]) -> R:
+        """Whatever is asked of the outbox without changing it."""
+        return ask(self._post)
 
     def close(self) -> None:
         """Lets go of the file."""

@@ -26,6 +26,7 @@ WHERE task_id = ?"""
 
 _SELECT = f"SELECT {_COLUMNS} FROM task "  # noqa: S608 (a constant of this file)
 
+ALL = _SELECT
 BY_ID = _SELECT + "WHERE task_id = ?"
 BY_WORKER = _SELECT + "WHERE worker = ? AND worker <> ''"
 DUE = _SELECT + "WHERE runnable = 1 AND agent = ? AND run_at <= ? ORDER BY run_at, task_id LIMIT ?"
@@ -43,10 +44,15 @@ INPUT = "SELECT body FROM input WHERE task_id = ? AND n = ?"
 # SQLite uses a partial index only if its condition stands in the query word for word.
 GONE = """
 SELECT task_id, agent, state FROM task
-WHERE ended > 0 AND ended IN (1, 2) AND status_at <= ? LIMIT ?"""
+WHERE ended > 0 AND ended IN (1, 2) AND status_at <= ?
+AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND hook.due_at > 0)
+LIMIT ?"""
 OLD = """
 SELECT task_id FROM task
-WHERE ended > 0 AND ended = 1 AND status_at <= ? ORDER BY status_at LIMIT ?"""
+WHERE ended > 0 AND ended = 1 AND status_at <= ?
+AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND (hook.due_at > 0
+  OR EXISTS (SELECT 1 FROM letter WHERE letter.n = hook.n)))
+ORDER BY status_at LIMIT ?"""
 DROP_LOG = "DELETE FROM piece WHERE task_id = ?"
 MARK_DROPPED = "UPDATE task SET ended = 2 WHERE task_id = ?"
 DELETE_TASK = (
@@ -55,6 +61,8 @@ DELETE_TASK = (
     "DELETE FROM frozen WHERE task_id = ?",
     "DELETE FROM input WHERE task_id = ?",
     "DELETE FROM record WHERE task_id = ?",
+    "DELETE FROM letter WHERE n IN (SELECT n FROM hook WHERE task_id = ?)",
+    "DELETE FROM hook WHERE task_id = ?",
 )
 
 _STATES: dict[str, State] = {state.value: state for state in State}

@@ -12,23 +12,27 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from ..errors import Conflict, DragomanError, Fenced, StoreUnavailable, TaskNotFound
-from . import rules
+from . import rules, sqlite_owned
 from . import sqlite_rows as rows
 from .base import Claim, Draft, Existing, Idempotency, Input, Row, Scope, Unheard, Write
 from .codec import pack, unpack_input
 from .lanes import Job, Outcome
 from .ledger import Clock, Key
 from .locks import Locks
+from .sqlite_post import SqlitePost
 
 log = logging.getLogger("dragoman.store")
 
 CACHE = 8192
 """Rows remembered between two batches at the most."""
+
+R = TypeVar("R")
 
 _INSERT_PIECE = "INSERT INTO piece (task_id, seq, final, body) VALUES (?, ?, ?, ?)"
 _INSERT_FROZEN = "INSERT INTO frozen (task_id, body) VALUES (?, ?)"
@@ -53,6 +57,7 @@ class Writer:
         self._others = False
         """Whether someone else wrote since `changed` was last asked."""
         self._rows: dict[str, Row] = {}
+        self._post = SqlitePost(connection, clock)
         # What this batch will write.
         self._new: dict[str, Idempotency | None] = {}
         self._keys: dict[Key, tuple[str, bytes]] = {}
@@ -97,7 +102,7 @@ class Writer:
                 execute("ROLLBACK")
             raise
         if len(self._rows) > CACHE:
-            self._rows.clear()
+            self._forget_rows()
         if self._tidy:
             self._tidy = False
             self._locks.clean(name for (name,) in execute("SELECT worker FROM worker"))
@@ -109,10 +114,14 @@ class Writer:
             # The first look tells nothing: there was no earlier one to compare with.
             self._others = self._version != -1
             self._version = version
-            self._rows.clear()
+            self._forget_rows()
+
+    def _forget_rows(self) -> None:
+        self._rows.clear()
+        self._post.tasks.clear()
 
     def _forget_batch(self) -> None:
-        self._rows.clear()
+        self._forget_rows()
         self._clear()
 
     def _flush(self) -> None:
@@ -129,6 +138,7 @@ class Writer:
             many(_INSERT_FROZEN, self._frozen)
             for name, _ in self._frozen:
                 del kept[name]
+                self._post.tasks.discard(name)
         if self._records:
             many(_INSERT_RECORD, self._records)
         if self._tally:
@@ -150,6 +160,7 @@ class Writer:
             found = self._db.execute(rows.BY_ID, (task_id,)).fetchone()
             if found is not None:
                 row = self._rows[task_id] = rows.row_in(found)
+                self._post.look(task_id)
         return row
 
     def _scoped(self, scope: Scope, task_id: str) -> Row:
@@ -159,6 +170,8 @@ class Writer:
         return row
 
     def _put(self, row: Row) -> None:
+        if row.task_id not in self._rows:
+            self._post.look(row.task_id)
         self._rows[row.task_id] = row
         if row.task_id not in self._new:
             self._touched[row.task_id] = None
@@ -189,6 +202,8 @@ class Writer:
         if key is not None:
             self._keys[row.tenant, row.principal, key.key] = (task_id, key.digest)
         self._tally[row.agent, row.state._value_] += 1
+        if draft.hook is not None:
+            self._post.begin(row.scope, draft.hook, sent=0, last=row.last_seq)
 
     def _check_key(self, row: Row, key: Idempotency) -> None:
         found = self._keys.get((row.tenant, row.principal, key.key))
@@ -219,6 +234,8 @@ class Writer:
             self._records.append((task_id, record.key, record.value, record.seq))
         if write.forget:
             self._wipe(task_id, write.forget)
+        if task_id in self._post.tasks:
+            self._post.grown(task_id)
 
     def _wipe(self, task_id: str, numbers: Iterable[int]) -> None:
         for n in numbers:
@@ -329,6 +346,13 @@ class Writer:
         found = self._db.execute("SELECT 1 FROM worker WHERE worker = ?", (worker,)).fetchone()
         return found is not None
 
+    # Jobs: webhooks.
+
+    def post(self, ask: Callable[[SqlitePost], R]) -> R:
+        """Whatever is asked of the outbox, this batch's changes included."""
+        self._flush()
+        return ask(self._post)
+
     # Jobs: housekeeping.
 
     def sweep(self, argument: tuple[int, int, int]) -> int:
@@ -347,6 +371,16 @@ class Writer:
         self._db.executemany(rows.DROP_LOG, shrink)
         self._db.executemany(rows.MARK_DROPPED, shrink)
         return len(go) + len(shrink)
+
+    def erase(self, task_ids: list[str]) -> int:
+        """See `Store.erase`."""
+        self._flush()
+        gone = sqlite_owned.erase(self._db, task_ids)
+        for name, agent, state in gone:
+            self._tally[agent, state] -= 1
+            self._rows.pop(name, None)
+            self._post.tasks.discard(name)
+        return len(gone)
 
     def changed(self, _: None) -> bool:
         """See `Store.changed`. Needs no transaction: it must not look like a change itself."""

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 
 from dialects import strategies
-from dragoman.card import Card, Extension, Interface, Provider, Skill
+from dragoman.card import (
+    ApiKey,
+    Card,
+    Extension,
+    HttpAuth,
+    Interface,
+    MutualTls,
+    OAuth2,
+    OAuthFlow,
+    OpenId,
+    Provider,
+    Signature,
+    Skill,
+)
 from dragoman.dialects.a2a import cards
 from dragoman.errors import PeerMisbehaved
 
@@ -145,7 +160,10 @@ def test_a_card_of_0_3() -> None:
         at("GRPC", "0.3", "https://b"),
     )
     assert (found.streaming, found.push, found.extended) == (True, False, True)
-    assert found.skills == (Skill(id="s", name="S", description="d", tags=("t",)),)
+    assert found.skills == (
+        Skill(id="s", name="S", description="d", tags=("t",), security=({"o": ("r",)},)),
+    )
+    assert found.schemes == {"o": HttpAuth(scheme="")}
 
 
 def test_a_card_of_0_2_says_neither_version_nor_transport() -> None:
@@ -159,7 +177,158 @@ def test_patches_are_cut_off_versions() -> None:
         b'{"name":"E","supportedInterfaces":[{"url":"u","protocolBinding":"JSONRPC",'
         b'"protocolVersion":"1.0.1","tenant":"t"},{"url":"u","protocolBinding":"GRPC"}]}'
     )
-    assert found.interfaces == (at("JSONRPC", "1.0", "u"), at("GRPC", "1.0", "u"))
+    tenant = Interface(url="u", binding="JSONRPC", version="1.0", tenant="t")
+    assert found.interfaces == (tenant, at("GRPC", "1.0", "u"))
+
+
+# Security
+
+FLOW = OAuthFlow(
+    kind="authorizationCode",
+    authorization_url="https://a",
+    token_url="https://t",
+    scopes={"read": "Reads"},
+    pkce_required=True,
+)
+SECURED = Card(
+    name="Vault",
+    description="",
+    version="1",
+    interfaces=(
+        Interface(url=URL, binding="JSONRPC", version="1.0", tenant="acme"),
+        Interface(url=URL, binding="JSONRPC", version="0.3", tenant="acme"),
+    ),
+    schemes={
+        "key": ApiKey(name="X-Key", location="cookie", description="Ask us"),
+        "basic": HttpAuth(scheme="basic"),
+        "jwt": HttpAuth(scheme="bearer", bearer_format="JWT"),
+        "oauth": OAuth2(flows=(FLOW,), metadata_url="https://m"),
+        "oidc": OpenId(url="https://o"),
+        "mtls": MutualTls(),
+    },
+    security=({"oauth": ("read", "write")}, {"key": (), "mtls": ()}, {}),
+    signatures=(Signature("p", "s", {"kid": "1"}), Signature("p2", "s2")),
+    skills=(Skill(id="s", name="S", description="", security=({"jwt": ()},)),),
+)
+MEMBERS = {
+    "key": {
+        "apiKeySecurityScheme": {"name": "X-Key", "location": "cookie", "description": "Ask us"}
+    },
+    "basic": {"httpAuthSecurityScheme": {"scheme": "basic"}},
+    "jwt": {"httpAuthSecurityScheme": {"scheme": "bearer", "bearerFormat": "JWT"}},
+    "oauth": {
+        "oauth2SecurityScheme": {
+            "flows": {
+                "authorizationCode": {
+                    "authorizationUrl": "https://a",
+                    "tokenUrl": "https://t",
+                    "scopes": {"read": "Reads"},
+                    "pkceRequired": True,
+                }
+            },
+            "oauth2MetadataUrl": "https://m",
+        }
+    },
+    "oidc": {"openIdConnectSecurityScheme": {"openIdConnectUrl": "https://o"}},
+    "mtls": {"mtlsSecurityScheme": {}},
+}
+
+
+def test_the_pure_card_says_security_in_1_0_alone() -> None:
+    found = msgspec.json.decode(cards.pure_1_0(SECURED))
+    assert found["securitySchemes"] == MEMBERS
+    assert found["securityRequirements"] == [
+        {"schemes": {"oauth": {"list": ["read", "write"]}}},
+        {"schemes": {"key": {}, "mtls": {}}},
+        {},
+    ]
+    assert found["skills"][0]["securityRequirements"] == [{"schemes": {"jwt": {}}}]
+    assert found["signatures"] == [
+        {"protected": "p", "signature": "s", "header": {"kid": "1"}},
+        {"protected": "p2", "signature": "s2"},
+    ]
+    assert found["supportedInterfaces"][0]["tenant"] == "acme"
+    assert not {"security", "authentication"} & {*found, *found["skills"][0]}
+
+
+def test_the_merged_card_says_security_twice() -> None:
+    found = msgspec.json.decode(cards.merged(SECURED))
+    old = {name: {**scheme} for name, scheme in found["securitySchemes"].items()}
+    new = {
+        name: {key: scheme.pop(key) for key in [*scheme] if key.endswith("SecurityScheme")}
+        for name, scheme in old.items()
+    }
+    assert new == MEMBERS
+    assert old == {
+        "key": {"type": "apiKey", "name": "X-Key", "in": "cookie", "description": "Ask us"},
+        "basic": {"type": "http", "scheme": "basic"},
+        "jwt": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+        "oauth": {"type": "oauth2", **MEMBERS["oauth"]["oauth2SecurityScheme"]},
+        "oidc": {"type": "openIdConnect", "openIdConnectUrl": "https://o"},
+        "mtls": {"type": "mutualTLS"},
+    }
+    assert found["security"] == [{"oauth": ["read", "write"]}, {"key": [], "mtls": []}, {}]
+    assert found["skills"][0]["security"] == [{"jwt": []}]
+    assert "authentication" not in found
+
+
+def test_the_legacy_card_has_0_1_s_authentication_too() -> None:
+    found = msgspec.json.decode(cards.legacy(SECURED))
+    assert found["authentication"] == {"schemes": ["ApiKey", "Basic", "Bearer", "MutualTLS"]}
+    assert found["security"]
+
+
+@pytest.mark.parametrize("form", [cards.pure_1_0, cards.merged, cards.legacy])
+def test_security_reads_back_from_every_form(form: Callable[[Card], bytes]) -> None:
+    assert cards.card_in(form(SECURED)) == SECURED
+
+
+def test_1_0_has_room_for_one_flow_and_0_3_for_all_but_device_codes() -> None:
+    flows = (
+        FLOW,
+        OAuthFlow(kind="password", token_url="https://p"),
+        OAuthFlow(kind="deviceCode", device_authorization_url="https://d"),
+    )
+    card = Card(
+        name="n",
+        description="",
+        version="1",
+        interfaces=(at("JSONRPC", "0.3"),),
+        schemes={"o": OAuth2(flows=flows)},
+    )
+    assert cards.card_in(cards.pure_1_0(card)).schemes == {"o": OAuth2(flows=flows[:1])}
+    assert cards.card_in(cards.merged(card)).schemes == {"o": OAuth2(flows=flows[:2])}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'"securityRequirements":[{"schemes":{"o":{"list":["r"]}}}]',
+        b'"securityRequirements":[{"schemes":{"o":["r"]}}]',
+        b'"securityRequirements":[{"o":["r"]}]',
+        b'"security":[{"o":["r"]}]',
+        b'"security":[{"schemes":{"o":{"list":["r",5]}}}]',
+    ],
+)
+def test_requirements_in_all_three_spellings(said: bytes) -> None:
+    assert cards.card_in(b'{"name":"E",%b}' % said).security == ({"o": ("r",)},)
+
+
+def test_a_requirement_that_names_a_scheme_called_schemes() -> None:
+    assert cards.card_in(b'{"name":"E","security":[{"schemes":["r"]}]}').security == (
+        {"schemes": ("r",)},
+    )
+
+
+def test_a_card_of_0_1_says_only_what_to_put_into_the_header() -> None:
+    found = cards.card_in(b'{"name":"E","url":"u","authentication":{"schemes":["Bearer"]}}')
+    assert found.schemes == {"Bearer": HttpAuth(scheme="bearer")}
+    assert found.security == ({"Bearer": ()},)
+
+
+def test_a_scheme_of_a_kind_we_do_not_know_is_left_out() -> None:
+    found = cards.card_in(b'{"name":"E","securitySchemes":{"x":{"type":"dance"},"y":{}}}')
+    assert found.schemes == {}
 
 
 @pytest.mark.parametrize(

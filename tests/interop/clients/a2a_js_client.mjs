@@ -2,7 +2,7 @@
 //
 // Runs where `@a2a-js/sdk` is installed, never in our environment. Node looks for packages where it
 // is started when the script comes from standard input:
-//   node --input-type=module - URL 1.0|0.3 [SCENARIO...] < a2a_js_client.mjs
+//   node --input-type=module - URL 1.0|0.3[-rest] [SCENARIO...] < a2a_js_client.mjs
 // The agent is `tests/interop/agent.py`. A failed scenario carries the exchange on the wire.
 
 import assert from "node:assert/strict";
@@ -10,7 +10,12 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Role, TaskState, taskStateToJSON } from "@a2a-js/sdk";
-import { ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
+import {
+  ClientFactory,
+  DefaultAgentCardResolver,
+  JsonRpcTransportFactory,
+  RestTransportFactory,
+} from "@a2a-js/sdk/client";
 import { TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError } from "@a2a-js/sdk/errors";
 
 const SKILLS = ["echo", "files", "slow", "trip", "write"];
@@ -41,8 +46,9 @@ function recordingFetch(seen) {
 class Caller {
   constructor(url, version, seen) {
     this.url = url;
-    this.version = version;
-    this.legacy = version === "0.3";
+    this.version = version.replace("-rest", "");
+    this.legacy = this.version === "0.3";
+    this.rest = version.endsWith("-rest");
     this.fetch = recordingFetch(seen);
   }
 
@@ -50,7 +56,7 @@ class Caller {
     const options = { fetchImpl: this.fetch, legacyCompat: { enabled: this.legacy } };
     const cardResolver = new DefaultAgentCardResolver(options);
     const factory = new ClientFactory({
-      transports: [new JsonRpcTransportFactory(options)],
+      transports: [new (this.rest ? RestTransportFactory : JsonRpcTransportFactory)(options)],
       cardResolver,
     });
     if (this.legacy) {
@@ -188,7 +194,7 @@ async function card(caller) {
   assert.deepEqual(caller.card.skills.map((skill) => skill.id).sort(), SKILLS);
   assert.ok(caller.card.capabilities.streaming, "streaming not announced");
   const versions = caller.card.supportedInterfaces
-    .filter((i) => i.protocolBinding === "JSONRPC")
+    .filter((i) => i.protocolBinding === (caller.rest ? "HTTP+JSON" : "JSONRPC"))
     .map((i) => i.protocolVersion);
   assert.ok(versions.some((v) => v.startsWith(caller.version)), `versions ${versions}`);
   assert.equal(caller.client.protocolVersion, caller.version, "version spoken");
@@ -454,7 +460,7 @@ async function run(scenario, url, version) {
 
 const [url, version, ...only] = process.argv.slice(2);
 const chosen = SCENARIOS.filter(
-  (s) => (!only.length || only.includes(s.name)) && !(version === "0.3" && NOT_IN_0_3.includes(s)),
+  (s) => (!only.length || only.includes(s.name)) && !(version.startsWith("0.3") && NOT_IN_0_3.includes(s)),
 );
 let good = true;
 for (const scenario of chosen) good = (await run(scenario, url.replace(/\/$/, ""), version)) && good;

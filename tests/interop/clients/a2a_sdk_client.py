@@ -1,6 +1,6 @@
 """What the official Python client sees of a running agent: one JSON line per scenario.
 
-Runs in the environment of `a2a-sdk`, never in ours: `python a2a_sdk_client.py URL 1.0|0.3`.
+Runs in the environment of `a2a-sdk`, never in ours: `python a2a_sdk_client.py URL 1.0|0.3[-rest]`.
 The agent is `tests/interop/agent.py`. A failed scenario carries the exchange on the wire.
 """
 
@@ -92,7 +92,9 @@ class Caller:
     """The same agent through the client's three ways of sending."""
 
     def __init__(self, url: str, version: str, wire: Wire) -> None:
-        self.url, self.version, self.legacy = url, version, version == "0.3"
+        self.url, self.legacy = url, version.startswith("0.3")
+        self.version = version.removesuffix("-rest")
+        self.bindings = ["HTTP+JSON" if version.endswith("-rest") else "JSONRPC"]
         self.http = httpx.AsyncClient(transport=wire)  # with the default timeout of five seconds
         self.card = AgentCard()
 
@@ -104,6 +106,7 @@ class Caller:
 
     def _client(self, config: ClientConfig) -> Client:
         config.httpx_client = self.http
+        config.supported_protocol_bindings = self.bindings
         return ClientFactory(config).create(self.card)
 
     async def current_card(self) -> AgentCard:
@@ -513,7 +516,7 @@ async def main(url: str, version: str, *only: str) -> int:
     chosen = [
         s
         for s in SCENARIOS
-        if (not only or s.__name__ in only) and not (version == "0.3" and s in NOT_IN_0_3)
+        if (not only or s.__name__ in only) and not (version.startswith("0.3") and s in NOT_IN_0_3)
     ]
     results = [await run(scenario, url, version) for scenario in chosen]
     return 0 if all(results) else 1

@@ -9,17 +9,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-from msgspec import Struct
 
-from dragoman.card import Card, Extension, Interface, Provider, Skill
+from dragoman.card import (
+    Card,
+    Extension,
+    Interface,
+    Provider,
+    Requirement,
+    Scheme,
+    Signature,
+    Skill,
+)
 from dragoman.errors import PeerMisbehaved
 from dragoman.model import Json
 
+from .security import (
+    Authentication,
+    Wire,
+    WireScheme,
+    WireSignature,
+    authentication_in,
+    authentication_out,
+    required_0_3,
+    required_1_0,
+    required_in,
+    scheme_1_0,
+    scheme_both,
+    scheme_in,
+)
+
 Words = list[str] | None
-
-
-class Wire(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Base of all parts of a card. Members without a default are always written."""
+Required = list[dict[str, Json]] | None
+"""Requirements in any spelling: they differ too much for a Struct."""
 
 
 class WireProvider(Wire, frozen=True):
@@ -49,6 +70,8 @@ class WireSkill(Wire, frozen=True):
     examples: Words = None
     input_modes: Words = None
     output_modes: Words = None
+    security_requirements: Required = None
+    security: Required = None
 
 
 class WireInterface(Wire, frozen=True):
@@ -57,6 +80,7 @@ class WireInterface(Wire, frozen=True):
     url: str
     protocol_binding: str
     protocol_version: str | None = None
+    tenant: str | None = None
 
 
 class OldInterface(Wire, frozen=True):
@@ -80,12 +104,17 @@ class Document(Wire, frozen=True, kw_only=True):
     default_input_modes: Words = None
     default_output_modes: Words = None
     skills: list[WireSkill] | None = None
+    security_schemes: dict[str, WireScheme] | None = None
+    security_requirements: Required = None
+    signatures: list[WireSignature] | None = None
     # 0.3 and older
     protocol_version: str | None = None
     url: str | None = None
     preferred_transport: str | None = None
     additional_interfaces: list[OldInterface] | None = None
     supports_authenticated_extended_card: bool | None = None
+    security: Required = None
+    authentication: Authentication | None = None
 
 
 def pure_1_0(card: Card) -> bytes:
@@ -103,7 +132,12 @@ def legacy(card: Card) -> bytes:
     """The card for 0.1 and 0.2, which know one `url` and speak JSON-RPC there."""
     old = [interface for interface in card.interfaces if interface.version == "0.3"]
     old.sort(key=lambda interface: interface.binding != "JSONRPC")
-    return msgspec.json.encode(_with_old(card, old))
+    document = _with_old(card, old)
+    if old:
+        # 0.1's way to say it, where `securitySchemes` means nothing.
+        told = authentication_out(card.schemes.values())
+        document = msgspec.structs.replace(document, authentication=told)
+    return msgspec.json.encode(document)
 
 
 def _document(card: Card) -> Document:
@@ -112,7 +146,9 @@ def _document(card: Card) -> Document:
         name=card.name,
         description=card.description,
         version=card.version,
-        supported_interfaces=[WireInterface(i.url, i.binding, i.version) for i in card.interfaces],
+        supported_interfaces=[
+            WireInterface(i.url, i.binding, i.version, i.tenant or None) for i in card.interfaces
+        ],
         # 0.3 and 1.0 both require the url of a provider, be it empty.
         provider=WireProvider(provider.organization, provider.url) if provider else None,
         documentation_url=card.documentation_url or None,
@@ -126,6 +162,11 @@ def _document(card: Card) -> Document:
         default_input_modes=list(card.input_modes),
         default_output_modes=list(card.output_modes),
         skills=[_skill_out(skill) for skill in card.skills],
+        security_schemes={name: scheme_1_0(scheme) for name, scheme in card.schemes.items()}
+        or None,
+        security_requirements=required_1_0(card.security),
+        signatures=[WireSignature(s.protected, s.signature, s.header) for s in card.signatures]
+        or None,
     )
 
 
@@ -142,6 +183,13 @@ def _with_old(card: Card, old: list[Interface]) -> Document:
         # 0.3 §5.6.2: the main interface is listed here once more.
         additional_interfaces=[OldInterface(i.url, i.binding) for i in old],
         supports_authenticated_extended_card=card.extended,
+        security_schemes={name: scheme_both(scheme) for name, scheme in card.schemes.items()}
+        or None,
+        security=required_0_3(card.security),
+        skills=[
+            msgspec.structs.replace(_skill_out(skill), security=required_0_3(skill.security))
+            for skill in card.skills
+        ],
     )
 
 
@@ -160,6 +208,7 @@ def _skill_out(skill: Skill) -> WireSkill:
         list(skill.examples) or None,
         list(skill.input_modes) or None,
         list(skill.output_modes) or None,
+        required_1_0(skill.security),
     )
 
 
@@ -174,6 +223,7 @@ def card_in(body: bytes) -> Card:
         raise PeerMisbehaved(f"This is not an agent card: {exc}") from None
     can = found.capabilities or Capabilities()
     provider = found.provider
+    schemes, security = _security_in(found)
     return Card(
         name=found.name,
         description=found.description or "",
@@ -189,25 +239,45 @@ def card_in(body: bytes) -> Card:
         input_modes=tuple(found.default_input_modes or ()),
         output_modes=tuple(found.default_output_modes or ()),
         skills=tuple(map(_skill_in, found.skills or ())),
+        schemes=schemes,
+        security=security,
+        signatures=tuple(
+            Signature(s.protected, s.signature, s.header) for s in found.signatures or ()
+        ),
     )
+
+
+def _security_in(found: Document) -> tuple[dict[str, Scheme], tuple[Requirement, ...]]:
+    if found.security_schemes is None and found.authentication is not None:
+        old = authentication_in(found.authentication)
+        return old, tuple({name: ()} for name in old)
+    read = {name: scheme_in(scheme) for name, scheme in (found.security_schemes or {}).items()}
+    schemes = {name: scheme for name, scheme in read.items() if scheme is not None}
+    return schemes, required_in(found.security_requirements or found.security or ())
 
 
 def _interfaces_in(found: Document) -> Iterable[Interface]:
     """In the order the agent prefers, none twice."""
     listed = [
         Interface(
-            url=i.url, binding=i.protocol_binding, version=_short(i.protocol_version or "1.0")
+            url=i.url,
+            binding=i.protocol_binding,
+            version=_short(i.protocol_version or "1.0"),
+            tenant=i.tenant or "",
         )
         for i in found.supported_interfaces or ()
     ]
     # Before 0.2.5 a card did not say its version; on this wire it is 0.3 then.
     version = _short(found.protocol_version or "0.3")
+    old = [(i.url, i.transport) for i in found.additional_interfaces or ()]
     if found.url:
-        main = found.preferred_transport or "JSONRPC"
-        listed.append(Interface(url=found.url, binding=main, version=version))
+        old.insert(0, (found.url, found.preferred_transport or "JSONRPC"))
+    # 0.3 has no word for tenants: what is above with one is not another address.
+    known = {(i.url, i.binding) for i in listed if i.version == version}
     listed += (
-        Interface(url=i.url, binding=i.transport, version=version)
-        for i in found.additional_interfaces or ()
+        Interface(url=url, binding=binding, version=version)
+        for url, binding in old
+        if (url, binding) not in known
     )
     return dict.fromkeys(listed)
 
@@ -234,4 +304,5 @@ def _skill_in(skill: WireSkill) -> Skill:
         examples=tuple(skill.examples or ()),
         input_modes=tuple(skill.input_modes or ()),
         output_modes=tuple(skill.output_modes or ()),
+        security=required_in(skill.security_requirements or skill.security or ()),
     )

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman import errors as e
 from dragoman.model import Json
@@ -27,44 +29,61 @@ class Spelling(Struct, frozen=True, gc=False):
     reason: str
     http: int
     """The status over REST (1.0.1 §5.4)."""
+    grpc: str = "FAILED_PRECONDITION"
+    """The google.rpc.Code: gRPC's own, and `status` in the REST body (§11.6)."""
     rpc: int = 200
     """The status over JSON-RPC, where an error is a good answer unless HTTP itself is meant."""
 
 
 S = Spelling
 SPELLINGS: dict[type[e.DragomanError], Spelling] = {
-    e.DragomanError: S(-32603, "INTERNAL_ERROR", 500),
-    e.Malformed: S(-32600, "INVALID_REQUEST", 400),
-    e.CallError: S(-32600, "INVALID_REQUEST", 400),
-    e.Unparseable: S(-32700, "PARSE_ERROR", 400),
-    e.UnknownMethod: S(-32601, "METHOD_NOT_FOUND", 404),
-    e.BadParams: S(-32602, "INVALID_PARAMS", 400),
-    e.TaskNotFound: S(-32001, "TASK_NOT_FOUND", 404),
+    e.DragomanError: S(-32603, "INTERNAL_ERROR", 500, "INTERNAL"),
+    e.Malformed: S(-32600, "INVALID_REQUEST", 400, "INVALID_ARGUMENT"),
+    e.CallError: S(-32600, "INVALID_REQUEST", 400, "INVALID_ARGUMENT"),
+    e.Unparseable: S(-32700, "PARSE_ERROR", 400, "INVALID_ARGUMENT"),
+    e.UnknownMethod: S(-32601, "METHOD_NOT_FOUND", 404, "UNIMPLEMENTED"),
+    e.BadParams: S(-32602, "INVALID_PARAMS", 400, "INVALID_ARGUMENT"),
+    e.TaskNotFound: S(-32001, "TASK_NOT_FOUND", 404, "NOT_FOUND"),
+    # a2a-wire §12.5: of a webhook that is not there, 1.0 and 0.3 both say this.
+    e.HookNotFound: S(-32001, "TASK_NOT_FOUND", 404, "NOT_FOUND"),
     e.NotCancelable: S(-32002, "TASK_NOT_CANCELABLE", 400),
     e.PushUnsupported: S(-32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", 400),
     e.Unsupported: S(-32004, "UNSUPPORTED_OPERATION", 400),
     e.TaskFinished: S(-32004, "UNSUPPORTED_OPERATION", 400),
-    e.ContentTypeUnsupported: S(-32005, "CONTENT_TYPE_NOT_SUPPORTED", 400),
-    e.AgentMisbehaved: S(-32006, "INVALID_AGENT_RESPONSE", 500),
-    e.PeerMisbehaved: S(-32006, "INVALID_AGENT_RESPONSE", 500),
+    e.ContentTypeUnsupported: S(-32005, "CONTENT_TYPE_NOT_SUPPORTED", 400, "INVALID_ARGUMENT"),
+    e.AgentMisbehaved: S(-32006, "INVALID_AGENT_RESPONSE", 500, "INTERNAL"),
+    e.PeerMisbehaved: S(-32006, "INVALID_AGENT_RESPONSE", 500, "INTERNAL"),
     e.NoExtendedCard: S(-32007, "EXTENDED_AGENT_CARD_NOT_CONFIGURED", 400),
     # 1.0 §3.1.11: an agent that never said it had one does not support the operation.
     e.ExtendedCardOff: S(-32004, "UNSUPPORTED_OPERATION", 400),
     e.ExtensionRequired: S(-32008, "EXTENSION_SUPPORT_REQUIRED", 400),
     e.VersionUnsupported: S(-32009, "VERSION_NOT_SUPPORTED", 400),
-    e.Unauthenticated: S(-31401, "UNAUTHENTICATED", 401, 401),
-    e.Forbidden: S(-31403, "UNAUTHORIZED", 403, 403),
-    e.TooSlow: S(-31408, "REQUEST_TIMEOUT", 408, 408),
-    e.Conflict: S(-31409, "CONFLICT", 409),
-    e.TooLarge: S(-31413, "REQUEST_TOO_LARGE", 413, 413),
-    e.TooMany: S(-31429, "TOO_MANY_REQUESTS", 429, 429),
-    e.StoreUnavailable: S(-31503, "UNAVAILABLE", 503, 503),
-    e.AgentTimedOut: S(-31504, "AGENT_TIMED_OUT", 504),
+    e.Unauthenticated: S(-31401, "UNAUTHENTICATED", 401, "UNAUTHENTICATED", 401),
+    e.Forbidden: S(-31403, "UNAUTHORIZED", 403, "PERMISSION_DENIED", 403),
+    e.TooSlow: S(-31408, "REQUEST_TIMEOUT", 408, "DEADLINE_EXCEEDED", 408),
+    e.Conflict: S(-31409, "CONFLICT", 409, "ALREADY_EXISTS"),
+    e.TooLarge: S(-31413, "REQUEST_TOO_LARGE", 413, "RESOURCE_EXHAUSTED", 413),
+    e.TooMany: S(-31429, "TOO_MANY_REQUESTS", 429, "RESOURCE_EXHAUSTED", 429),
+    e.StoreUnavailable: S(-31503, "UNAVAILABLE", 503, "UNAVAILABLE", 503),
+    e.AgentTimedOut: S(-31504, "AGENT_TIMED_OUT", 504, "DEADLINE_EXCEEDED"),
+}
+# 0.3 fixes no status; its Python SDK had these (a2a-wire §12.1), and others read the body.
+_STATUSES_0_3: dict[type[e.DragomanError], int] = {
+    e.BadParams: 422,
+    e.NotCancelable: 409,
+    e.Unsupported: 501,
+    e.PushUnsupported: 501,
+    e.TaskFinished: 501,
+    e.ContentTypeUnsupported: 415,
+    e.AgentMisbehaved: 502,
+    e.PeerMisbehaved: 502,
+    e.NoExtendedCard: 404,
 }
 SPELLINGS_0_3 = SPELLINGS | {
-    # 0.3 §8 knows only the one error for both.
-    e.ExtendedCardOff: SPELLINGS[e.NoExtendedCard],
+    cls: replace(SPELLINGS[cls], http=status) for cls, status in _STATUSES_0_3.items()
 }
+# 0.3 §8 knows only the one error for both.
+SPELLINGS_0_3[e.ExtendedCardOff] = SPELLINGS_0_3[e.NoExtendedCard]
 
 MEANINGS: dict[int, type[e.DragomanError]] = {
     spelling.code: cls for cls, spelling in reversed(SPELLINGS.items())
@@ -83,9 +102,14 @@ def spelling_of(
     return next(table[cls] for cls in type(error).__mro__ if cls in table)
 
 
-def error_in(code: int, message: str, data: Json) -> e.DragomanError:
+def error_in(
+    code: int,
+    message: str,
+    data: Json,
+    meanings: Mapping[int, type[e.DragomanError]] = MEANINGS,
+) -> e.DragomanError:
     """The error a peer answered with."""
-    cls = MEANINGS.get(code)
+    cls = meanings.get(code)
     error = cls(message) if cls is not None else e.PeerRefused(message, code=code)
     error.public = _public_in(data)
     return error
@@ -146,8 +170,7 @@ def _public_out(error: e.DragomanError) -> dict[str, str]:
 
 def _public_in(data: Json) -> dict[str, str]:
     if isinstance(data, list):
-        infos = (item for item in data if isinstance(item, dict) and item.get("@type") == INFO)
-        data = next(infos, {}).get("metadata")
+        data = _info(data).get("metadata")
     if not isinstance(data, dict):
         return {}
     return {_snake(key): value for key, value in data.items() if isinstance(value, str)}
@@ -160,3 +183,89 @@ def _camel(name: str) -> str:
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])[A-Z]", lambda hump: "_" + hump[0].lower(), name)
+
+
+# REST
+
+
+class _Status(Struct, frozen=True):
+    """google.rpc.Status, as 1.0 §11.6 has it, and what 0.3's SDKs say instead, flat."""
+
+    code: int | None = None
+    status: str | None = None
+    message: str | None = None
+    details: Json = None
+    # 0.3
+    type: str | None = None
+    data: Json = None
+
+
+class _Told(_Status, frozen=True):
+    error: _Status | None = None
+
+
+_read_told = msgspec.json.Decoder(_Told).decode
+
+
+def told_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
+    """The REST body of 1.0 (§11.6): google.rpc.Status."""
+    return {
+        "error": {
+            "code": status,
+            "status": spelling.grpc,
+            "message": error.message,
+            "details": details_1_0(error),
+        }
+    }
+
+
+def told_0_3(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
+    """The REST body of 0.3, which fixes none: what each of its SDKs looks for (D5)."""
+    told = {"code": spelling.code, "message": error.message, "type": _names_0_3[spelling.code]}
+    data = details_0_3(error)
+    return told if data is None else told | {"data": data}
+
+
+def told_in(body: bytes, status: int) -> e.DragomanError | None:
+    """The error in a REST body of any version; nothing if there is none in it."""
+    try:
+        told = _read_told(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return error_for(status) if status >= 400 else None
+    said = told.error or told
+    message = said.message or ""
+    info = _info(said.details)
+    code = _CODES.get(info.get("reason")) or (said.code if (said.code or 0) < 0 else None)
+    code = code or _codes_by_name.get(said.type or "")
+    if code is not None:
+        return error_in(code, message, said.details if said.details else said.data)
+    if status < 400 and told.error is None:
+        return None
+    error = _HEARD_0_3.get(status, type(error_for(status)))
+    if error is e.PeerRefused:
+        return e.PeerRefused(message or error_for(status).message, code=status)
+    return error(message)
+
+
+_CODES: dict[Json, int] = {s.reason: s.code for s in SPELLINGS.values()}
+_names_0_3 = {
+    code: "".join(word.title() for word in reason.split("_")) + "Error"
+    for reason, code in _CODES.items()
+} | {
+    -32700: "JSONParseError",
+    -32603: "InternalError",
+    -32007: "AuthenticatedExtendedCardNotConfiguredError",
+}
+"""What 0.3's SDKs call their errors."""
+_codes_by_name = {name: code for code, name in _names_0_3.items()}
+# All that the Python SDK of 0.3 tells beside a message.
+_HEARD_0_3 = {status: cls for cls, status in reversed(_STATUSES_0_3.items())} | {
+    404: e.TaskNotFound,
+    400: e.Malformed,
+}
+
+
+def _info(details: Json) -> dict[str, Json]:
+    found = details if isinstance(details, list) else ()
+    infos = (item for item in found if isinstance(item, dict) and item.get("@type") == INFO)
+    return next(infos, {})

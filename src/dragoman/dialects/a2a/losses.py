@@ -2,105 +2,161 @@
 
 Both versions: the work behind a task is opaque (what was heard, what a question is about, notes);
 a chunk has no time; an opened task is told as the task it is; errors without a code are told by
-the nearest that has one; whether a caller wants a webhook is told by the webhook's address, which
-an operation does not hold. 0.3 also has no filename or media type on text and data: they live in
-metadata there.
+the nearest that has one; in which dialect a webhook was set is known by hearing it; a method of
+the agent's own that is given nothing is given an empty object. 0.3 also has no filename or media
+type on text and data: they live in metadata there; it lists all webhooks at once, and one that is
+set with a send has no task yet.
+
+REST has no ids of calls and no way to want no answer. 0.3 over REST is another .proto: no
+references to tasks, and the list of tasks is nothing but tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from dragoman.errors import DragomanError
 from dragoman.events import ArtifactChunk, Asked, Noted, Opened, Snapshot, Stamped, StateChanged
 from dragoman.lifecycle import Fold
-from dragoman.model import AnyPart, Artifact, Data, Message, Status, Task, Text
-from dragoman.ops import SendMessage, TaskPage
+from dragoman.model import AnyPart, Artifact, Data, Hook, Message, Status, Task, Text
+from dragoman.ops import HookPage, Invoke, ListHooks, SendMessage, SetHook, TaskPage
 from dragoman.session import Answer, Call, Fault, Signal, Update
 
 from . import errors
 from .v0_3 import V0_3, convert
+from .v0_3.rest import V0_3_REST
 from .v1_0 import V1_0
 from .version import Version
 
-Parts = Callable[[AnyPart], AnyPart]
+
+class Wire(NamedTuple):
+    """How one dialect carries what all have in common."""
+
+    version: Version
+    part: Callable[[AnyPart], AnyPart]
+    references: bool = True
+    """Whether a message can name other tasks."""
 
 
 def carried_1_0(signal: Signal) -> Signal:
     """What of a signal arrives over 1.0."""
-    return _carried(signal, V1_0, lambda part: part)
+    return _carried(signal, Wire(V1_0, lambda part: part))
 
 
 def carried_0_3(signal: Signal) -> Signal:
     """What of a signal arrives over 0.3."""
-    return _carried(signal, V0_3, _part_0_3)
+    return _carried(signal, Wire(V0_3, _part_0_3))
 
 
-def _carried(signal: Signal, version: Version, part: Parts) -> Signal:
+def carried_1_0_rest(signal: Signal) -> Signal:
+    """What of a signal arrives over 1.0's REST."""
+    return _unnumbered(carried_1_0(signal))
+
+
+def carried_0_3_rest(signal: Signal) -> Signal:
+    """What of a signal arrives over 0.3's REST."""
+    told = _unnumbered(_carried(signal, Wire(V0_3_REST, _part_0_3, references=False)))
+    match told:
+        case Answer(value=TaskPage(tasks=tasks)):
+            return replace(told, value=TaskPage(tasks, "", len(tasks), len(tasks)))
+        case _:
+            return told
+
+
+def _unnumbered(signal: Signal) -> Signal:
+    return replace(signal, id=None, silent=False) if isinstance(signal, Call) else signal
+
+
+def _carried(signal: Signal, wire: Wire) -> Signal:
+    version = wire.version
     match signal:
         case Call(op=SendMessage() as op):
-            return replace(signal, op=replace(op, message=_message(op.message, part), push=False))
+            message, hook = _message(op.message, wire), _inline(op.hook, version)
+            return replace(signal, op=replace(op, message=message, hook=hook))
+        case Call(op=SetHook(hook=hook)):
+            return replace(signal, op=SetHook(hook=_hook(hook)))
+        case Call(op=ListHooks(task_id=task_id)) if version is V0_3:
+            return replace(signal, op=ListHooks(task_id=task_id))
+        case Call(op=Invoke(method=method, params=None)):
+            return replace(signal, op=Invoke(method=method, params={}))
+        case Answer(value=Hook() as hook):
+            return replace(signal, value=_hook(hook))
+        case Answer(value=HookPage() as page):
+            hooks = tuple(map(_hook, page.hooks))
+            return replace(signal, value=HookPage(hooks, page.next_token * (version is not V0_3)))
         case Answer(value=Task() as task):
-            return replace(signal, value=_task(task, part))
+            return replace(signal, value=_task(task, wire))
         case Answer(value=Message() as message):
-            return replace(signal, value=_message(message, part))
+            return replace(signal, value=_message(message, wire))
         case Answer(value=TaskPage() as page):
-            tasks = tuple(_task(task, part) for task in page.tasks)
+            tasks = tuple(_task(task, wire) for task in page.tasks)
             return replace(signal, value=replace(page, tasks=tasks))
         case Update(entry=Message() as message):
-            return replace(signal, entry=_message(message, part))
+            return replace(signal, entry=_message(message, wire))
         case Update(entry=Stamped() as entry):
-            return replace(signal, entry=_entry(entry, part))
+            return replace(signal, entry=_entry(entry, wire))
         case Fault(error=error):
             return replace(signal, error=_error(error, version))
         case _:
             return signal
 
 
-def _entry(entry: Stamped, part: Parts) -> Stamped:
+def _hook(hook: Hook) -> Hook:
+    return replace(hook, dialect="")
+
+
+def _inline(hook: Hook | None, version: Version) -> Hook | None:
+    if hook is None:
+        return None
+    return _hook(replace(hook, task_id="") if version.name == "0.3" else hook)
+
+
+def _entry(entry: Stamped, wire: Wire) -> Stamped:
     match entry.event:
         case ArtifactChunk() as event:
-            chunk = replace(event, artifact=_artifact(event.artifact, part))
+            chunk = replace(event, artifact=_artifact(event.artifact, wire))
             return replace(entry, at=0, event=chunk)
         case StateChanged() as event:
-            message = _maybe(event.message, part)
+            message = _maybe(event.message, wire)
             return replace(entry, event=replace(event, message=message, heard=None))
         case Asked() as event:
-            message = _message(event.message, part)
+            message = _message(event.message, wire)
             return replace(entry, event=StateChanged(state=event.state, message=message))
         case Noted() as event:
             return replace(entry, event=StateChanged(state=event.state))
         case Opened():
             fold = Fold(entry.task_id, entry.context_id)
             fold.add(entry)
-            return replace(entry, event=Snapshot(task=_task(fold.task(), part)))
+            return replace(entry, event=Snapshot(task=_task(fold.task(), wire)))
         case Snapshot(task=task):
-            told = Snapshot(task=_task(task, part))
+            told = Snapshot(task=_task(task, wire))
             return Stamped(task.id, task.context_id, entry.seq, task.status.at, told)
 
 
-def _task(task: Task, part: Parts) -> Task:
+def _task(task: Task, wire: Wire) -> Task:
     status = task.status
     return replace(
         task,
-        status=Status(status.state, status.at, _maybe(status.message, part)),
-        artifacts=tuple(_artifact(artifact, part) for artifact in task.artifacts),
-        history=tuple(_message(message, part) for message in task.history),
+        status=Status(status.state, status.at, _maybe(status.message, wire)),
+        artifacts=tuple(_artifact(artifact, wire) for artifact in task.artifacts),
+        history=tuple(_message(message, wire) for message in task.history),
     )
 
 
-def _message(message: Message, part: Parts) -> Message:
-    return replace(message, parts=tuple(map(part, message.parts)))
+def _message(message: Message, wire: Wire) -> Message:
+    parts = tuple(map(wire.part, message.parts))
+    return replace(message, parts=parts, references=message.references if wire.references else ())
 
 
-def _maybe(message: Message | None, part: Parts) -> Message | None:
-    return None if message is None else _message(message, part)
+def _maybe(message: Message | None, wire: Wire) -> Message | None:
+    return None if message is None else _message(message, wire)
 
 
-def _artifact(artifact: Artifact, part: Parts) -> Artifact:
-    return replace(artifact, parts=tuple(map(part, artifact.parts)))
+def _artifact(artifact: Artifact, wire: Wire) -> Artifact:
+    return replace(artifact, parts=tuple(map(wire.part, artifact.parts)))
 
 
 def _part_0_3(part: AnyPart) -> AnyPart:

@@ -28,22 +28,28 @@ from dragoman.session import Answer, Call, End, Fault, Frame, Id, Session, Signa
 
 from .. import jsonrpc
 from . import errors, extensions
+from .older import LOOKS, named_by
 from .scalars import Wrong
+from .v0_1 import V0_1
 from .v0_3 import V0_3
 from .v1_0 import V1_0
-from .version import Method, Version
+from .version import OWN, Method, Version, own
 
 NOTHING: Mapping[str, str] = {}
 NO_CONTENT = Frame(b"", "", NOTHING, 204)
 """All that a notification is told (JSON-RPC §4.1), unless HTTP itself refuses it."""
 JSON_TYPES = frozenset({"application/json", "application/a2a+json"})
 VERSIONS = (V1_0, V0_3)
-HEADERS = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_3}
-"""Versions by header. 0.2 is 0.3 on this wire (a2a-wire §8)."""
+HEADERS = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_3, "0.1": V0_1}
+"""Versions by header. 0.2 is 0.3 on this wire (a2a-wire §8). 0.1 has no header, but it is what our
+own caller says, and nothing else can be meant."""
 SUPPORTED = ", ".join(version.name for version in VERSIONS)
 
 _METHODS: dict[str, tuple[Version, Method]] = {
-    name: (version, method) for version in VERSIONS for name, method in version.methods.items()
+    # The names that 0.1 shares with 0.3 are 0.3's, until `LOOKS` finds otherwise.
+    name: (version, method)
+    for version in (V0_1, *VERSIONS)
+    for name, method in version.methods.items()
 }
 _REFUSED: dict[str, tuple[Version, type[DragomanError]]] = {
     name: (version, error) for version in VERSIONS for name, error in version.refused.items()
@@ -70,6 +76,11 @@ class RpcCallee(Session):
         """The tenant the caller named in its params; 1.0 only."""
         return getattr(self._asked[1], "tenant", None) or "" if self._asked else ""
 
+    @property
+    def extensions_header(self) -> str:
+        """Under which name this version says what extensions are active."""
+        return self._version.extensions_header
+
     @cached_property
     def extensions(self) -> tuple[str, ...]:
         """The extensions the caller activated."""
@@ -84,7 +95,7 @@ class RpcCallee(Session):
         self._headers = headers = frame.headers
         said = headers.get("a2a-version")
         content_type = headers.get("content-type", "")
-        if content_type not in JSON_TYPES and _bare(content_type) not in JSON_TYPES:
+        if content_type not in JSON_TYPES and bare_type(content_type) not in JSON_TYPES:
             self._unread = ContentTypeUnsupported("Expected application/json")
             return (self._refused(None, self._unread, "", said),)
         request = jsonrpc.request_in(frame.body)
@@ -94,22 +105,36 @@ class RpcCallee(Session):
         self._silent = silent = request.id is UNSET
         id = None if request.id is UNSET else request.id
         name = request.method
-        found = _METHODS.get(name)
+        found = _METHODS.get(name) or self._own(name, said)
         if found is None or (said and version_in(said) is not found[0]):
-            return (self._refused(id, self._unfit(name, said), name, said),)
+            found = named_by(said, name)
+            if found is None:
+                return (self._refused(id, self._unfit(name, said), name, said),)
         self._version, method = found
         if silent and method.stream:
             self._silent = False
             return (Fault(id, Malformed("A stream needs an id")),)
         try:
             given = request.params
-            params = method.decode(given if given != jsonrpc.NULL else jsonrpc.NO_PARAMS)
+            given = given if given != jsonrpc.NULL else jsonrpc.NO_PARAMS
+            params = method.decode(given)
+            if (not said or found[0] is V0_1) and (look := LOOKS.get(name)) is not None:
+                self._version, method = look(params, method, request.id)
+                if method is not found[1]:
+                    params = method.decode(given)
             op = method.op_in(params)
         except (msgspec.DecodeError, Wrong) as exc:
             # That null would do too, for most of what is optional, helps nobody.
             return (Fault(id, BadParams(str(exc).replace(" | null`", "`"))),)
         self._asked = method, params, op
         return (Call(id, op, method.stream, silent),)
+
+    def _own(self, name: str, said: str | None) -> tuple[Version, Method] | None:
+        """A method of the agent's own, which is of no version: no header is 0.3 (1.0 §3.6.2)."""
+        if OWN(name) is None or name in _REFUSED:
+            return None
+        version = version_in(said) if said else V0_3
+        return (version, own(name)) if version is not None else None
 
     def _unfit(self, name: str, said: str | None) -> DragomanError:
         """Why this method is not for this caller."""
@@ -156,7 +181,8 @@ class RpcCallee(Session):
         status = 415 if error is self._unread else spelling.rpc
         if self._silent and status == 200:
             return NO_CONTENT
-        told = jsonrpc.Error(spelling.code, error.message, version.details(error))
+        message = version.words.get(type(error), error.message)
+        told = jsonrpc.Error(spelling.code, message, version.details(error))
         return Frame(jsonrpc.encode(jsonrpc.Failure(fault.id, told)), "", NOTHING, status)
 
 
@@ -172,15 +198,19 @@ def version_in(said: str) -> Version | None:
     return HEADERS.get(said) or HEADERS.get(".".join(said.strip().split(".")[:2]))
 
 
-def _bare(content_type: str) -> str:
+def bare_type(content_type: str) -> str:
+    """The type without its parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
 class RpcCaller(Session):
     """One exchange, on the side that asks, in one version."""
 
-    def __init__(self, version: Version = V1_0, extensions: Iterable[str] = ()) -> None:
+    def __init__(
+        self, version: Version = V1_0, extensions: Iterable[str] = (), tenant: str = ""
+    ) -> None:
         self._version = version
+        self._tenant = tenant
         self._open: dict[Id, tuple[Call, Method]] = {}
         headers = {"content-type": "application/json", "a2a-version": version.name}
         if uris := ", ".join(extensions):
@@ -200,6 +230,8 @@ class RpcCaller(Session):
             return ()
         name, method = asking
         params = method.op_out(signal.op)
+        if self._tenant and hasattr(params, "tenant"):  # 1.0 §3.1: said in every request
+            params = msgspec.structs.replace(params, tenant=self._tenant)
         if signal.silent:
             request: Struct = jsonrpc.Notify(name, params)
         else:
@@ -223,9 +255,9 @@ class RpcCaller(Session):
             return (Fault(response.id, PeerMisbehaved("This answers nothing that was asked")),)
         call, method = found
         try:
-            result = self._result(response, status)
+            result = self._result(response, status, method)
             if call.stream:
-                entry, last = self._version.event_in(result, _seq(frame.mark))
+                entry, last = self._version.event_in(result, seq_in(frame.mark))
                 if not last:
                     return (Update(call.id, entry),)
                 del self._open[call.id]
@@ -248,15 +280,14 @@ class RpcCaller(Session):
         self._open.pop(id, None)
         return Fault(id, error)
 
-    @staticmethod
-    def _result(response: jsonrpc.Response, status: int) -> Raw:
+    def _result(self, response: jsonrpc.Response, status: int, method: Method) -> Raw:
         if (told := response.error) is not None:
-            raise errors.error_in(told.code, told.message or "", told.data)
-        if response.result != jsonrpc.NULL:
+            raise errors.error_in(told.code, told.message or "", told.data, self._version.meanings)
+        if response.result != jsonrpc.NULL or (method.null and status < 400):
             return response.result
         raise errors.error_for(status) if status >= 400 else PeerMisbehaved("There is no result")
 
 
-def _seq(mark: str) -> int:
+def seq_in(mark: str) -> int:
     """The place in the log, if the peer is one of ours; others put other things into SSE ids."""
     return int(mark) if mark.isascii() and mark.isdecimal() and len(mark) < 19 else 0

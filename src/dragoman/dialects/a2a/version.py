@@ -1,21 +1,22 @@
-"""What a version of A2A provides. Framings (`rpc`, later REST and gRPC) take any of them."""
+"""What a version of A2A provides. Framings (`rpc`, `rest`) take any of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from dragoman.card import Card
 from dragoman.errors import DragomanError
 from dragoman.events import Stamped
-from dragoman.model import Json, Message, Task
-from dragoman.ops import AnyOperation, TaskPage
+from dragoman.model import Hook, Json, Message, Task
+from dragoman.ops import AnyOperation, HookPage, Invoke, TaskPage
 
-from .errors import Spelling
+from .errors import MEANINGS, Spelling
 
-Value = Task | Message | TaskPage | Card
+Value = Task | Message | TaskPage | Card | Hook | HookPage | Json
 
 
 class Method(Struct, frozen=True, gc=False):
@@ -25,13 +26,17 @@ class Method(Struct, frozen=True, gc=False):
     their parameters are not spelled out here.
     """
 
-    decode: Callable[[Raw], Struct]
+    decode: Callable[[Raw | bytes], Struct]
     op_in: Callable[..., AnyOperation]
     op_out: Callable[..., Struct]
     result_out: Callable[..., object]
     result_in: Callable[[Raw], Value]
     op: type[AnyOperation]
     stream: bool = False
+    null: bool = False
+    """Whether null, or nothing at all, is a good answer."""
+    params: type[Struct] = Struct
+    """What `decode` gives, for framings that have it in pieces."""
 
 
 def method(
@@ -41,10 +46,33 @@ def method(
     answered: tuple[Callable[..., object], Callable[[Raw], Value]],
     *,
     stream: bool = False,
+    null: bool = False,
 ) -> Method:
     """A method with its decoder built, once."""
     decode = msgspec.json.Decoder(params).decode
-    return Method(decode, *asked, *answered, op, stream)
+    return Method(decode, *asked, *answered, op, stream, null, params)
+
+
+# Methods of an agent's own (0.3 §3.5.5)
+
+OWN = re.compile(r"[^\s/]+\.[^\s/]+/\S+").fullmatch
+"""Whether a method's name has a namespace, such as `myorg.billing/refund`."""
+
+
+def own(name: str) -> Method:
+    """The method of that name: params and result are whatever its author makes of them."""
+    return Method(
+        _read_anything,
+        lambda params: Invoke(method=name, params=params),
+        lambda op: op.params if op.params is not None else {},
+        lambda value, op: value,
+        _read_anything,
+        Invoke,
+        null=True,
+    )
+
+
+_read_anything = msgspec.json.Decoder().decode
 
 
 class Version(Struct, frozen=True, gc=False, kw_only=True):
@@ -55,16 +83,22 @@ class Version(Struct, frozen=True, gc=False, kw_only=True):
     dialect: str
     extensions_header: str
     methods: Mapping[str, Method]
-    refused: Mapping[str, type[DragomanError]]
-    """Methods it knows and we do not do."""
     event_out: Callable[[Stamped | Message, bool], object]
     event_in: Callable[[Raw, int], tuple[Stamped | Message, bool]]
     spellings: Mapping[type[DragomanError], Spelling]
     details: Callable[[DragomanError], Json]
     """What an error object carries beside code and message."""
+    refused: Mapping[str, type[DragomanError]] = {}
+    """Methods it knows and we do not do."""
+    meanings: Mapping[int, type[DragomanError]] = field(default_factory=lambda: MEANINGS)
+    """What its codes say."""
+    words: Mapping[type[DragomanError], str] = {}
+    """Messages of errors, where readers insist on them."""
 
     def asking(self, op: AnyOperation, *, stream: bool) -> tuple[str, Method] | None:
         """The method that asks this, if the version has one."""
+        if isinstance(op, Invoke):
+            return op.method, own(op.method)
         for name, found in self.methods.items():
             if type(op) is found.op and stream == found.stream:
                 return name, found

@@ -8,13 +8,16 @@ from dragoman.store.base import Store
 
 from .bench import HandClock
 from .callers import CallerChapter
+from .hooks import HookChapter
 from .keeping import KeepingChapter
 from .runs import RunChapter
 from .workers import WorkerChapter
 from .writing import WritingChapter
 
 
-class StoreContract(WritingChapter, CallerChapter, WorkerChapter, RunChapter, KeepingChapter):
+class StoreContract(
+    WritingChapter, CallerChapter, WorkerChapter, RunChapter, HookChapter, KeepingChapter
+):
     """Every promise of `Store`. Subclass it and say how to make a store."""
 
     async def make(self, folder: Path, clock: HandClock) -> Store:

@@ -2,14 +2,13 @@
 
 from .. import errors
 from ..version import Version
-from .calls import METHODS, REFUSED, event_in, event_out
+from .calls import METHODS, event_in, event_out
 
 V0_3 = Version(
     name="0.3",
     dialect="a2a-0.3",
     extensions_header="x-a2a-extensions",
     methods=METHODS,
-    refused=REFUSED,
     event_out=event_out,
     event_in=event_in,
     spellings=errors.SPELLINGS_0_3,

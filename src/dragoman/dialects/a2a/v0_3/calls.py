@@ -9,7 +9,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from dragoman.card import Card
-from dragoman.errors import PushUnsupported
 from dragoman.events import (
     AnyEvent,
     ArtifactChunk,
@@ -35,7 +34,7 @@ from dragoman.ops import (
 from .. import cards, extensions
 from ..scalars import LATEST, Wrong, count_in, each, stamp_in, stamp_out
 from ..version import method
-from . import wire
+from . import hooks, wire
 from .convert import (
     ROLES_IN,
     STATES_IN,
@@ -74,15 +73,16 @@ def send_in(params: wire.SendParams) -> SendMessage:
         wait=options.blocking is not False,
         history_length=history_in(options.history_length, ".configuration.historyLength"),
         accepts=options.accepted_output_modes or (),
-        push=options.push_notification_config is not None,
+        hook=hooks.inline_in(options.push_notification_config),
         metadata=params.metadata,
     )
 
 
 def send_out(op: SendMessage) -> wire.SendParams:
+    hook = hooks.hook_out(op.hook) if op.hook is not None else None
     return wire.SendParams(
         message=message_out(op.message),
-        configuration=wire.Configuration(op.accepts, op.history_length, op.wait),
+        configuration=wire.Configuration(op.accepts, op.history_length, op.wait, hook),
         metadata=op.metadata,
     )
 
@@ -347,13 +347,5 @@ METHODS = {
     # Drafts between 0.3 and 1.0, which some clients are built on.
     "tasks/list": method(ListTasks, wire.ListParams, (list_in, list_out), (page_out, page_in)),
     "tasks/subscribe": _RESUBSCRIBE,
+    **hooks.METHODS,
 }
-REFUSED = dict.fromkeys(
-    (
-        "tasks/pushNotificationConfig/set",
-        "tasks/pushNotificationConfig/get",
-        "tasks/pushNotificationConfig/list",
-        "tasks/pushNotificationConfig/delete",
-    ),
-    PushUnsupported,
-)

@@ -128,11 +128,25 @@ class PageHeard(Wire, frozen=True, gc=False):
     total_size: int | None = None
 
 
+class Authentication(Wire, frozen=True, gc=False):
+    schemes: Words = ()
+    credentials: Word = ""
+
+
+class PushConfig(Wire, frozen=True, gc=False):
+    """PushNotificationConfig: a webhook, whatever its task."""
+
+    id: Word = ""
+    url: Word = ""
+    token: Word = ""
+    authentication: Authentication | None = None
+
+
 class Configuration(Wire, frozen=True, gc=False):
     accepted_output_modes: Words = ()
     history_length: int | None = None
     blocking: Flag = None
-    push_notification_config: Bag = None
+    push_notification_config: PushConfig | None = None
 
 
 class Params(Wire, frozen=True, gc=False, kw_only=True):
@@ -161,3 +175,18 @@ class ListParams(Params, frozen=True, gc=False):
     include_artifacts: Flag = False
     last_updated_after: str | int | None = None
     """A draft's name for statusTimestampAfter, there in milliseconds."""
+
+
+class TaskPushConfig(Params, frozen=True, gc=False):
+    """TaskPushNotificationConfig: a webhook with its task."""
+
+    task_id: Word = ""
+    push_notification_config: PushConfig = PushConfig()
+    id: Word = ""
+    """How other methods name the task, and confused clients here."""
+
+
+class PushParams(Params, frozen=True, gc=False):
+    id: Word = ""
+    push_notification_config_id: Word = ""
+    """Clients of 0.2 before 0.2.5 do not have it."""

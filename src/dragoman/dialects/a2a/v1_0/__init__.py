@@ -2,14 +2,13 @@
 
 from .. import errors
 from ..version import Version
-from .calls import METHODS, REFUSED, event_in, event_out
+from .calls import METHODS, event_in, event_out
 
 V1_0 = Version(
     name="1.0",
     dialect="a2a-1.0",
     extensions_header="a2a-extensions",
     methods=METHODS,
-    refused=REFUSED,
     event_out=event_out,
     event_in=event_in,
     spellings=errors.SPELLINGS,

@@ -9,7 +9,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from dragoman.card import Card
-from dragoman.errors import PushUnsupported
 from dragoman.events import (
     AnyEvent,
     ArtifactChunk,
@@ -35,7 +34,7 @@ from dragoman.ops import (
 from .. import cards, extensions
 from ..scalars import Wrong, count_in, each, stamp_in, stamp_out
 from ..version import method
-from . import wire
+from . import hooks, wire
 from .convert import (
     ROLES_IN,
     STATES_IN,
@@ -71,19 +70,20 @@ def send_in(params: wire.SendParams) -> SendMessage:
     length = (
         options.history_length if options.history_length is not None else options.history_length_
     )
-    hook = options.task_push_notification_config or options.task_push_notification_config_
+    config = options.task_push_notification_config or options.task_push_notification_config_
     return SendMessage(
         message=said,
         wait=not (options.return_immediately or options.return_immediately_),
         history_length=history_in(length, ".configuration.historyLength"),
         accepts=options.accepted_output_modes or options.accepted_output_modes_,
-        push=hook is not None,
+        hook=hooks.inline_in(config),
         metadata=params.metadata,
     )
 
 
 def send_out(op: SendMessage) -> wire.SendParams:
-    options = wire.Configuration(op.accepts, op.history_length, not op.wait)
+    hook = hooks.hook_out(op.hook) if op.hook is not None else None
+    options = wire.Configuration(op.accepts, op.history_length, not op.wait, hook)
     return wire.SendParams(
         message=message_out(op.message),
         configuration=options if options != wire.Configuration() else None,
@@ -345,13 +345,5 @@ METHODS = {
     "GetExtendedAgentCard": method(
         GetExtendedCard, wire.Params, (extended_in, extended_out), (card_out, card_in)
     ),
+    **hooks.METHODS,
 }
-REFUSED = dict.fromkeys(
-    (
-        "CreateTaskPushNotificationConfig",
-        "GetTaskPushNotificationConfig",
-        "ListTaskPushNotificationConfigs",
-        "DeleteTaskPushNotificationConfig",
-    ),
-    PushUnsupported,
-)

@@ -148,21 +148,37 @@ class PageHeard(Wire, frozen=True, gc=False):
     total_size_: Number = None
 
 
-class Configuration(Wire, frozen=True, gc=False):
-    accepted_output_modes: Words = ()
-    history_length: Number = None
-    return_immediately: Flag = False
-    task_push_notification_config: Bag = None
-    accepted_output_modes_: tuple[str, ...] = ()
-    history_length_: Number = None
-    return_immediately_: Flag = False
-    task_push_notification_config_: Bag = None
-
-
 class Params(Wire, frozen=True, gc=False, kw_only=True):
     """What every request may say, and all that GetExtendedAgentCard says."""
 
     tenant: Word = ""
+
+
+class Authentication(Wire, frozen=True, gc=False):
+    scheme: Word = ""
+    credentials: Word = ""
+
+
+class PushConfig(Params, frozen=True, gc=False):
+    """TaskPushNotificationConfig: what is set, and what is told of it."""
+
+    id: Word = ""
+    task_id: Word = ""
+    url: Word = ""
+    token: Word = ""
+    authentication: Authentication | None = None
+    task_id_: str = ""
+
+
+class Configuration(Wire, frozen=True, gc=False):
+    accepted_output_modes: Words = ()
+    history_length: Number = None
+    return_immediately: Flag = False
+    task_push_notification_config: PushConfig | None = None
+    accepted_output_modes_: tuple[str, ...] = ()
+    history_length_: Number = None
+    return_immediately_: Flag = False
+    task_push_notification_config_: PushConfig | None = None
 
 
 class SendParams(Params, frozen=True, gc=False):
@@ -200,3 +216,26 @@ class ListParams(Params, frozen=True, gc=False):
     history_length_: Number = None
     status_timestamp_after_: str = ""
     include_artifacts_: Flag = False
+
+
+class PushParams(Params, frozen=True, gc=False):
+    """Of one webhook: to get it, to delete it."""
+
+    task_id: Word = ""
+    id: Word = ""
+    task_id_: str = ""
+
+
+class PushListParams(Params, frozen=True, gc=False):
+    task_id: Word = ""
+    page_size: Number = None
+    page_token: Word = ""
+    task_id_: str = ""
+    page_size_: Number = None
+    page_token_: str = ""
+
+
+class PushPage(Wire, frozen=True, gc=False):
+    configs: tuple[PushConfig, ...] | None = None
+    next_page_token: Word = ""
+    next_page_token_: str = ""

@@ -1,0 +1,159 @@
+"""`dragoman data`: what is kept about someone, given out or erased."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+from msgspec.structs import replace
+
+from .. import settings as config
+from ..errors import ConfigError
+from ..store import open_store
+from ..store.base import Row, Store, Whose
+
+data = App(name="data", help="Give out or erase what is kept about someone.")
+
+PAGE = 500
+"""Tasks looked up at a time."""
+EVENTS = 1000
+
+Principal = Annotated[str | None, Parameter(help="All tasks of this caller.")]
+ContextId = Annotated[str | None, Parameter(name="--context", help="All tasks of this context.")]
+TaskId = Annotated[str | None, Parameter(name="--task", help="This task.")]
+Tenant = Annotated[str | None, Parameter(help="Only in this tenant.")]
+StoreUrl = Annotated[str | None, Parameter(name="--store", help="Where tasks live.")]
+
+
+@data.command
+def export(
+    *,
+    principal: Principal = None,
+    context: ContextId = None,
+    task: TaskId = None,
+    tenant: Tenant = None,
+    store: StoreUrl = None,
+) -> None:
+    """Write all that is kept as JSON, one task a line: task, log, webhooks (secrets masked)."""
+    which = _which(principal, context, task, tenant)
+
+    async def work(found: Store) -> None:
+        async for row in _rows(found, which):
+            sys.stdout.buffer.write(msgspec.json.encode(await told(found, row)) + b"\n")
+
+    _with(store, work)
+
+
+@data.command
+def erase(
+    *,
+    principal: Principal = None,
+    context: ContextId = None,
+    task: TaskId = None,
+    tenant: Tenant = None,
+    store: StoreUrl = None,
+    yes: Annotated[bool, Parameter(help="Do not ask.", negative=())] = False,
+) -> None:
+    """Drop tasks whole: messages, artifacts, files, log, webhooks and what was on its way to them.
+
+    Running tasks are dropped too; their code ends at the next thing it says.
+    """
+    which = _which(principal, context, task, tenant)
+
+    async def work(found: Store) -> None:
+        ids = [row.task_id async for row in _rows(found, which)]
+        if ids and not yes and not _agreed(len(ids)):
+            print("Nothing was erased.")
+            return
+        print(f"Erased {await found.erase(ids)} tasks.")
+
+    _with(store, work)
+
+
+async def told(store: Store, row: Row) -> dict[str, Any]:
+    """All that is kept about one task."""
+    _, task = await store.load(row.scope, row.task_id)
+    log: list[Any] = []
+    while True:
+        page = await store.read(row.scope, row.task_id, len(log), EVENTS)
+        log += page.entries
+        if len(page.entries) < EVENTS:
+            break
+    hooks = await store.hooks(row.scope, row.task_id)
+    return {
+        "task": task,
+        "tenant": row.tenant,
+        "principal": row.principal,
+        "agent": row.agent,
+        "skill": row.skill,
+        "created_at": row.created_at,
+        "log": log,
+        "webhooks": [
+            replace(hook, token=_masked(hook.token), credentials=_masked(hook.credentials))
+            for hook in hooks
+        ],
+    }
+
+
+async def _rows(store: Store, which: Whose) -> AsyncGenerator[Row, None]:
+    limit, seen = PAGE, 0
+    while True:
+        found = await store.owned(which, limit)
+        for row in found[seen:]:
+            yield row
+        if len(found) < limit:
+            return
+        seen, limit = len(found), limit * 2
+
+
+def _which(*named: str | None) -> Whose:
+    principal, context, task, tenant = named
+    if principal is None and context is None and task is None:
+        raise ConfigError("Whose data? Give --principal, --context or --task.")
+    return Whose(principal=principal, context_id=context, task_id=task, tenant=tenant)
+
+
+def _with(url: str | None, work: Callable[[Store], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with _opened(url or config.load({}, os.environ).server.store) as found:
+            await work(found)
+
+    asyncio.run(main())
+
+
+@asynccontextmanager
+async def _opened(url: str) -> AsyncGenerator[Store, None]:
+    _check_there(url)
+    store = open_store(url)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _check_there(url: str) -> None:
+    """A typing mistake must not make an empty store."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory":
+        raise ConfigError("A store in memory lives in its server alone; there is nothing to open.")
+    place = {"sqlite": "///", "file": "//"}.get(scheme)
+    if place is not None and not Path(rest.removeprefix(place)).exists():
+        raise ConfigError(f"There is no store {url}.")
+
+
+def _agreed(count: int) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{count} tasks would be erased for good. Add --yes if you mean it.")
+    return input(f"Erase {count} tasks for good? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _masked(secret: str) -> str:
+    return "****" if secret else ""

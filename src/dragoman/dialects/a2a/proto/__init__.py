@@ -1,0 +1,145 @@
+"""The messages of A2A over gRPC, in a pool of our own.
+
+A process may hold another A2A library with the same names in protobuf's default pool; here they
+cannot clash. `descriptors` is made from `proto/*.proto` by `make proto`. Nothing else in the
+package imports protobuf.
+
+Messages are built from plain dictionaries (`make`) and read by attribute; both are done in C. The
+JSON-shaped Struct and Value are read by `object_in` and `value_in`.
+"""
+
+from __future__ import annotations
+
+from base64 import b85decode
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from dragoman.model import Json
+
+from ..scalars import MAX_INT32, Wrong, count_in
+from .descriptors import FILES
+
+Proto = Any
+"""A protobuf message. Its classes are made at run time, so no type checker knows its fields."""
+Fields = dict[str, Any]
+"""A message to be: its fields by name."""
+
+POOL = DescriptorPool()
+for _file in FileDescriptorSet.FromString(b85decode(FILES)).file:
+    POOL.AddSerializedFile(_file.SerializeToString())
+
+
+def reader(name: str) -> Callable[[bytes], Proto]:
+    """Reads the message of this name; raises `Wrong`."""
+    parse = _message(name).FromString
+
+    def read(body: bytes) -> Proto:
+        try:
+            return parse(body)
+        except DecodeError:
+            raise Wrong(f"This is not a {name}") from None
+
+    return read
+
+
+def writer(name: str) -> Callable[[Fields], bytes]:
+    """Writes the message of this name."""
+    message = _message(name)
+
+    def write(fields: Fields) -> bytes:
+        written: bytes = message(**fields).SerializeToString()
+        return written
+
+    return write
+
+
+def _message(name: str) -> Any:
+    return GetMessageClass(POOL.FindMessageTypeByName(name))
+
+
+_EXACT = 2**53
+"""Beyond it a double no longer holds every whole number."""
+
+
+def number_in(number: float) -> int | float:
+    """JSON has one kind of number and protobuf sends it as a double; 3.0 was 3."""
+    return int(number) if number.is_integer() and -_EXACT <= number <= _EXACT else number
+
+
+def value_in(value: Proto) -> Json:
+    """What a google.protobuf.Value holds; one that holds nothing holds null."""
+    kind = value.WhichOneof("kind")
+    return _VALUES_IN[kind](getattr(value, kind)) if kind is not None else None
+
+
+def object_in(struct: Proto) -> dict[str, Json]:
+    """A google.protobuf.Struct as the JSON object it is."""
+    return {key: value_in(value) for key, value in struct.fields.items()}
+
+
+_VALUES_IN: dict[str, Callable[[Any], Json]] = {
+    "null_value": lambda null: None,
+    "bool_value": bool,
+    "string_value": str,
+    "number_value": number_in,
+    "struct_value": object_in,
+    "list_value": lambda items: [value_in(item) for item in items.values],
+}
+
+
+def value_out(value: Json) -> Fields:
+    """Any JSON value as the fields of a google.protobuf.Value."""
+    match value:
+        case None:
+            return {"null_value": 0}
+        case bool():
+            return {"bool_value": value}
+        case str():
+            return {"string_value": value}
+        case int() | float():
+            return {"number_value": value}
+        case dict():
+            return {"struct_value": value}
+        case list() | tuple():
+            return {"list_value": list(value)}
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def bag_in(message: Proto, field: str = "metadata") -> dict[str, Json] | None:
+    """A Struct that may be missing."""
+    return object_in(getattr(message, field)) if message.HasField(field) else None
+
+
+def stamp_in(message: Proto, field: str) -> int | None:
+    """A Timestamp that may be missing, in milliseconds."""
+    if not message.HasField(field):
+        return None
+    stamp = getattr(message, field)
+    return int(stamp.seconds) * 1000 + int(stamp.nanos) // 1_000_000
+
+
+def stamp_out(at: int) -> Fields | None:
+    """Milliseconds as a Timestamp; none if the time is not known."""
+    if not at:
+        return None
+    seconds, millis = divmod(at, 1000)
+    return {"seconds": seconds, "nanos": millis * 1_000_000}
+
+
+def counted(
+    message: Proto, field: str, path: str = ".historyLength", low: int = 0, high: int = MAX_INT32
+) -> int | None:
+    """A number that may be missing."""
+    return count_in(getattr(message, field), path, low, high) if message.HasField(field) else None
+
+
+def needed(value: str, what: str, path: str) -> str:
+    """A string that must not be empty."""
+    if not value:
+        raise Wrong(f"Expected {what}", path)
+    return value

@@ -1,0 +1,62 @@
+"""What a webhook is told. Pure; the version it was registered in decides (a2a-wire §13.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from dragoman.events import Stamped
+from dragoman.model import Hook, Task
+
+from .go import GO
+from .v0_1.convert import PLAIN
+from .v0_1.convert import task_out as task_0_1
+from .v0_3.convert import task_out as task_0_3
+from .v1_0.calls import event_out as event_1_0
+
+Said = tuple[bytes, str]
+"""A body and its content type."""
+
+Push = Callable[[Stamped, Task | None], Said]
+
+_encode = msgspec.json.Encoder().encode
+
+
+def push(hook: Hook, entry: Stamped, task: Task | None) -> Said:
+    """The body for one event; `task` is the task as it stood after it."""
+    return _PUSHES.get(hook.dialect, _step)(entry, task)
+
+
+def wants_task(hook: Hook) -> bool:
+    """Whether this hook is told the whole task instead of what happened."""
+    return _PUSHES.get(hook.dialect, _step) is not _step
+
+
+def _step(entry: Stamped, task: Task | None) -> Said:
+    # A2A 1.0 §4.3.3: the body is a StreamResponse.
+    # 1.0.1 would say a2a+json; 1.0.0, and what most receivers parse, is plain JSON.
+    return _encode(event_1_0(entry, False)), "application/json"
+
+
+def _task(task_out: Callable[[Task], object]) -> Push:
+    """0.3 and before: the bare task, each in its own spelling (0.2 and 0.3 with its kind)."""
+
+    def said(entry: Stamped, task: Task | None) -> Said:
+        if task is None:
+            raise ValueError("this dialect tells the whole task")
+        return _encode(task_out(task)), "application/json"
+
+    return said
+
+
+_task_0_3 = _task(task_0_3)
+_PUSHES: dict[str, Push] = {
+    "a2a-1.0": _step,
+    "a2a-1.0-rest": _step,
+    "a2a-0.3": _task_0_3,
+    "a2a-0.3-rest": _task_0_3,
+    "a2a-0.2": _task_0_3,
+    "a2a-0.1": _task(lambda task: task_0_1(task, PLAIN)),
+    "a2a-go": _task(lambda task: task_0_1(task, GO)),
+}

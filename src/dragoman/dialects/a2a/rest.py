@@ -1,0 +1,299 @@
+"""A2A over HTTP+JSON (REST), any version, both sides. An exchange is one request and its answer.
+
+The path says what is asked and in which version (`routes`), the rest of it is in the query, in the
+body, or both. There are no ids: an answer belongs to the request it follows. What JSON-RPC says in
+an error object is here the status and a body of the version's own (1.0 §11.6, a2a-wire D5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from urllib.parse import parse_qsl, quote, urlencode
+
+import msgspec
+from msgspec import Raw
+
+from dragoman.errors import (
+    BadParams,
+    ContentTypeUnsupported,
+    DragomanError,
+    PeerMisbehaved,
+    UnknownMethod,
+    Unparseable,
+    VersionUnsupported,
+)
+from dragoman.events import Stamped
+from dragoman.model import Json
+from dragoman.ops import AnyOperation, DeleteHook
+from dragoman.session import Answer, Call, End, Fault, Frame, Session, Signal, Update
+
+from .. import jsonrpc
+from . import errors, extensions
+from .routes import BINDINGS, REST_1_0, Binding, Found, Route, looked_up
+from .rpc import JSON_TYPES, NOTHING, SUPPORTED, bare_type, seq_in, version_in
+from .scalars import Wrong
+from .version import Method, Version
+
+A2A_JSON = "application/a2a+json"
+EMPTY = b"{}"
+_NAMED: dict[str, Binding] = {binding.version.name: binding for binding in BINDINGS}
+_TELL: dict[str, Callable[..., Json]] = {"1.0": errors.told_1_0, "0.3": errors.told_0_3}
+_ANSWERS: dict[bool, Mapping[str, str]] = {
+    False: NOTHING,
+    True: {"content-type": A2A_JSON},
+}
+
+
+class RestCallee(Session):
+    """One exchange, on the side that is asked."""
+
+    # One of these is made per request: what is not touched costs nothing.
+    _headers = NOTHING
+    _binding: Binding = REST_1_0
+    _asked: tuple[Method, object, AnyOperation] | None = None
+    _tenant = ""
+    _refusal: tuple[DragomanError, int, Mapping[str, str]] | None = None
+    """What only HTTP has a status for, that status, and the headers it asks for."""
+
+    @property
+    def dialect(self) -> str:
+        """Which dialect the caller speaks."""
+        return self._binding.version.dialect
+
+    @property
+    def tenant(self) -> str:
+        """The tenant the caller named, in the path or elsewhere; 1.0 only."""
+        return self._tenant
+
+    @property
+    def extensions_header(self) -> str:
+        """Under which name this version says what extensions are active."""
+        return self._version.extensions_header
+
+    @cached_property
+    def extensions(self) -> tuple[str, ...]:
+        """The extensions the caller activated."""
+        return extensions.activated(self._headers)
+
+    @cached_property
+    def _notes(self) -> bool:
+        return extensions.WORK in self.extensions
+
+    @property
+    def _version(self) -> Version:
+        return self._binding.version
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """One `Call` or one `Fault`."""
+        self._headers = frame.headers
+        verb, _, target = frame.target.partition(" ")
+        path, _, query = target.partition("?")
+        try:
+            route, found = self._routed(verb, path)
+            method = route.method
+            params = self._params(route, found, query, frame.body)
+            op = method.op_in(params)
+        except DragomanError as error:
+            return (Fault(None, error),)
+        except (msgspec.ValidationError, Wrong) as exc:
+            # That null would do too, for most of what is optional, helps nobody.
+            return (Fault(None, BadParams(str(exc).replace(" | null`", "`"))),)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            return (Fault(None, Unparseable(str(exc))),)
+        self._asked = method, params, op
+        return (Call(None, op, method.stream),)
+
+    def _routed(self, verb: str, path: str) -> tuple[Route, Found]:
+        """What is asked, if this caller may ask it so."""
+        self._binding, found = looked_up(path)
+        said = self._headers.get("a2a-version")
+        if said:
+            named = version_in(said)
+            if named is None or named.name != self._version.name:
+                # An unknown version hears of it in 1.0: only there is a word for it.
+                self._binding = _NAMED.get(named.name, REST_1_0) if named else REST_1_0
+                what = f"Version {said[:20]!r} does not go with {path[:80]!r} here"
+                raise VersionUnsupported(what, supported=SUPPORTED)
+        if found is None:
+            raise UnknownMethod(f"There is nothing at {path[:80]!r}")
+        route = found.verbs.get(verb)
+        if route is None:
+            allow = ", ".join(found.verbs)
+            error = UnknownMethod(f"{verb[:20]} is not for {path[:80]!r}", allow=allow)
+            self._refusal = error, 405, {"allow": allow}
+            raise error
+        return route, found
+
+    def _params(self, route: Route, found: Found, query: str, body: bytes) -> object:
+        """All that is said, wherever it is said: the path counts most, then the body."""
+        method, ids, given = route.method, route.ids, found.ids
+        asked = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
+        params: object
+        if route.verb != "POST":
+            params = msgspec.convert(
+                asked | dict(zip(ids, given, strict=True)), method.params, strict=False
+            )
+        else:
+            if body:
+                self._check(body)
+            if not ids:
+                params = method.decode(body or EMPTY)
+            else:
+                said = msgspec.json.decode(body, type=dict[str, Json]) if body else {}
+                params = msgspec.convert(said | dict(zip(ids, given, strict=True)), method.params)
+        named = {found.tenant, getattr(params, "tenant", None) or "", asked.get("tenant", "")}
+        named.discard("")
+        if len(named) > 1:
+            raise BadParams("The path and the params name two tenants", field="tenant")
+        self._tenant = next(iter(named), "") if self._binding is REST_1_0 else ""
+        return params
+
+    def _check(self, body: bytes) -> None:
+        """A body is JSON, says so, and is not too deep."""
+        content_type = self._headers.get("content-type", "")
+        if content_type not in JSON_TYPES and bare_type(content_type) not in JSON_TYPES:
+            error = ContentTypeUnsupported("Expected application/json or application/a2a+json")
+            self._refusal = error, 415, NOTHING
+            raise error
+        jsonrpc.check(body)
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """One frame, but none for `End`: the stream's closing says it."""
+        say = _SAY.get(type(signal))
+        return (say(self, signal),) if say is not None else ()
+
+    @property
+    def _answer_headers(self) -> Mapping[str, str]:
+        """application/a2a+json only to those who use it: some insist on the plain one (D3)."""
+        headers = self._headers
+        wanted = bare_type(headers.get("content-type", "")) == A2A_JSON or (
+            A2A_JSON in headers.get("accept", "")
+        )
+        return _ANSWERS[wanted and self._version.name == "1.0"]
+
+    def _update(self, update: Update) -> Frame:
+        entry = update.entry
+        step = self._version.event_out(entry, self._notes)
+        mark = str(entry.seq) if isinstance(entry, Stamped) else ""
+        return Frame(jsonrpc.encode(step), "", NOTHING, 200, mark)
+
+    def _answer(self, answer: Answer) -> Frame:
+        if self._asked is None:
+            return Frame(EMPTY, "", self._answer_headers, 200)
+        method, _, op = self._asked
+        result = method.result_out(answer.value, op)
+        # google.protobuf.Empty is an object; what a method of the agent's own says stays as it is.
+        body = EMPTY if isinstance(op, DeleteHook) else jsonrpc.encode(result)
+        return Frame(body, "", self._answer_headers, 200)
+
+    def _failure(self, fault: Fault) -> Frame:
+        version, error = self._version, fault.error
+        spelling = errors.spelling_of(error, version.spellings)
+        status, headers = spelling.http, self._answer_headers
+        if self._refusal is not None and self._refusal[0] is error:
+            _, status, more = self._refusal
+            headers = {**headers, **more}
+        told = _TELL[version.name](error, spelling, status)
+        return Frame(jsonrpc.encode(told), "", headers, status)
+
+
+_SAY: dict[type[Signal], Callable[..., Frame]] = {
+    Update: RestCallee._update,
+    Answer: RestCallee._answer,
+    Fault: RestCallee._failure,
+}
+
+
+class RestCaller(Session):
+    """One exchange, on the side that asks, in one version."""
+
+    def __init__(
+        self, binding: Binding = REST_1_0, extensions: Iterable[str] = (), tenant: str = ""
+    ) -> None:
+        self._binding = binding
+        self._prefix = f"/{quote(tenant, safe='')}" if tenant else binding.prefix
+        self._open: tuple[Call, Method] | None = None
+        self._headers = {"a2a-version": binding.version.name}
+        if uris := ", ".join(extensions):
+            self._headers[binding.version.extensions_header] = uris
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """The request for a `Call`; nothing for what has no path in this version."""
+        if not isinstance(signal, Call):
+            return ()
+        route = self._binding.asking(signal.op, stream=signal.stream)
+        if route is None:
+            return ()
+        params: object = route.method.op_out(signal.op)
+        said: dict[str, Json] = msgspec.to_builtins(params) if route.ids or _queried(route) else {}
+        ids = [said.pop(name, "") for name in route.ids]
+        if not all(ids):
+            return ()
+        if not signal.silent:  # there is no way to want no answer but not to listen to it
+            self._open = signal, route.method
+        target = f"{route.verb} {self._prefix}{_filled(route.path, ids)}"
+        accept = "text/event-stream, application/json" if signal.stream else "application/json"
+        headers = self._headers | {"accept": accept}
+        if _queried(route):
+            query = urlencode({k: _word(v) for k, v in said.items()}, quote_via=quote)
+            return (Frame(b"", f"{target}?{query}" if query else target, headers),)
+        body = jsonrpc.encode(said if route.ids else params)
+        return (Frame(body, target, headers | {"content-type": "application/json"}),)
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """What a whole response, or one event of a stream, says."""
+        if self._open is None:
+            return ()
+        call, method = self._open
+        status = frame.status or 200
+        if not frame.body and status < 300 and call.stream:
+            return ()
+        try:
+            if status >= 400:
+                raise errors.told_in(frame.body, status) or errors.error_for(status)
+            if not frame.body and method.null:
+                return self._done(Answer(call.id, None))
+            body = _checked(frame.body)
+            if call.stream:
+                entry, last = self._binding.version.event_in(body, seq_in(frame.mark))
+                if not last:
+                    return (Update(call.id, entry),)
+                self._open = None
+                return (Update(call.id, entry), End(call.id))
+            return self._done(Answer(call.id, method.result_in(body)))
+        except DragomanError as error:
+            return self._done(Fault(call.id, error))
+        except (msgspec.DecodeError, Wrong, RecursionError) as exc:
+            # A stream that has begun has no other way to tell that it failed.
+            told = errors.told_in(frame.body, 200) if call.stream else None
+            return self._done(Fault(call.id, told or PeerMisbehaved(str(exc))))
+
+    def _done(self, signal: Signal) -> Iterable[Signal]:
+        self._open = None
+        return (signal,)
+
+
+def _checked(body: bytes) -> Raw:
+    try:
+        jsonrpc.check(body)
+    except Unparseable as exc:
+        raise PeerMisbehaved(exc.message) from None
+    return Raw(body)
+
+
+def _queried(route: Route) -> bool:
+    return route.verb != "POST"
+
+
+def _filled(path: str, ids: list[str]) -> str:
+    """The path with its variables replaced, in order."""
+    for id in ids:
+        head, _, rest = path.partition("{")
+        path = head + quote(id, safe="") + rest.partition("}")[2]
+    return path
+
+
+def _word(value: Json) -> str:
+    """A value in a query: ProtoJSON without the quotes."""
+    return value if isinstance(value, str) else jsonrpc.encode(value).decode()

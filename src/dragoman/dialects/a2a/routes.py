@@ -1,0 +1,159 @@
+"""Which path asks what over REST: a table for each version, and how a path is looked up in it.
+
+A path is words and ids in turn, so it has a shape (`tasks/*:cancel`) that is one key of a
+dictionary. An id may hold colons: only what stands behind the last one and is a verb of the table
+is a verb. Paths without a tenant come first, and the words of our own are no tenants (DESIGN §5.7).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from dragoman.ops import AnyOperation, Invoke
+
+from .v0_3.rest import ROUTES as ROUTES_0_3
+from .v0_3.rest import V0_3_REST
+from .v1_0.rest import ROUTES as ROUTES_1_0
+from .v1_0.rest import V1_0_REST
+from .version import OWN, Method, Version, own
+
+PATH_WORDS = frozenset(
+    (
+        *("v1", "agents", "agent", "tasks", "message:send", "message:stream", "extendedAgentCard"),
+        *(".well-known", "a2a", "a2a-go", "iat", "openclaw", "console", "manifest"),
+        *("health", "healthz", "readyz", "metrics", "dragoman"),
+    )
+)
+"""First words of paths of ours, which are nobody's tenant."""
+
+_VARIABLE = re.compile(r"\{(\w+)\}")
+
+
+class Route(NamedTuple):
+    """One way to ask."""
+
+    verb: str
+    path: str
+    method: Method
+    ids: tuple[str, ...]
+    """What the variables in its path are called in the params."""
+
+
+class Found(NamedTuple):
+    """What a path leads to."""
+
+    verbs: Mapping[str, Route]
+    ids: tuple[str, ...] = ()
+    tenant: str = ""
+
+
+class Binding:
+    """One version over REST: its routes beneath a prefix."""
+
+    def __init__(
+        self, version: Version, routes: Iterable[tuple[str, str, Method]], prefix: str = ""
+    ) -> None:
+        self.version = version
+        self.prefix = prefix
+        self.routes = [
+            Route(verb, path, method, tuple(_VARIABLE.findall(path)))
+            for verb, path, method in routes
+        ]
+        self._verbs = {verb for _, path, _, _ in self.routes for verb in path.split("}:")[1:]}
+        self._shapes: dict[str, dict[str, Route]] = {}
+        for route in self.routes:
+            shape = _VARIABLE.sub("*", route.path)[1:]
+            self._shapes.setdefault(shape, {})[route.verb] = route
+
+    def find(self, path: str) -> Found | None:
+        """What a path (behind the prefix) leads to; ids are still as they came."""
+        segments = path[1:].split("/")
+        found = self._known(segments)
+        if found is not None or self.prefix:  # 0.3 has no tenants
+            return found or _own(segments)
+        tenant, *rest = segments
+        if not rest or not tenant or tenant in PATH_WORDS:
+            return None
+        found = self._known(rest)
+        if found is None and (mine := _own(segments)) is not None:
+            return mine
+        found = found or _own(rest)
+        return found._replace(tenant=unquote(tenant)) if found is not None else None
+
+    def _known(self, segments: list[str]) -> Found | None:
+        words, ids = segments[:1], []
+        for index, segment in enumerate(segments[1:], 1):
+            if index % 2 == 0:
+                words.append(segment)
+                continue
+            head, colon, verb = segment.rpartition(":")
+            if colon and verb in self._verbs:
+                words.append(f"*:{verb}")
+            else:
+                head = segment
+                words.append("*")
+            if not head:
+                return None
+            ids.append(unquote(head))
+        verbs = self._shapes.get("/".join(words))
+        return Found(verbs, tuple(ids)) if verbs is not None else None
+
+    def asking(self, op: AnyOperation, *, stream: bool) -> Route | None:
+        """The route that asks this, if the version has one."""
+        if isinstance(op, Invoke):
+            return _own_route(op.method)
+        for route in self.routes:
+            if route.method.op is type(op) and route.method.stream == stream:
+                return route
+        return None
+
+
+def _own(segments: list[str]) -> Found | None:
+    """A method of the agent's own: `myorg.billing/refund` is POST /myorg.billing/refund."""
+    if len(segments) != 2:
+        return None
+    name = unquote("/".join(segments))
+    return Found({"POST": _own_route(name)}) if OWN(name) and name[0] != "." else None
+
+
+def _own_route(name: str) -> Route:
+    space, _, rest = name.partition("/")
+    path = f"/{quote(space, safe='')}/{quote(rest, safe='')}"
+    return Route("POST", path, own(name), ())
+
+
+REST_1_0 = Binding(V1_0_REST, ROUTES_1_0)
+REST_0_3 = Binding(V0_3_REST, ROUTES_0_3, "/v1")
+BINDINGS = (REST_1_0, REST_0_3)
+
+# 0.2.1 to 0.2.6 get the extended card here, by plain HTTP (a2a-wire §8).
+_CARD_0_2 = "/agent/authenticatedExtendedCard"
+
+PLAIN: dict[str, tuple[Binding, Found]] = {
+    **{
+        binding.prefix + route.path: (binding, found)
+        for binding in BINDINGS
+        for route in binding.routes
+        if not route.ids and (found := binding.find(route.path))
+    },
+    _CARD_0_2: (REST_0_3, Found(REST_0_3.find("/card").verbs)),  # type: ignore[union-attr]
+}
+"""Paths without ids or tenants, which are most of them: one look finds them."""
+
+
+def looked_up(path: str) -> tuple[Binding, Found | None]:
+    """Which version a path is of, and what it leads to."""
+    known = PLAIN.get(path)
+    if known is not None:
+        return known
+    if path.startswith("/v1/"):
+        return REST_0_3, REST_0_3.find(path[3:])
+    return REST_1_0, REST_1_0.find(path)
+
+
+def is_ours(path: str) -> bool:
+    """Whether REST answers at this path, be it to say that nothing is there."""
+    return path.startswith(("/tasks/", "/v1/")) or looked_up(path)[1] is not None

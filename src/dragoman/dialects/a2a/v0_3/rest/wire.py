@@ -1,0 +1,228 @@
+"""A2A 0.3 as its REST is: ProtoJSON of a2a.v1, which is not what its JSON-RPC says (a2a-wire §6.1).
+
+As in 1.0, a name of two words stands here twice, once for each spelling that is read. Of what was
+only ever read (types.ts shapes, names that the .proto and the SDKs disagree on) the comment says
+so; it is written by nobody here.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, UnsetType
+
+from dragoman.model import Json
+
+from ...v1_0.wire import Bag, Flag, Name, Number, Word, Words, spelled
+
+
+class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=spelled):
+    """Base of all messages."""
+
+
+class File(Wire, frozen=True, gc=False):
+    file_with_uri: str | None = None
+    file_with_bytes: str | None = None
+    mime_type: Word = ""
+    name: Word = ""
+    file_with_uri_: str | None = None
+    file_with_bytes_: str | None = None
+    mime_type_: str = ""
+    # Read: types.ts.
+    uri: str | None = None
+    bytes: str | None = None
+
+
+class DataPart(Wire, frozen=True, gc=False):
+    data: Json
+
+
+class Part(Wire, frozen=True, gc=False):
+    text: str | None = None
+    file: File | None = None
+    data: Json | UnsetType = UNSET
+    metadata: Bag = None
+    # Read: types.ts. Where it stands, `data` is the value itself.
+    kind: str | None = None
+
+
+class Message(Wire, frozen=True, gc=False):
+    message_id: Word = ""
+    role: Name = None
+    content: tuple[Part, ...] | None = None
+    context_id: Word = ""
+    task_id: Word = ""
+    metadata: Bag = None
+    extensions: Words = ()
+    message_id_: str = ""
+    context_id_: str = ""
+    task_id_: str = ""
+    # Read: types.ts and go say `parts`; go also has the references.
+    parts: tuple[Part, ...] | None = None
+    reference_task_ids: Words = ()
+    reference_task_ids_: Words = ()
+
+
+class Artifact(Wire, frozen=True, gc=False):
+    artifact_id: Word = ""
+    parts: tuple[Part, ...] | None = None
+    name: Word = ""
+    description: Word = ""
+    metadata: Bag = None
+    extensions: Words = ()
+    artifact_id_: str = ""
+
+
+class Status(Wire, frozen=True, gc=False):
+    state: Name = None
+    timestamp: Word = ""
+    message: Message | None = None
+    update: Message | None = None
+
+
+class Task(Wire, frozen=True, gc=False):
+    id: str
+    context_id: Word = ""
+    status: Status = Status()
+    artifacts: tuple[Artifact, ...] | None = None
+    history: tuple[Message, ...] | None = None
+    metadata: Bag = None
+    context_id_: str = ""
+
+
+class StatusUpdate(Wire, frozen=True, gc=False):
+    task_id: Word = ""
+    context_id: Word = ""
+    status: Status = Status()
+    final: Flag = False
+    metadata: Bag = None
+    task_id_: str = ""
+    context_id_: str = ""
+
+
+class ArtifactUpdate(Wire, frozen=True, gc=False):
+    artifact: Artifact
+    task_id: Word = ""
+    context_id: Word = ""
+    append: Flag = False
+    last_chunk: Flag = False
+    metadata: Bag = None
+    task_id_: str = ""
+    context_id_: str = ""
+    last_chunk_: Flag = False
+
+
+class Step(Wire, frozen=True, gc=False):
+    """StreamResponse, and SendMessageResponse too: the same without updates."""
+
+    task: Task | None = None
+    message: Message | None = None
+    status_update: StatusUpdate | None = None
+    artifact_update: ArtifactUpdate | None = None
+    status_update_: StatusUpdate | None = None
+    artifact_update_: ArtifactUpdate | None = None
+    msg: Message | None = None
+
+
+class Heard(Step, frozen=True, gc=False):
+    """A step, or one of its members without the wrapper, as types.ts has it."""
+
+    id: Json = None
+    status: Json = None
+    artifact: Json = None
+    parts: Json = None
+    content: Json = None
+
+
+class Authentication(Wire, frozen=True, gc=False):
+    schemes: Words = ()
+    credentials: Word = ""
+
+
+class PushConfig(Wire, frozen=True, gc=False):
+    id: Word = ""
+    url: Word = ""
+    token: Word = ""
+    authentication: Authentication | None = None
+
+
+class TaskPushConfig(Wire, frozen=True, gc=False):
+    """`name` is tasks/{task}/pushNotificationConfigs/{config}."""
+
+    name: Word = ""
+    push_notification_config: PushConfig | None = None
+    push_notification_config_: PushConfig | None = None
+
+
+class PushPage(Wire, frozen=True, gc=False):
+    configs: tuple[TaskPushConfig, ...] | None = None
+    next_page_token: Word = ""
+    next_page_token_: str = ""
+
+
+class Configuration(Wire, frozen=True, gc=False):
+    accepted_output_modes: Words = ()
+    push_notification: PushConfig | None = None
+    history_length: Number = None
+    blocking: Flag = None
+    accepted_output_modes_: Words = ()
+    push_notification_: PushConfig | None = None
+    history_length_: Number = None
+    # Read: types.ts.
+    push_notification_config: PushConfig | None = None
+
+
+class Params(Wire, frozen=True, gc=False, kw_only=True):
+    """What has none but its path."""
+
+
+class SendParams(Params, frozen=True, gc=False):
+    message: Message | None = None
+    configuration: Configuration | None = None
+    metadata: Bag = None
+    # Read: the name of the field, which the Python SDK's later client writes.
+    request: Message | None = None
+    msg: Message | None = None
+
+
+class TaskParams(Params, frozen=True, gc=False):
+    """Of one task: to get, to cancel, to follow it."""
+
+    id: str = ""
+    history_length: Number = None
+    metadata: Bag = None
+    history_length_: Number = None
+
+
+class ListParams(Params, frozen=True, gc=False):
+    """0.3 names no filters; these are the drafts', as `tasks/list` has them."""
+
+    context_id: Word = ""
+    status: Word = ""
+    page_size: Number = None
+    page_token: Word = ""
+    history_length: Number = None
+    status_timestamp_after: Word = ""
+    include_artifacts: Flag = False
+    last_updated_after: str | int | None = None
+
+
+class SetPushParams(Params, frozen=True, gc=False):
+    """All three bodies in the wild (a2a-wire §5): a request, its `config` alone, or bare."""
+
+    id: Word = ""
+    """From the path."""
+    parent: Word = ""
+    config_id: Word = ""
+    config: TaskPushConfig | None = None
+    config_id_: str = ""
+    # Read: the annotation's body is the config itself.
+    push_notification_config: PushConfig | None = None
+    push_notification_config_: PushConfig | None = None
+
+
+class PushParams(Params, frozen=True, gc=False):
+    """From the path alone."""
+
+    id: Word = ""
+    push_notification_config_id: Word = ""
+    page_size: Number = None
+    page_token: Word = ""

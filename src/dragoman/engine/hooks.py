@@ -1,0 +1,83 @@
+"""The operations on webhooks."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ..errors import BadParams, HookNotFound, PushUnsupported, TooMany
+from ..model import Hook
+from ..ops import DeleteHook, GetHook, HookPage, ListHooks, SetHook
+from ..peer import Context
+from ..store.base import Scope, Store
+from .pusher import Pusher
+
+
+class Hooks:
+    """Sets, shows and ends webhooks, if there is someone to call them."""
+
+    def __init__(self, store: Store, pusher: Pusher | None) -> None:
+        self._store = store
+        self._pusher = pusher
+
+    @property
+    def pusher(self) -> Pusher:
+        """Who calls them."""
+        if self._pusher is None:
+            raise PushUnsupported()
+        return self._pusher
+
+    async def checked(self, hook: Hook, ctx: Context) -> Hook:
+        """A webhook that may be called, to be told in the dialect of its owner."""
+        await self.pusher.courier.check(hook)
+        return replace(hook, dialect=hook.dialect or ctx.dialect)
+
+    def sealed(self, hook: Hook, task_id: str) -> Hook:
+        """A checked webhook as it is stored with a task."""
+        return self.pusher.courier.sealed(_named(hook, task_id))
+
+    async def set(self, op: SetHook, ctx: Context) -> Hook:
+        """See `SetHook`. Who sets it is shown what they sent; afterwards its secrets are masked."""
+        task_id = op.hook.task_id
+        pusher, scope = self.pusher, _scope(ctx)
+        known = {hook.hook_id for hook in await self._store.hooks(scope, task_id)}
+        hook = _named(await self.checked(op.hook, ctx), task_id)
+        if hook.hook_id not in known and len(known) >= pusher.settings.max_hooks:
+            raise TooMany("The task has too many webhooks; delete one first", taskId=task_id)
+        await self._store.set_hook(scope, pusher.courier.sealed(hook))
+        pusher.wake()
+        return hook
+
+    async def get(self, op: GetHook, ctx: Context) -> Hook:
+        """See `GetHook`."""
+        for hook in await self._shown(op.task_id, ctx):
+            if op.hook_id in ("", hook.hook_id):
+                return hook
+        raise HookNotFound(taskId=op.task_id)
+
+    async def list(self, op: ListHooks, ctx: Context) -> HookPage:
+        """See `ListHooks`."""
+        hooks = await self._shown(op.task_id, ctx)
+        if op.page_token and not (op.page_token.isascii() and op.page_token.isdecimal()):
+            raise BadParams("This is no page token of ours", field="pageToken")
+        start = int(op.page_token[:9] or 0)
+        end = start + op.page_size if op.page_size else len(hooks)
+        more = str(end) if end < len(hooks) else ""
+        return HookPage(hooks=tuple(hooks[start:end]), next_token=more)
+
+    async def delete(self, op: DeleteHook, ctx: Context) -> None:
+        """See `DeleteHook`."""
+        await self._shown(op.task_id, ctx)  # the task must be there, the hook need not
+        await self._store.delete_hook(_scope(ctx), op.task_id, op.hook_id)
+
+    async def _shown(self, task_id: str, ctx: Context) -> tuple[Hook, ...]:
+        masked = self.pusher.courier.masked
+        return tuple(map(masked, await self._store.hooks(_scope(ctx), task_id)))
+
+
+def _named(hook: Hook, task_id: str) -> Hook:
+    # Without an id of its own it has its task's, so that setting it again replaces it.
+    return replace(hook, task_id=task_id, hook_id=hook.hook_id or task_id)
+
+
+def _scope(ctx: Context) -> Scope:
+    return Scope(ctx.tenant, ctx.principal)

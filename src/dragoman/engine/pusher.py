@@ -1,0 +1,281 @@
+"""Pusher: takes what is due to webhooks out of the store and hands it to a courier.
+
+Theory. The store says what comes next for each hook and hides what was taken for a while, so
+nothing is lost when this process dies and nothing overtakes: of one hook there is at most one
+delivery on its way. A hook that fails waits for its next try, and what comes behind it waits with
+it. A host that fails again and again is left alone but for one probe now and then; what is put off
+for that reason has not been tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Protocol
+
+from msgspec import Struct
+
+from ..errors import DragomanError, TaskNotFound
+from ..events import Stamped
+from ..lifecycle import Fold
+from ..model import Hook, Task
+from ..settings import Push
+from ..store.base import Delivery, Store
+
+log = logging.getLogger("dragoman.pusher")
+
+POLL = 1.0
+"""Seconds between two looks when nobody rings."""
+HOLD = 5.0
+"""Seconds beyond the timeout, at most, for which what was taken is hidden from others."""
+JITTER = 0.2
+LONGEST_ASKED = 3600.0
+"""Seconds a receiver may ask us to stay away."""
+GONE = 410
+FOLDS = 64
+"""Tasks kept added up, for hooks that are told whole tasks."""
+HOSTS = 10_000
+"""Failing hosts remembered."""
+
+
+class Answer(Struct, frozen=True, gc=False, kw_only=True):
+    """How a try ended."""
+
+    status: int = 0
+    error: str = ""
+    """What prevented an answer."""
+    retry_after: float | None = None
+
+    @property
+    def arrived(self) -> bool:
+        """Only 2xx counts; a redirect is not followed (a2a-wire §13.6)."""
+        return 200 <= self.status < 300
+
+    @property
+    def blames_host(self) -> bool:
+        """Whether others at this host would fare no better."""
+        return self.status == 0 or self.status == 429 or self.status >= 500
+
+
+class Courier(Protocol):
+    """Knows how a hook is called; `net.hooks.Courier` does it over HTTP."""
+
+    async def check(self, hook: Hook) -> None:
+        """`BadParams` for a hook that must not be called."""
+
+    def sealed(self, hook: Hook) -> Hook:
+        """The hook as it may be stored."""
+
+    def masked(self, hook: Hook) -> Hook:
+        """A stored hook as it may be shown."""
+
+    def wants_task(self, hook: Hook) -> bool:
+        """Whether it is told whole tasks."""
+
+    def host(self, hook: Hook) -> str:
+        """Whom it calls; empty if that cannot be said."""
+
+    async def deliver(self, hook: Hook, entry: Stamped, task: Task | None) -> Answer:
+        """One try."""
+
+    async def close(self) -> None:
+        """Lets go of connections."""
+
+
+class Breaker:
+    """Which hosts fail, and when each may be tried again (loop time)."""
+
+    def __init__(self, failures: int, probe: float) -> None:
+        self._failures = failures
+        self._probe = probe
+        self._hosts: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def wait(self, host: str, now: float) -> float:
+        """Seconds to leave a host alone; 0: try now, and whoever asks next waits for that.
+        What has no host at all fails by itself."""
+        count, until = self._hosts.get(host, (0, 0.0))
+        if count < self._failures:
+            return 0.0
+        if until > now:
+            return until - now
+        self._hosts[host] = (count, now + self._probe)
+        return 0.0
+
+    def heard(self, host: str, now: float, *, failed: bool) -> None:
+        """How a try ended."""
+        if not failed or not host:
+            self._hosts.pop(host, None)
+            return
+        count, _ = self._hosts.pop(host, (0, 0.0))
+        self._hosts[host] = (count + 1, now + self._probe)
+        if count + 1 == self._failures:
+            log.warning("host=%s fails; one try every %s s from now on", host, self._probe)
+        if len(self._hosts) > HOSTS:
+            self._hosts.popitem(last=False)
+
+
+class Pusher:
+    """Delivers what is due, several hooks at a time."""
+
+    def __init__(self, store: Store, courier: Courier, settings: Push) -> None:
+        self.courier = courier
+        self.settings = settings
+        self._store = store
+        self._breaker = Breaker(settings.failures, settings.probe)
+        self._folds: OrderedDict[tuple[str, str], Fold] = OrderedDict()
+        self._flights: dict[asyncio.Task[None], Delivery] = {}
+        self._news = asyncio.Event()
+        self._stopping = False
+        self._loop: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """Something may be due."""
+        self._news.set()
+
+    async def start(self) -> None:
+        """Begins."""
+        self._loop = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self, grace: float) -> None:
+        """Gives calls that are under way a moment; the rest is due again for whoever comes."""
+        if self._loop is None:
+            return
+        # Not cancelled: what it is just being given would be held by nobody.
+        self._stopping = True
+        self.wake()
+        await asyncio.wait([self._loop])
+        if self._flights:
+            await asyncio.wait(self._flights, timeout=grace)
+        cut_off = dict(self._flights)
+        for flight in cut_off:
+            flight.cancel()
+        if cut_off:
+            await asyncio.wait(cut_off)
+        for delivery in cut_off.values():
+            with suppress(DragomanError):
+                await self._store.retry(delivery.id, 0, 0, "stopped", tried=False)
+        await self.courier.close()
+
+    async def _run(self) -> None:
+        timeout = self.settings.timeout
+        hold_ms = int((timeout + min(timeout, HOLD)) * 1000)
+        while not self._stopping:
+            self._news.clear()
+            free = self.settings.parallel - len(self._flights)
+            taken: list[Delivery] = []
+            if free > 0:
+                try:
+                    taken = await self._store.due(free, hold_ms)
+                except DragomanError as exc:
+                    log.warning("pusher reason=%s: %s", exc.reason, exc)
+            for delivery in taken:
+                flight = asyncio.get_running_loop().create_task(self._fly(delivery))
+                self._flights[flight] = delivery
+                flight.add_done_callback(self._landed)
+            if self._stopping:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL):
+                    await self._news.wait()
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        del self._flights[flight]
+        # What comes behind it is due now.
+        self._news.set()
+
+    async def _fly(self, delivery: Delivery) -> None:
+        try:
+            await self._deliver(delivery)
+        except DragomanError as exc:
+            # The store is in trouble: what was taken is due again when its time is over.
+            log.warning("delivery=%d reason=%s: %s", delivery.id, exc.reason, exc)
+        except Exception as exc:
+            log.exception("delivery=%d task=%s", delivery.id, delivery.hook.task_id)
+            with suppress(DragomanError):
+                await self._failed(delivery, Answer(error=f"crashed: {type(exc).__name__}"))
+
+    async def _deliver(self, delivery: Delivery) -> None:
+        hook, now = delivery.hook, asyncio.get_running_loop().time
+        host = self.courier.host(hook)
+        wait = self._breaker.wait(host, now())
+        if wait > 0:
+            last = Answer(status=delivery.status, error=delivery.error)
+            await self._later(delivery, _spread(wait), last, tried=False)
+            return
+        try:
+            found = await (self._whole if self.courier.wants_task(hook) else self._bare)(delivery)
+        except TaskNotFound:
+            await self._end(delivery)
+            return
+        if found is None:
+            await self._store.bury(delivery.id, 0, "the event is gone")
+            return
+        answer = await self.courier.deliver(hook, *found)
+        self._breaker.heard(host, now(), failed=answer.blames_host)
+        if answer.arrived:
+            await self._store.delivered(delivery.id)
+        elif answer.status == GONE:
+            log.info("hook task=%s hook=%s is gone; ended", hook.task_id, hook.hook_id)
+            await self._end(delivery)
+        else:
+            await self._failed(delivery, answer)
+
+    async def _failed(self, delivery: Delivery, answer: Answer) -> None:
+        hook, schedule = delivery.hook, self.settings.schedule
+        said = (answer.status, answer.error)
+        if delivery.attempt >= len(schedule):
+            log.error(
+                "given up task=%s hook=%s seq=%d status=%d error=%s",
+                *(hook.task_id, hook.hook_id, delivery.seq, *said),
+            )
+            await self._store.bury(delivery.id, *said)
+            return
+        asked = min(max(0.0, answer.retry_after or 0.0), LONGEST_ASKED)
+        wait = max(_spread(schedule[delivery.attempt]), asked)
+        await self._later(delivery, wait, answer, tried=True)
+
+    async def _later(self, delivery: Delivery, wait: float, said: Answer, *, tried: bool) -> None:
+        wait_ms = int(wait * 1000) + 1
+        await self._store.retry(delivery.id, wait_ms, said.status, said.error, tried=tried)
+        if wait < POLL:
+            asyncio.get_running_loop().call_later(wait_ms / 1000, self.wake)
+
+    async def _end(self, delivery: Delivery) -> None:
+        hook = delivery.hook
+        await self._store.delete_hook(delivery.scope, hook.task_id, hook.hook_id)
+
+    # What happened.
+
+    async def _bare(self, delivery: Delivery) -> tuple[Stamped, None] | None:
+        task_id, seq = delivery.hook.task_id, delivery.seq
+        page = await self._store.read(delivery.scope, task_id, seq - 1, 1)
+        return (page.entries[0], None) if page.entries and page.entries[0].seq == seq else None
+
+    async def _whole(self, delivery: Delivery) -> tuple[Stamped, Task] | None:
+        """The task as it stood after the event: the same in every attempt."""
+        hook, seq = delivery.hook, delivery.seq
+        key = (hook.task_id, hook.hook_id)
+        fold = self._folds.pop(key, None)
+        if fold is not None and fold.seq > seq:
+            fold = None
+        after = min(fold.seq, seq - 1) if fold is not None else 0
+        page = await self._store.read(delivery.scope, hook.task_id, after, seq - after)
+        if not page.entries or page.entries[-1].seq != seq:
+            return None
+        if fold is None:
+            fold = Fold(hook.task_id, page.row.context_id)
+        for entry in page.entries:
+            if entry.seq > fold.seq:
+                fold.add(entry)
+        self._folds[key] = fold
+        if len(self._folds) > FOLDS:
+            self._folds.popitem(last=False)
+        return page.entries[-1], fold.task()
+
+
+def _spread(seconds: float) -> float:
+    """Not all at the same time."""
+    return seconds * random.uniform(1 - JITTER, 1 + JITTER)

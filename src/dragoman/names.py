@@ -1,0 +1,43 @@
+"""Names that callers give their tasks (A2A 0.1 lets them), as ids of ours.
+
+An id is unique among all callers, a name only among those of its owner. So the id of a named task
+is the name and a digest of name and owner: two callers may use one name, neither can find out that
+the other did, and the name can be read from the id, in any process and without a look-up. Ids we
+make ourselves never look like this, so the id also tells who chose it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+MARK = "~"
+DIGITS = 16
+"""Of the digest. Not a secret: every look-up checks the owner of what it finds."""
+LONGEST = 200
+"""Characters of a name."""
+
+_HEX = frozenset("0123456789abcdef")
+
+
+def task_id_of(tenant: str, principal: str, name: str) -> str:
+    """The id of the task that this caller calls so."""
+    # repr: no choice of the three can be read as another three, whatever they contain.
+    owned = repr((tenant, principal, name)).encode()
+    return f"{name}{MARK}{hashlib.sha256(owned).hexdigest()[:DIGITS]}"
+
+
+def name_of(task_id: str) -> str:
+    """What its caller calls the task; empty if we made the id."""
+    name, digits = task_id[: -DIGITS - 1], task_id[-DIGITS:]
+    marked = bool(name) and task_id[-DIGITS - 1] == MARK and _HEX.issuperset(digits)
+    return name if marked else ""
+
+
+def called(task_id: str) -> str:
+    """The id under which its caller knows the task: its own name for it, else ours."""
+    return name_of(task_id) or task_id
+
+
+def fit(name: str) -> bool:
+    """Whether a task may be called so."""
+    return 0 < len(name) <= LONGEST and name.isprintable()

@@ -1,0 +1,118 @@
+"""All that stands between the wires and the engine of one agent, put together from its settings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+
+from msgspec.structs import replace
+
+from ..agent import Agent
+from ..card import Card
+from ..errors import ConfigError
+from ..peer import Context, Peer
+from ..schemes import Certificates
+from ..settings import Settings
+from . import tls
+from .asgi import Handler
+from .auth import Admit, Doors, anyone
+from .authorize import Guarded, may_use, with_requirements
+from .jwks import Fetcher
+from .policy import Access, Policy, Routes, policed
+from .rates import Meter
+
+
+class Gate:
+    """The doors, quotas and policies of one agent; the card says the same as they do."""
+
+    def __init__(self, agent: Agent, settings: Settings) -> None:
+        schemes = {**agent.auth, **settings.auth}  # the file beats the code
+        needed = agent.scopes or any(skill.scopes for skill in agent.skills.values())
+        if needed and not schemes:
+            raise ConfigError(
+                f"Agent '{agent.name}' asks for scopes, but nobody can have any: add auth."
+            )
+        if settings.tls.cert or settings.tls.key or settings.tls.client_ca:
+            tls.check(settings.tls)
+        for name, scheme in schemes.items():
+            if isinstance(scheme, Certificates) and not settings.tls.client_ca:
+                raise ConfigError(f"[auth.{name}] needs client_ca in [tls].")
+        self.agent = agent
+        self.meter = Meter(settings.rates)
+        self._fetch = Fetcher(allow_private=settings.server.allow_private)
+        metered = self.meter if settings.rates.calls_per_minute else None
+        self.doors = Doors(
+            schemes, agent.name, meter=metered, fetch=self._fetch, scopes=agent.scopes
+        )
+        self.admit: Admit = self.doors.admit if schemes or metered else anyone
+        self.locked = bool(schemes)
+        self._access = {
+            Policy.CARD: Access("card_access", settings.server.card_access),
+            Policy.METRICS: Access("metrics_access", settings.server.metrics_access),
+        }
+        if not schemes and any(each.authenticated for each in self._access.values()):
+            raise ConfigError(
+                "Access for authenticated callers needs [auth.NAME], or auth= in code."
+            )
+
+    @property
+    def extended(self) -> bool:
+        """Whether callers we know are told more than others."""
+        hidden = any(skill.extended for skill in self.agent.skills.values())
+        return self.locked and (hidden or self.agent.extended is not None)
+
+    def before(self, peer: Peer, card: Callable[[], Card]) -> Peer:
+        """The peer behind its guard; itself when there is nothing to ask."""
+        rates, agent = self.meter.rates, self.agent
+        asks = agent.authorizer or agent.scopes or any(s.scopes for s in agent.skills.values())
+        if not (asks or self.extended or rates.streams or rates.live_tasks):
+            return peer
+
+        async def extended(caller: Context) -> Card:
+            return await self._extended_card(caller, card())
+
+        return Guarded(agent, peer, self.meter, extended if self.extended else None)
+
+    async def _extended_card(self, caller: Context, public: Card) -> Card:
+        also = [each.id for each in self.agent.skills.values() if may_use(caller, each)]
+        card = self.agent.card((), also)
+        if self.agent.extended is not None:
+            written = self.agent.extended(caller)
+            card = await written if inspect.isawaitable(written) else written
+        card = replace(card, interfaces=card.interfaces or public.interfaces)
+        return self.on_card(card)
+
+    def on_card(self, card: Card) -> Card:
+        """The card with the schemes in force and what each skill asks for."""
+        card = replace(self.doors.on_card(card), extended=self.extended)
+        return with_requirements(card, self.agent)
+
+    async def close(self) -> None:
+        """Ends what was opened to ask issuers."""
+        await self._fetch.close()
+
+    def policed(self, routes: Mapping[str, Mapping[str, Handler]]) -> Routes:
+        """The routes, each kept as its policy says; refused if it has none."""
+        return policed(routes, self.doors, self._access)
+
+
+def check_exposure(settings: Settings, agent: Agent) -> None:
+    """Refuses to listen to the network while anyone could come in, or listen in."""
+    server = settings.server
+    try:
+        loopback = server.host == "localhost" or ip_address(server.host).is_loopback
+    except ValueError:
+        loopback = False
+    if loopback or server.insecure:
+        return
+    if not agent.auth and not settings.auth:
+        raise ConfigError(
+            f"Listening on {server.host} lets everyone in, since no authentication is set up. "
+            "Keep to --host 127.0.0.1, add [auth.NAME], or --insecure if that is what you want."
+        )
+    if not settings.tls.cert and not server.public_url.startswith("https://"):
+        raise ConfigError(
+            f"Listening on {server.host} without TLS shows credentials to the network. "
+            "Add [tls], or --public-url https://... if a proxy speaks TLS, or --insecure."
+        )

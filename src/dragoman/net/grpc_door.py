@@ -1,0 +1,95 @@
+"""Whether there is a gRPC server, and where the card says it is.
+
+The one place that imports `grpc_server`: the packages it needs are an extra.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ..card import Interface
+from ..errors import ConfigError
+from ..settings import Settings
+from . import tls
+from .exchange import Floor
+
+if TYPE_CHECKING:
+    from .grpc_server import GrpcServer
+
+INSTALL = "pip install 'dragoman[grpc]'"
+PACKAGES = frozenset(("grpc", "grpc_health", "grpc_reflection", "google"))
+
+
+class GrpcDoor:
+    """The gRPC side of an app, there or not. All its verbs are harmless when it is not."""
+
+    def __init__(self, floor: Floor, settings: Settings, *, wanted: bool) -> None:
+        self._floor, self._settings = floor, settings
+        self._wanted = wanted and settings.server.grpc is not False
+        self.server: GrpcServer | None = None
+
+    @property
+    def port(self) -> int | None:
+        """Where it listens."""
+        return self.server.port if self.server is not None else None
+
+    def open(self) -> None:
+        """Takes its port, if it is wanted and can be had.
+
+        Raises `ConfigError` if it was asked for and cannot be; else the log says why there is none.
+        """
+        if not self._wanted:
+            return
+        try:
+            self.server = self._opened()
+        except ConfigError as exc:
+            if self._settings.server.grpc:
+                raise
+            self._floor.log.warning("no_grpc", why=exc.message)
+
+    def _opened(self) -> GrpcServer:
+        try:
+            from .grpc_server import GrpcServer
+        except ModuleNotFoundError as exc:
+            if (exc.name or "").partition(".")[0] not in PACKAGES:
+                raise
+            raise ConfigError(f"gRPC is not installed; add it with: {INSTALL}") from exc
+        server, secured = self._settings.server, self._settings.tls
+        if secured.cert and secured.minimum != "1.2":
+            raise ConfigError(
+                "gRPC cannot be held to TLS 1.3: set minimum = '1.2' in [tls], or --no-grpc."
+            )
+        return GrpcServer(self._floor, server.host, server.grpc_port, tls.pem(secured))
+
+    async def start(self) -> None:
+        """Answers from now on."""
+        if self.server is not None:
+            await self.server.start()
+
+    async def refuse(self, wait: float) -> None:
+        """Takes no more calls; those that run have so many seconds."""
+        if self.server is not None:
+            await self.server.refuse(wait)
+
+    async def end(self) -> None:
+        """Returns when the last call is answered or cut."""
+        if self.server is not None:
+            await self.server.end()
+
+    def interfaces(self, base: str) -> tuple[Interface, ...]:
+        """Its entries on the card of an agent that is reached at `base`.
+
+        Behind a public URL nobody but the operator knows where gRPC is reached: then only
+        `grpc_url` puts it on the card.
+        """
+        if self.server is None:
+            return ()
+        server = self._settings.server
+        url = server.grpc_url
+        if not url:
+            host = urlsplit(base).hostname or ""
+            if server.public_url or not host:
+                return ()
+            url = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return tuple(Interface(url=url, binding="GRPC", version=v) for v in ("1.0", "0.3"))

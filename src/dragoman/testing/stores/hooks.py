@@ -1,0 +1,290 @@
+"""Webhooks: what is due to whom, in which order, and what becomes of it."""
+# ruff: noqa: S101 (this is a test suite, only it ships)
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman.errors import TaskNotFound
+from dragoman.events import StateChanged
+from dragoman.model import Hook, State
+from dragoman.store.base import Delivery, Existing, Idempotency
+
+from .bench import AGENT, ALICE, ALICE_ELSEWHERE, BOB, LEASE, Bench
+from .chapter import Chapter
+
+WORKING = StateChanged(state=State.WORKING)
+HOLD = 20_000
+DAY = 86_400_000
+
+
+def hook(task_id: str, hook_id: str = "h1", url: str = "https://example.com/hook") -> Hook:
+    """A webhook with everything set."""
+    return Hook(
+        hook_id=hook_id,
+        task_id=task_id,
+        url=url,
+        token="sealed token",  # noqa: S106
+        scheme="Bearer",
+        credentials="sealed credentials",
+        dialect="a2a-1.0",
+    )
+
+
+async def due(bench: Bench, limit: int = 99) -> list[Delivery]:
+    """What may be delivered now."""
+    return await bench.store.due(limit, HOLD)
+
+
+def places(deliveries: list[Delivery]) -> list[tuple[str, str, int]]:
+    """Which events for which hooks."""
+    return [(one.hook.task_id, one.hook.hook_id, one.seq) for one in deliveries]
+
+
+class HookChapter(Chapter):
+    """`set_hook`, `hooks`, `delete_hook`, `due`, `delivered`, `retry`, `bury` and the outbox."""
+
+    async def test_hooks_are_kept(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.open_task("t1")
+            assert await bench.store.hooks(ALICE, "t1") == []
+            for name in ("h2", "h1"):
+                await bench.store.set_hook(ALICE, hook("t1", name))
+            await bench.store.set_hook(ALICE, hook("t1", "h2", "https://example.com/new"))
+            expected = [hook("t1", "h2", "https://example.com/new"), hook("t1", "h1")]
+            assert await bench.store.hooks(ALICE, "t1") == expected
+            if self.durable:
+                await bench.reopen()
+                assert await bench.store.hooks(ALICE, "t1") == expected
+            await bench.store.delete_hook(ALICE, "t1", "h2")
+            await bench.store.delete_hook(ALICE, "t1", "h2")
+            assert await bench.store.hooks(ALICE, "t1") == expected[1:]
+
+    async def test_hooks_of_others_do_not_exist(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.open_task("t1")
+            await bench.store.set_hook(ALICE, hook("t1"))
+            for other in (BOB, ALICE_ELSEWHERE):
+                with pytest.raises(TaskNotFound):
+                    await bench.store.hooks(other, "t1")
+                with pytest.raises(TaskNotFound):
+                    await bench.store.set_hook(other, hook("t1", "mine"))
+                await bench.store.delete_hook(other, "t1", "h1")
+            with pytest.raises(TaskNotFound):
+                await bench.store.set_hook(ALICE, hook("nowhere"))
+            assert await bench.store.hooks(ALICE, "t1") == [hook("t1")]
+
+    async def test_events_after_the_hook_are_due_in_order(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.store.set_hook(ALICE, hook("t1"))
+            assert await due(bench) == []
+            await bench.append(bench.write(row.claim, WORKING, WORKING))
+            (first,) = await due(bench)
+            assert (first.seq, first.attempt, first.hook) == (3, 1, hook("t1"))
+            assert first.scope == ALICE
+            # The next one waits for the first, and the first is hidden.
+            assert await due(bench) == []
+            await bench.append(bench.write(row.claim, StateChanged(state=State.COMPLETED)))
+            assert await due(bench) == []
+            for seq in (4, 5):
+                await bench.store.delivered(first.id)
+                (first,) = await due(bench)
+                assert first.seq == seq
+            await bench.store.delivered(first.id)
+            await bench.store.delivered(first.id)
+            bench.clock.tick(DAY)
+            assert await due(bench) == []
+            assert await bench.store.outbox(dead=False, limit=9) == []
+
+    async def test_a_hook_set_with_the_task_hears_it_all(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.create(replace(bench.draft("t1"), hook=hook("t1")))
+            born = bench.draft("t2", end=State.COMPLETED)
+            await bench.create(replace(born, hook=hook("t2")))
+            await bench.open_task("t3")
+            assert await bench.store.hooks(ALICE, "t1") == [hook("t1")]
+            told = []
+            while found := await due(bench):
+                told += places(found)
+                for one in found:
+                    await bench.store.delivered(one.id)
+            assert sorted(told) == [(t, "h1", n) for t in ("t1", "t2") for n in (1, 2)]
+
+    async def test_a_refused_task_leaves_no_hook(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            key = Idempotency("k", b"d")
+            await bench.create(bench.draft("t1", key=key))
+            with pytest.raises(Existing):
+                await bench.create(replace(bench.draft("t2", key=key), hook=hook("t2")))
+            assert await due(bench) == []
+            with pytest.raises(TaskNotFound):
+                await bench.store.hooks(ALICE, "t2")
+
+    async def test_a_late_hook_hears_the_end_once(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.end(await bench.open_task("t1"))
+            await bench.store.set_hook(ALICE, hook("t1"))
+            (last,) = await due(bench)
+            assert last.seq == 3
+            await bench.store.delivered(last.id)
+            await bench.store.set_hook(ALICE, hook("t1"))
+            assert await due(bench) == []
+
+    async def test_hooks_do_not_wait_for_each_other(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            for task_id in ("t1", "t2"):
+                row = await bench.open_task(task_id)
+                for name in ("h1", "h2"):
+                    await bench.store.set_hook(ALICE, hook(task_id, name))
+                await bench.append(bench.write(row.claim, WORKING, WORKING))
+                bench.clock.tick(1)
+            assert len(await due(bench, 1)) == 1
+            rest = await due(bench)
+            assert len(rest) == 3
+            assert places(rest)[-2:] == [("t2", "h1", 3), ("t2", "h2", 3)]
+
+    async def test_what_failed_is_tried_later(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.store.set_hook(ALICE, hook("t1"))
+            await bench.append(bench.write(row.claim, WORKING, WORKING))
+            (one,) = await due(bench)
+            await bench.store.retry(one.id, 5_000, 503, "")
+            assert await due(bench) == []
+            shown = await bench.store.outbox(dead=False, limit=9)
+            assert [(d.seq, d.attempt, d.status) for d in shown] == [(3, 1, 503), (4, 0, 0)]
+            assert shown[0].due_at == bench.clock.now + 5_000
+            bench.clock.tick(4_999)
+            assert await due(bench) == []
+            if self.durable:
+                await bench.reopen()
+                assert await due(bench) == []
+            bench.clock.tick(1)
+            (again,) = await due(bench)
+            assert (again.id, again.attempt) == (one.id, 2)
+            # One that was put off without a try costs no attempt.
+            await bench.store.retry(again.id, 0, 0, "put off", tried=False)
+            (again,) = await due(bench)
+            assert (again.id, again.attempt, again.error) == (one.id, 2, "put off")
+
+    async def test_who_dies_holding_one_loses_nothing(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.store.set_hook(ALICE, hook("t1"))
+            await bench.append(bench.write(row.claim, WORKING))
+            (one,) = await due(bench)
+            if self.durable:
+                await bench.reopen()
+            bench.clock.tick(HOLD)
+            (again,) = await due(bench)
+            assert again.id == one.id
+
+    async def test_who_takes_a_task_over_tells_its_hooks(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.store.set_hook(ALICE, hook("t1"))
+            await bench.store.release(row.claim, runnable=True)
+            if self.durable:
+                await bench.reopen()
+                await bench.store.enlist("w1", LEASE)
+            (taken,) = await bench.store.claim("w1", AGENT, 9)
+            await bench.append(bench.write(taken.claim, WORKING))
+            assert [one.seq for one in await due(bench)] == [3]
+
+    async def test_dead_letters_make_way_and_come_back(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.store.set_hook(ALICE, hook("t1"))
+            await bench.append(bench.write(row.claim, WORKING, WORKING, WORKING))
+            (one,) = await due(bench)
+            assert await bench.store.redeliver(one.id) is False
+            await bench.store.bury(one.id, 500, "why")
+            bench.clock.tick(1)
+            if self.durable:
+                await bench.reopen()
+            (dead,) = await bench.store.outbox(dead=True, limit=9)
+            assert (dead.id, dead.status, dead.error) == (one.id, 500, "why")
+            assert dead.dead_at == bench.clock.now - 1
+            (two,) = await due(bench)
+            assert two.seq == 4
+            # While one is on its way the other waits; then it comes first.
+            assert await bench.store.redeliver(one.id) is True
+            assert await bench.store.redeliver(one.id) is False
+            assert await due(bench) == []
+            assert await bench.store.outbox(dead=True, limit=9) == []
+            await bench.store.delivered(two.id)
+            (again,) = await due(bench)
+            assert (again.id, again.attempt) == (one.id, 1)
+            await bench.store.delivered(again.id)
+            assert [d.seq for d in await due(bench)] == [5]
+
+    async def test_a_deleted_hook_hears_nothing_more(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.store.set_hook(ALICE, hook("t1"))
+            await bench.append(bench.write(row.claim, WORKING, WORKING))
+            (one,) = await due(bench)
+            await bench.store.bury(one.id, 0, "x")
+            (two,) = await due(bench)
+            await bench.store.delete_hook(ALICE, "t1", "h1")
+            # What was on its way may still report.
+            await bench.store.retry(two.id, 0, 0, "late")
+            await bench.store.bury(two.id, 0, "late")
+            await bench.store.delivered(two.id)
+            await bench.append(bench.write(row.claim, WORKING))
+            assert await due(bench) == []
+            assert await bench.store.outbox(dead=True, limit=9) == []
+            assert await bench.store.redeliver(one.id) is False
+
+    async def test_another_address_gets_what_is_due(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.store.set_hook(ALICE, hook("t1"))
+            await bench.append(bench.write(row.claim, WORKING))
+            (one,) = await due(bench)
+            await bench.store.retry(one.id, DAY, 404, "")
+            moved = hook("t1", url="https://example.com/elsewhere")
+            await bench.store.set_hook(ALICE, moved)
+            (again,) = await due(bench)
+            assert (again.seq, again.attempt, again.hook) == (3, 1, moved)
+
+    async def test_a_refused_write_tells_nobody(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.store.set_hook(ALICE, hook("t1"))
+            stale = replace(row.claim, token="stale")  # noqa: S106
+            with pytest.raises(Exception, match="holds the task"):
+                await bench.append(bench.write(stale, WORKING))
+            assert await due(bench) == []
+
+    async def test_undelivered_events_are_not_swept(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            for task_id in ("told", "due", "dead"):
+                row = await bench.open_task(task_id)
+                await bench.store.set_hook(ALICE, hook(task_id))
+                await bench.end(row)
+            for one in await due(bench):
+                if one.hook.task_id == "told":
+                    await bench.store.delivered(one.id)
+                elif one.hook.task_id == "dead":
+                    await bench.store.bury(one.id, 0, "x")
+                else:
+                    await bench.store.retry(one.id, 99 * DAY, 0, "x")
+            bench.clock.tick(8 * DAY)
+            assert await bench.store.sweep(7 * DAY, 30 * DAY, 9) == 1
+            assert [len(await bench.log(name)) for name in ("told", "due", "dead")] == [0, 3, 3]
+            bench.clock.tick(30 * DAY)
+            # A dead letter keeps its events, but not a task for ever.
+            assert await bench.store.sweep(7 * DAY, 30 * DAY, 9) == 2
+            assert len(await bench.log("due")) == 3
+            assert await bench.store.outbox(dead=True, limit=9) == []
+            (last,) = await bench.store.outbox(dead=False, limit=9)
+            await bench.store.delivered(last.id)
+            assert await bench.store.sweep(7 * DAY, 30 * DAY, 9) == 1
+            if self.durable:
+                await bench.reopen()
+            assert await bench.store.outbox(dead=False, limit=9) == []

@@ -1,0 +1,31 @@
+"""What A2A 0.1 and the community a2a-go can ask at all."""
+
+from __future__ import annotations
+
+from dragoman.dialects.a2a import A2A_0_1, A2A_GO
+from dragoman.dialects.a2a.v0_1.calls import name_out
+from dragoman.names import fit
+from dragoman.ops import CancelTask, GetHook, GetTask, Invoke, SendMessage, SetHook, Watch
+from dragoman.session import Call, Dialect
+
+NARROW = {A2A_0_1.name, A2A_GO.name}
+
+
+def asks(dialect: Dialect, call: Call) -> bool:
+    """Whether a dialect has words for a call, and the task a name that it allows."""
+    if dialect.name not in NARROW:
+        return True
+    match call.op:
+        case SendMessage() as op:
+            return fit(name_out(op))
+        case Watch(task_id=task_id):
+            # How a stream of a2a-go begins depends on what was asked; losses do not.
+            return fit(task_id) and dialect.name != A2A_GO.name
+        case GetTask(task_id=task_id) | CancelTask(task_id=task_id) | GetHook(task_id=task_id):
+            return fit(task_id)
+        case SetHook(hook=hook):
+            return fit(hook.task_id)
+        case Invoke():
+            return dialect.name != A2A_GO.name
+        case _:
+            return False

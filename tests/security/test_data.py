@@ -1,0 +1,164 @@
+"""What is kept about someone can be given out, and goes without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.run import dragoman as run
+from dragoman import Agent, Turn
+from dragoman.engine import Engine
+from dragoman.errors import TaskNotFound
+from dragoman.model import Hook, Message, Role, State, Task, Text
+from dragoman.ops import GetTask, SendMessage
+from dragoman.peer import Context
+from dragoman.settings import EngineSettings, Retention
+from dragoman.store import open_store
+from dragoman.store.base import Scope, Store, Whose
+
+CANARY = "canary-0815-of-alice"
+ALICE = Context(principal="alice", tenant="acme", tenants=("acme",))
+BOB = Context(principal="bob", tenant="acme", tenants=("acme",))
+
+agent = Agent("Clerk", description="Files things.")
+
+
+@agent.skill("file")
+async def file(turn: Turn) -> object:
+    if turn.text.startswith("ask"):
+        return await turn.ask(f"What of {turn.text}?")
+    return [turn.text, {"kept": turn.text}, turn.text.encode()]
+
+
+@pytest.fixture(params=["memory:", "sqlite", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return {"sqlite": f"sqlite:///{tmp_path}/t.db", "file": f"file:{tmp_path}/store"}.get(
+        request.param, request.param
+    )
+
+
+async def send(engine: Engine, ctx: Context, text: str, **about: str) -> Task:
+    message = Message(message_id="m", role=Role.USER, parts=(Text(text=text),), **about)
+    found = await engine.call(SendMessage(message=message), ctx)
+    assert isinstance(found, Task)
+    return found
+
+
+async def filled(engine: Engine, store: Store) -> tuple[Task, Task, Task]:
+    done = await send(engine, ALICE, f"{CANARY} 1", context_id="c1")
+    waits = await send(engine, ALICE, f"ask {CANARY} 2")
+    other = await send(engine, BOB, "bob's own", context_id="c1")
+    hook = Hook(hook_id="h", task_id=waits.id, url=f"https://x.example/{CANARY}", token=CANARY)
+    await store.set_hook(Scope("acme", "alice"), hook)
+    return done, waits, other
+
+
+def traces(folder: Path) -> list[str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path.name for path in files if CANARY.encode() in path.read_bytes()]
+
+
+async def test_a_principal_is_erased_and_nobody_else(url: str, tmp_path: Path) -> None:
+    store = open_store(url)
+    engine = Engine(agent, store)
+    await engine.start()
+    try:
+        done, waits, other = await filled(engine, store)
+        if url != "memory:":
+            assert traces(tmp_path)
+        rows = await store.owned(Whose(principal="alice"), 10)
+        assert [row.task_id for row in rows] == [done.id, waits.id]
+        assert [row.task_id for row in await store.owned(Whose(context_id="c1"), 10)] == [
+            done.id,
+            other.id,
+        ]
+        assert await store.owned(Whose(principal="alice", tenant="globex"), 10) == []
+        assert len(await store.owned(Whose(), 2)) == 2
+        assert await store.erase([row.task_id for row in rows]) == 2
+        assert await store.erase([row.task_id for row in rows]) == 0
+        for task in (done, waits):
+            with pytest.raises(TaskNotFound):
+                await store.row(Scope("acme", "alice"), task.id)
+        assert (await engine.call(GetTask(task_id=other.id), BOB)).state is State.COMPLETED
+        assert await store.outbox(dead=False, limit=10) == []
+        assert (await store.counts("Clerk")).get("completed") == 1
+        assert (await send(engine, ALICE, "new")).state is State.COMPLETED
+    finally:
+        await engine.stop(0)
+    if url != "memory:":
+        assert traces(tmp_path) == []
+
+
+async def test_the_run_of_an_erased_task_ends(url: str) -> None:
+    going, over = asyncio.Event(), asyncio.Event()
+    busy = Agent("Busy", description="Works.")
+
+    @busy.skill("work")
+    async def work(turn: Turn) -> None:
+        going.set()
+        try:
+            while True:
+                await turn.say("more")
+                await asyncio.sleep(0.01)
+        finally:
+            over.set()
+
+    store = open_store(url)
+    engine = Engine(busy, store)
+    await engine.start()
+    try:
+        message = Message(message_id="m", role=Role.USER, parts=(Text(text="go"),))
+        task = await engine.call(SendMessage(message=message, wait=False), ALICE)
+        assert isinstance(task, Task)
+        await going.wait()
+        assert await store.erase([task.id]) == 1
+        async with asyncio.timeout(5):
+            await over.wait()
+        with pytest.raises(TaskNotFound):
+            await store.row(Scope("acme", "alice"), task.id)
+    finally:
+        await engine.stop(0)
+
+
+async def test_retention_of_a_tenant(url: str) -> None:
+    now = [1_000_000_000]
+    store = open_store(url, clock=lambda: now[0])
+    rules = [Retention(tenant="acme", keep_tasks=60), Retention(agent="Other", keep_tasks=1)]
+    engine = Engine(agent, store, EngineSettings(), clock=lambda: now[0], retention=rules)
+    await engine.start()
+    try:
+        short = await send(engine, ALICE, "one")
+        waits = await send(engine, ALICE, "ask two")
+        long = await send(engine, Context(principal="carol"), "three")
+        now[0] += 61_000
+        await engine._keeper._sweep()
+        left = {row.task_id for row in await store.owned(Whose(), 10)}
+        assert left == {waits.id, long.id}
+        assert short.id not in left
+    finally:
+        await engine.stop(0)
+
+
+async def test_the_command_gives_out_and_erases(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/t.db"
+    store = open_store(url)
+    engine = Engine(agent, store)
+    await engine.start()
+    await filled(engine, store)
+    await engine.stop(0)
+    given = run("data", "export", "--principal", "alice", "--store", url, cwd=tmp_path)
+    told = [json.loads(line) for line in given.stdout.splitlines()]
+    assert [each["principal"] for each in told] == ["alice", "alice"]
+    assert told[1]["webhooks"][0]["token"] == "****"
+    assert all(each["log"] and each["task"]["history"] for each in told)
+    refused = run("data", "erase", "--principal", "alice", "--store", url, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    erased = run("data", "erase", "--principal", "alice", "--store", url, "--yes", cwd=tmp_path)
+    assert "Erased 2 tasks" in erased.stdout
+    assert run("data", "export", "--principal", "alice", "--store", url, cwd=tmp_path).stdout == ""
+    assert run("data", "erase", "--store", url, "--yes", cwd=tmp_path).returncode == 2
+    assert traces(tmp_path) == []

@@ -1,0 +1,175 @@
+"""Every operation, in every binding, with every credential that must not be enough.
+
+The ways to ask come from the tables the server is made of, so a new method or route is in here by
+itself. A refused caller learns nothing; another's task answers exactly like one that is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dragoman.net.policy import Policy
+from dragoman.ops import GetExtendedCard, GetTask, ListTasks, SendMessage
+from security.house import CANARY, HOOK, RECEIVER, Asking, House, all_ways, open_house
+
+REFUSED = {401, 16}
+FORBIDDEN = {403, 7}
+MISSING = "01a1e163-75f6-7000-86e0-000000000000"
+OLDEST = ("JSON-RPC 0.1", "a2a-go")
+WAYS = sorted(all_ways(), key=lambda way: way.binding in OLDEST and way.op is SendMessage)
+"""In 0.1 a caller names its new task itself, so those come last: it is then the caller's own."""
+
+
+async def opened(house: House) -> str:
+    """A task of alice's in acme that waits for her, with a webhook."""
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": CANARY}]}
+    hook = {"id": HOOK, "url": f"{RECEIVER}/{CANARY}"}
+    headers = {"authorization": f"Bearer {house.token()}", "a2a-version": "1.0"}
+    sent = await house.client.post("/message:send", json={"message": message}, headers=headers)
+    assert sent.status_code == 200, sent.text
+    task = str(sent.json()["task"]["id"])
+    path = f"/tasks/{task}/pushNotificationConfigs"
+    kept = await house.client.post(path, json=hook | {"taskId": task}, headers=headers)
+    assert kept.status_code == 200, kept.text
+    return task
+
+
+async def asked(
+    way: Asking, house: House, token: str, task: str, tenant: str = ""
+) -> tuple[int, str]:
+    async with asyncio.timeout(8):
+        status, body = await way.send(house, token, task, tenant)
+    return status, body.replace(task, "ID") if task else body
+
+
+def alike(reply: tuple[int, str]) -> tuple[int, str]:
+    """A reply without the ids and times that differ every time (0.1 opens a task under any id)."""
+    return reply[0], re.sub(
+        r"~[0-9a-f]{16}|[0-9a-f-]{36}|[0-9-]{10}T[0-9:.]+Z|seconds: \d+|nanos: \d+", "*", reply[1]
+    )
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("finished", [False, True], ids=["waiting", "finished"])
+async def test_every_operation_in_every_binding_with_every_wrong_credential(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], finished: bool
+) -> None:
+    counts: Counter[tuple[str, str]] = Counter()
+    leaks: list[str] = []
+    async with open_house(tmp_path) as house:
+        task = await opened(house)
+        if finished:
+            await answered(house, task)
+        past = int(time.time()) - 3600
+        bad = {
+            "no": "",
+            "wrong": house.token()[:-6] + "AAAAAA",
+            "expired": house.token(exp=past, iat=past - 60),
+        }
+        others = {"other user": house.token("bob"), "other tenant": house.token(tenant="globex")}
+        for way in WAYS:
+            where = f"{way.binding} {way.name}"
+            about = task if way.about_a_task or way.op is SendMessage else ""
+            for what, token in bad.items():
+                status, body = await asked(way, house, token, about)
+                counts[way.binding, what] += 1
+                if status not in REFUSED or CANARY in body or task in body:
+                    leaks.append(f"{where} with {what}: {status} {body[:200]}")
+            for what, token in others.items():
+                counts[way.binding, what] += 1
+                got = await asked(way, house, token, about)
+                if CANARY in got[1] or HOOK in got[1] or task in got[1]:
+                    leaks.append(f"{where} with {what}: {got}")
+                if about:
+                    missing = await asked(way, house, token, MISSING)
+                    if alike(got) != alike(missing):
+                        leaks.append(f"{where} with {what}: {got} but missing is {missing}")
+            if way.tenants:
+                counts[way.binding, "tenant of another"] += 1
+                status, body = await asked(way, house, others["other tenant"], about, "acme")
+                if status not in FORBIDDEN or CANARY in body:
+                    leaks.append(f"{where} naming a tenant: {status} {body[:200]}")
+        await untouched(house, task, finished=finished)
+    with capsys.disabled():
+        print(table(counts, len(leaks)))
+    assert leaks[:5] == []
+    assert {way.binding for way in WAYS} >= {
+        *("JSON-RPC 1.0", "JSON-RPC 0.3", "REST 1.0", "REST 0.3", "gRPC 1.0", "gRPC 0.3"),
+    }
+
+
+async def answered(house: House, task: str) -> None:
+    """Alice answers, and her task completes."""
+    text = {"messageId": "n", "role": "ROLE_USER", "parts": [{"text": CANARY}], "taskId": task}
+    headers = {"authorization": f"Bearer {house.token()}", "a2a-version": "1.0"}
+    sent = await house.client.post("/message:send", json={"message": text}, headers=headers)
+    assert sent.json()["task"]["status"]["state"] == "TASK_STATE_COMPLETED", sent.text
+
+
+async def untouched(house: House, task: str, *, finished: bool) -> None:
+    """Alice finds her task as she left it; so the questions above were good ones."""
+    headers = {"authorization": f"Bearer {house.token()}", "a2a-version": "1.0"}
+    found = (await house.client.get(f"/tasks/{task}", headers=headers)).json()
+    state = "TASK_STATE_COMPLETED" if finished else "TASK_STATE_INPUT_REQUIRED"
+    assert found["status"]["state"] == state
+    assert CANARY in str(found)
+    hooks = await house.client.get(f"/tasks/{task}/pushNotificationConfigs", headers=headers)
+    assert [each["id"] for each in hooks.json()["configs"]] == [HOOK]
+    for way in WAYS:
+        if way.op in (GetTask, ListTasks):
+            status, body = await asked(way, house, house.token(), task if way.op is GetTask else "")
+            assert status in (0, 200), (way.name, status, body)
+            told = CANARY in body or way.op is ListTasks or way.binding == "a2a-go"
+            assert told, way.name  # a2a-go tells no messages
+        if way.op is GetExtendedCard:
+            status, body = await asked(way, house, house.token(scope="deep"), "")
+            assert status in (0, 200), (way.name, status, body)
+            assert "hidden" in body, way.name
+            _, body = await asked(way, house, house.token(), "")
+            assert "hidden" not in body, way.name
+
+
+def table(counts: Counter[tuple[str, str]], leaks: int) -> str:
+    """What was tried, as it goes into the notes."""
+    bindings = sorted({binding for binding, _ in counts})
+    columns = list(dict.fromkeys(what for _, what in counts))
+    lines = ["", f"{'binding':<14}" + "".join(f"{each:>19}" for each in columns)]
+    lines += [
+        f"{binding:<14}" + "".join(f"{counts[binding, each]:>19}" for each in columns)
+        for binding in bindings
+    ]
+    return "\n".join((*lines, f"{sum(counts.values())} requests, {leaks} leaks"))
+
+
+async def test_every_route_has_a_policy_and_keeps_it(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        tried = 0
+        for path, methods in house.app.routes.items():
+            for method, handler in methods.items():
+                which = getattr(handler, "policy", None)
+                assert which in set(Policy), f"{method} {path} has no policy"
+                if which is not Policy.CALLER:
+                    continue
+                method = "GET" if method == "*" else method
+                reply = await house.client.request(method, path.replace("{id}", "x"))
+                tried += 1
+                assert reply.status_code == 401, (method, path, reply.text)
+                assert reply.headers["www-authenticate"] == 'Bearer realm="Keeper"'
+        assert tried >= 10
+
+
+async def test_a_route_without_a_policy_is_refused(tmp_path: Path) -> None:
+    async def naked(scope: object, receive: object, send: object) -> None:
+        raise AssertionError("reached")
+
+    async with open_house(tmp_path) as house:
+        house.app.routes |= house.app.gate.policed({"/new": {"GET": naked}})
+        token = house.token()
+        for headers in ({}, {"authorization": f"Bearer {token}"}):
+            assert (await house.client.get("/new", headers=headers)).status_code == 403
