@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -37,6 +37,12 @@ class Client:
         self.url = url
         self._http = httpx2.AsyncClient(timeout=httpx2.Timeout(30.0, read=60.0), trust_env=False)
 
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         await self._http.aclose()
 
@@ -50,7 +56,9 @@ class Client:
             raise _lost(exc) from exc
         return _result(answer.content)
 
-    async def stream(self, method: str, params: Json, **headers: str) -> AsyncIterator[Event]:
+    async def stream(
+        self, method: str, params: Json, **headers: str
+    ) -> AsyncGenerator[Event, None]:
         """Whole events as they come: place in the log, and the data to the byte."""
         try:
             async with self._http.stream(
@@ -62,14 +70,18 @@ class Client:
                 if not answer.headers["content-type"].startswith("text/event-stream"):
                     _result(await answer.aread())
                 rest = b""
-                async with aclosing(answer.aiter_bytes()) as pieces:  # type: ignore[type-var]
-                    async for piece in pieces:
-                        *blocks, rest = (rest + piece).split(b"\n\n")
-                        for block in blocks:
-                            if not block.startswith(b":"):
-                                yield _event(block)
+                async for piece in answer.aiter_bytes():
+                    *blocks, rest = (rest + piece).split(b"\n\n")
+                    for block in blocks:
+                        if not block.startswith(b":"):
+                            yield _event(block)
         except httpx2.TransportError as exc:
             raise _lost(exc) from exc
+
+    async def listen(self, method: str, params: Json, **headers: str) -> list[Event]:
+        """A whole stream."""
+        async with aclosing(self.stream(method, params, **headers)) as events:
+            return [event async for event in events]
 
     async def task(self, task_id: str) -> Json:
         """The task as it stands."""

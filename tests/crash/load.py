@@ -257,7 +257,7 @@ class Load:
         said = sending(message(text, uuid4().hex, skill))
         client = self.client
         try:
-            async with aclosing(client.stream("SendStreamingMessage", said)) as events:  # type: ignore[type-var]
+            async with aclosing(client.stream("SendStreamingMessage", said)) as events:
                 async for event in events:
                     tale.hear(event)
                     if not tale.task_id:
@@ -280,7 +280,7 @@ class Load:
         params, cursor = {"id": tale.task_id}, str(tale.last)
         stream = self.client.stream("SubscribeToTask", params, last_event_id=cursor)
         try:
-            async with aclosing(stream) as events:  # type: ignore[type-var]
+            async with aclosing(stream) as events:
                 async for event in events:
                     tale.hear(event)
         except Lost:

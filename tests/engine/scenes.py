@@ -68,15 +68,21 @@ class House:
         if self.url != "memory:":
             await engine.store.close()
 
-    async def restart(
-        self, client: Client, agent: Agent | None = None, later: float = 60.0, **settings: Any
-    ) -> Client:
-        """Crashes an engine and starts another, so much later: leases and pauses are over."""
+    async def restart(self, client: Client, agent: Agent | None = None, **settings: Any) -> Client:
+        """Crashes an engine and starts another when the dead one's lease and the pause are over."""
         await self.crash(client)
-        self.clock.skip(later)
+        self.clock.skip(60)
         new = self.client(agent or client.engine.agent, context=client.context, **settings)
         await new.engine.start()
+        await self.later(new, 31)
         return new
+
+    async def later(self, client: Client, seconds: float) -> None:
+        """So much later for a living engine, which then looks what is due."""
+        runner = client.engine.runner
+        self.clock.skip(seconds)
+        await client.store.beat(runner.worker, int(runner.settings.lease * 1000))
+        runner.place_free.set()
 
 
 def client_of(

@@ -318,7 +318,7 @@ class Line:
         ahead = len(self._line)
         if ahead >= LINE_LIMIT or self._weight >= WEIGHT_LIMIT:
             await self.landed()
-        elif ahead and ahead % TURN_LIMIT == 0:
+        elif (ahead and ahead % TURN_LIMIT == 0) or self.over:
             await asyncio.sleep(0)
 
     async def landed(self) -> None:
@@ -342,9 +342,20 @@ class Line:
     def resting(self) -> bool:
         """Committed, and finished or waiting for the caller with nothing left unheard."""
         state = self.fold.status.state
-        return (
-            state in FINAL or (state in WAITING and bool(self.question) and self.why is None)
-        ) and self.committed == self.fold.seq
+        return self.committed == self.fold.seq and (
+            state in FINAL
+            or (
+                state in WAITING
+                and bool(self.question)
+                and self.why is None
+                and self.task is not None  # just taken up: it has not heard its answer yet
+            )
+        )
+
+    @property
+    def over(self) -> bool:
+        """Nothing that is said counts any more."""
+        return self.closed or self.fold.status.state in FINAL or self.direct is not None
 
     def rest(self) -> asyncio.Future[None]:
         """Done when the run rests, is lost, or has replied directly."""

@@ -45,7 +45,7 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
     except DragomanError as exc:
         log.warning("failed task=%s reason=%s: %s", run.task_id, exc.reason, exc)
         fail(run, exc.message, exc.reason)
-    except Exception:
+    except (Exception, SystemExit):  # a skill that exits ends its task, not the server
         _crashed(run)
 
 
@@ -86,7 +86,7 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
             except StopAsyncIteration:
                 break
             out.put(parts_of(item))
-            if run.closed:
+            if run.over:
                 break
             await run.room()
         out.end()

@@ -27,6 +27,8 @@ from .tail import Idle
 log = logging.getLogger("dragoman.runner")
 
 PAGE = 256
+SYNC_PARKED = SYNC_THREADS // 2
+"""Plain functions that may hold a thread while they wait for their caller."""
 
 
 class Runner:
@@ -113,8 +115,18 @@ class Runner:
         return self.agent.skills.get(row.skill) or self.agent.choose("")
 
     async def resume(self, row: Row) -> None:
-        """Runs a claimed task on: from the top, with what it recorded (DESIGN §4.1)."""
-        run = await self.adopt(row)
+        """Runs a claimed task on: from the top, with what it recorded (DESIGN §4.1).
+
+        If the store does not let it, the claim stays, and the keeper finds that nobody runs it."""
+        try:
+            await self._go_on(await self.adopt(row), row)
+        except DragomanError as exc:
+            log.warning("not resumed task=%s reason=%s: %s", row.task_id, exc.reason, exc)
+            run = self.runs.get(row.task_id)
+            if run is not None and run.claim == row.claim:
+                run.lose(exc)
+
+    async def _go_on(self, run: Run, row: Row) -> None:
         if row.cancel:
             self.cancel(run)
             return
@@ -235,6 +247,7 @@ class Runner:
             run.task.cancel()
             await asyncio.wait([run.task], timeout=0.5)
         await self.store.release(run.claim, runnable=not waiting)
+        self.place_free.set()  # what came for it meanwhile has made it due
 
     async def stop(self, grace: float) -> None:
         """Gives runs `grace` seconds to end, then hands them back."""
@@ -250,7 +263,8 @@ class Runner:
     def lose_all(self) -> None:
         """This worker counts as dead: nothing here may go on."""
         for run in list(self.runs.values()):
-            run.lose(Fenced("This process was silent for too long"))
+            if run.committed:  # one that is only being created was never anyone else's
+                run.lose(Fenced("This process was silent for too long"))
 
     # What runs tell.
 
@@ -264,10 +278,17 @@ class Runner:
     def _parked(self, run: Run) -> None:
         self.parked[run.task_id] = run
         if len(self.parked) > self.settings.max_parked:
-            oldest = self.parked.pop(next(iter(self.parked)))
-            self.spawn(self.give_back(oldest))
+            self._drop(next(iter(self.parked.values())))
+        elif run.skill.shape.threaded:
+            threaded = [one for one in self.parked.values() if one.skill.shape.threaded]
+            if len(threaded) > SYNC_PARKED:
+                self._drop(threaded[0])
         if self.queued:
             self.place_free.set()
+
+    def _drop(self, run: Run) -> None:
+        del self.parked[run.task_id]
+        self.spawn(self.give_back(run))
 
     def _woken(self, run: Run) -> None:
         self.parked.pop(run.task_id, None)

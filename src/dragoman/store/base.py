@@ -204,7 +204,7 @@ class Existing(Exception):
 
 
 class Store(Protocol):
-    """The durable home of tasks. `dragoman.testing.store_contract` proves an implementation."""
+    """The durable home of tasks; `dragoman.testing.stores.StoreContract` proves one."""
 
     shared: bool
     """Whether another process may change this store while it is open."""

@@ -83,8 +83,9 @@ class FileStore:
         try:
             await asyncio.to_thread(self._recover)
         except OSError as error:
+            self._unlock()
             raise ConfigError(f"{self._folder} cannot be used as a store: {error}.") from error
-        self._lane = Lane("file", [Scribe(self._tasks)], limit=BATCH)
+        self._lane = Lane("file", [Scribe(self._tasks)], limit=BATCH, patient=True)
 
     def _recover(self) -> None:
         self._tasks.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -104,6 +105,9 @@ class FileStore:
         """See `Store`."""
         await self._lane.close()
         self._books.clear()
+        self._unlock()
+
+    def _unlock(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
