@@ -48,15 +48,13 @@ async def test_the_message_names_the_skill_before_the_request() -> None:
         by_request = replace(op, metadata={"skillId": "two"})
         task = await client.engine.call(by_request, ctx)
         assert task.text == "two"  # type: ignore[union-attr]
-        both = replace(
-            by_request, message=replace(op.message, metadata={"skillId": "three"})
-        )
+        both = replace(by_request, message=replace(op.message, metadata={"skillId": "three"}))
         assert (await client.engine.call(both, ctx)).text == "three"  # type: ignore[union-attr]
 
 
 async def test_an_unknown_skill_is_refused_with_the_list() -> None:
     async with Client(three()) as client:
-        with pytest.raises(BadParams, match="`five`.*one, two, three"):
+        with pytest.raises(BadParams, match=r"`five`.*one, two, three"):
             await client.send("hi", skill="five")
         with pytest.raises(BadParams, match="skillId"):
             await client.send("hi", metadata={"skillId": 5})

@@ -163,9 +163,7 @@ async def test_paths_lead_to_what_is_wrong(change: dict[str, object], path: str)
 
 
 async def test_text_fills_an_annotated_string_too() -> None:
-    async def ask(
-        turn: Turn, city: Annotated[str, Meta(min_length=2)]
-    ) -> dict[str, str]:
+    async def ask(turn: Turn, city: Annotated[str, Meta(min_length=2)]) -> dict[str, str]:
         return {"city": city}
 
     assert await arguments(ask, "Kyoto") == {"city": "Kyoto"}

@@ -120,8 +120,8 @@ class Load:
             *[self._ask] * 4,
             *[self._mixed] * 2,
             *[self._talk] * 3,
-            *[self._once] * 2,
-            self._cancel,
+            *[self._once] * 3,
+            *[self._cancel] * 2,
         ]
 
     @property

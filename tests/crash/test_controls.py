@@ -13,7 +13,7 @@ from crash.server import Server
 from crash.wal import lose_commits
 
 KILLS = 2
-SETTLE = 8.0
+SETTLE = 5.0
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ async def test_a_disk_that_loses_commits_is_noticed(
 
     def cut() -> None:
         nonlocal lost
-        lost += lose_commits(db, 12)
+        lost += lose_commits(db, 20)
 
     with Server(tmp_path, f"sqlite:///{db}") as server:
         await under_fire(

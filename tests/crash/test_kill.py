@@ -29,11 +29,11 @@ async def test_kill_9_on_sqlite(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not memory.faults, f"{memory.faults}\n{server.logged()}"
     assert counts.acked >= 20 * KILLS
     assert counts.events_compared >= 100 * KILLS
-    assert counts.streams_resumed >= 2 * KILLS
+    assert counts.streams_resumed >= KILLS
     assert counts.reruns >= KILLS
     assert counts.answers >= KILLS
     assert counts.cancels >= 1
-    assert counts.keys >= KILLS / 2
+    assert counts.keys >= 1
     assert counts.steps_recorded >= 10 * KILLS
     assert counts.steps_executed > counts.steps_recorded  # some were cut down in the middle
 

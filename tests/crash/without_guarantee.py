@@ -5,7 +5,7 @@
 WORDS is a list with commas:
     ack     a change is acknowledged before it is committed
     fence   whoever writes a task may do so, with or without its claim
-    slow    every commit takes a tenth of a second longer (takes nothing away: widens the window)
+    slow    every commit takes 50 ms longer (takes nothing away: widens the window)
     lease   a worker counts as dead after 1.5 s, and others look for the dead all the time
     flaky   every other run that is taken up finds the store out of reach
     count   refused writes of those who lost their claim are counted in $CRASH_FENCED
@@ -36,7 +36,7 @@ from dragoman.store.sqlite_read import Reader
 from dragoman.store.sqlite_write import Writer
 
 LEASE = "1.5"
-SLOW = 0.1
+SLOW = 0.05
 
 
 def ack() -> None:

@@ -313,6 +313,11 @@ class Line:
 
     # Waiting for the line.
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the run should let others have their turn."""
+        return len(self._line) >= TURN_LIMIT or self._weight >= WEIGHT_LIMIT or self.over
+
     async def room(self) -> None:
         """Lets others have their turn; waits for the disk when the run is far ahead of it."""
         ahead = len(self._line)

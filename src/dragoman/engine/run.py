@@ -133,6 +133,11 @@ class Run(Line):
             self.replay.passed(key, recorded=found is not None)
         return found
 
+    async def begin(self) -> None:
+        """Opens the task if nothing did so far: what follows has effects outside."""
+        if self.unopened:
+            await self.landed()
+
     async def record(self, key: str, value: bytes) -> None:
         """Keeps the result of a call; returns when it is committed."""
         self._note(key, value)

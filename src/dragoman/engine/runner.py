@@ -22,7 +22,7 @@ from .line import Works
 from .perform import SYNC_THREADS, TOO_LONG, fail, perform
 from .replay import Replay
 from .run import Run, Why
-from .tail import Idle
+from .tail import Idle, send_on
 
 log = logging.getLogger("dragoman.runner")
 
@@ -50,7 +50,7 @@ class Runner:
         self.place_free = asyncio.Event()
         self.waits: dict[asyncio.Future[None], float] = {}
         """Blocking sends, and when each has waited long enough (loop time), oldest first."""
-        self.idle = Idle()
+        self.idle: Idle = {}
         self.stopping = False
         self.works = Works(
             store=store,
@@ -201,6 +201,7 @@ class Runner:
             run.finish(State.CANCELED)
             return
         run.task.cancel()
+        run.task.add_done_callback(lambda _: run.finish(State.CANCELED))  # even if it never began
         loop = asyncio.get_running_loop()
         loop.call_later(run.skill.cancel_grace, run.finish, State.CANCELED)
 
@@ -220,7 +221,7 @@ class Runner:
                 asyncio.get_running_loop().call_later(
                     run.skill.cancel_grace, fail, run, TOO_LONG, "agent_timed_out"
                 )
-        self.idle.tick(now)
+        send_on(self.idle, now)
         for waiter, until in list(self.waits.items()):
             if until > now:
                 break  # all wait equally long, so the rest came later
