@@ -48,7 +48,6 @@ async def under_fire(
     finally:
         loading.cancel()
         await asyncio.wait([loading])
-        await load.close()
 
 
 async def verdict(
@@ -59,8 +58,7 @@ async def verdict(
     patience: float = 20.0,
 ) -> Counts:
     """Over HTTP while it runs, then from what lies on the disk."""
-    async with Client(server.url) as client:
-        compared = await check_told(memory, read(), client, patience)
+    compared = await check_told(memory, read(), Client(server.url), patience)
     code, _ = await server.stop()
     assert code == 0, server.logged()
     kept = read()

@@ -141,10 +141,6 @@ class Load:
                 long.add_done_callback(lambda _: places.release())
                 await asyncio.sleep(self._dice.uniform(0.05, 0.2))
 
-    async def close(self) -> None:
-        for client in self.clients:
-            await client.close()
-
     async def _again_and_again(self) -> None:
         while not self.enough.is_set():
             await self._one(self._dice.choice(self._quick))

@@ -63,9 +63,15 @@ async def test_a_disk_that_loses_commits_is_noticed(
 
     with Server(tmp_path, f"sqlite:///{db}") as server:
         await under_fire(
-            server, memory, KILLS, 12, lambda: unsettled_sqlite(db), after_kill=cut, settle=SETTLE
+            server,
+            memory,
+            KILLS + 1,
+            12,
+            lambda: unsettled_sqlite(db),
+            after_kill=cut,
+            settle=SETTLE,
         )
-        counts = await verdict(server, memory, lambda: read_sqlite(db), KILLS, patience=3)
+        counts = await verdict(server, memory, lambda: read_sqlite(db), KILLS + 1, patience=3)
     with capsys.disabled():
         print(f"\n  control, {lost} commits lost: {summary(counts, memory)}")
     assert lost > 0

@@ -72,12 +72,11 @@ async def with_pauses(
                 server.go_on()
             loading.cancel()
             await asyncio.wait([loading])
-            await load.close()
         compared = 0
         kept = read_sqlite(db)
         for server in (one, other):
-            async with Client(server.url) as client:
-                compared += await check_told(memory, kept, client, 2 if control else 20)
+            patience = 2.0 if control else 20.0
+            compared += await check_told(memory, kept, Client(server.url), patience)
         for server in (one, other):
             code, _ = await server.stop()
             assert code == 0, server.logged()

@@ -53,7 +53,6 @@ async def one_life(server: Server, memory: Watchful, enough: Callable[[wal.Place
     server.kill()
     loading.cancel()
     await asyncio.wait([loading])
-    await load.close()
 
 
 @pytest.mark.slow

@@ -72,7 +72,6 @@ async def test_sigterm_hands_runs_back(tmp_path: Path) -> None:
         assert again["status"]["message"]["parts"] == [{"text": "Second?"}]
         code, _ = await server.stop()
         assert code == 0, server.logged()
-        await client.close()
 
     kept = read_sqlite(db)
     for task_id, before, after in zip(waits, told, rest, strict=True):
@@ -105,4 +104,3 @@ async def test_an_idle_server_stops_at_once(tmp_path: Path) -> None:
         assert code == 0, server.logged()
         assert seconds < 2.5, f"{seconds:.1f} s, with nothing to wait for"
         assert await watching == []
-        await client.close()

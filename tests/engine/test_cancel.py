@@ -19,6 +19,7 @@ from engine.scenes import (
     checked,
     gathered,
     in_state,
+    row_of,
     story,
     terminals,
     until,
@@ -320,11 +321,11 @@ async def test_a_cancel_while_a_task_is_taken_up_stops_it(memory: House) -> None
     memory.clock.skip(60)
     async with Client(agent, store=store) as client:
         store.hold("records")
-        async with background(client.send("yes", task=task, wait=False)):
+        async with background(client.send("yes", task=task)) as sending:
             await until(lambda: store.waiting)
             done = await client.cancel(task.id)
             store.let_go()
-            await asyncio.sleep(0.02)
+            assert (await sending) == done
         assert done.state is State.CANCELED
         assert started == [1]
         assert not client.engine.runner.runs
@@ -332,7 +333,8 @@ async def test_a_cancel_while_a_task_is_taken_up_stops_it(memory: House) -> None
         await checked(client, task.id)
 
 
-async def test_an_answer_while_a_task_is_taken_up_is_heard(memory: House) -> None:
+@pytest.mark.parametrize("where", ["before its past is known", "after its words are read"])
+async def test_an_answer_while_a_task_is_taken_up_is_heard(memory: House, where: str) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
@@ -346,9 +348,17 @@ async def test_an_answer_while_a_task_is_taken_up_is_heard(memory: House) -> Non
     await memory.crash(client)
     memory.clock.skip(60)
     async with Client(agent, store=store) as client:
-        store.hold("records")
+        early = where.startswith("before")
+        if early:
+            store.hold("load")
+        else:
+            store.hold_back("inputs")
         async with background(client.send("1", task=task)) as sending:
             await until(lambda: store.waiting)
+            if early:
+                store.hold("read")
+                store.let_go("load")
+                await until(lambda: store.waiting)
             async with background(client.send("2", task=task)) as other:
                 await asyncio.sleep(0.02)
                 assert not other.done(), "the question is answered already"
@@ -358,6 +368,30 @@ async def test_an_answer_while_a_task_is_taken_up_is_heard(memory: House) -> Non
         assert done.text == "12"
         assert [m.text for m in done.history].count("1") == 1
         assert [m.text for m in done.history].count("2") == 1
+        await checked(client, task.id)
+
+
+async def test_a_cancel_before_the_first_step_needs_no_grace(memory: House) -> None:
+    """Code that is taken up again and canceled in the same turn of the loop never begins."""
+    agent, starts = Agent("Sleeper"), list[int]()
+
+    @agent.skill("sleep", cancel_grace=60)
+    async def sleep(turn: Turn) -> None:
+        starts.append(1)
+        await asyncio.sleep(60)
+
+    async with memory.client(agent) as client:
+        task = await client.send("go", wait=False)
+        await until(lambda: starts)
+        row = await row_of(client, task.id)
+        await client.engine.runner.give_back(client.engine.runner.runs[task.id])
+        client.engine.runner.place_free.clear()
+        taken = await client.store.seize(client.engine.runner.worker, task.id, row.epoch)
+        assert taken is not None
+        await client.engine.runner.resume(taken)
+        async with asyncio.timeout(2):
+            assert (await client.cancel(task.id)).state is State.CANCELED
+        assert starts == [1]
         await checked(client, task.id)
 
 

@@ -21,7 +21,6 @@ from engine.scenes import (
     checked,
     ended,
     gathered,
-    in_state,
     log_of,
     row_of,
     story,
@@ -287,12 +286,12 @@ async def test_who_lost_the_lease_can_change_nothing(shared: House) -> None:
         await two.store.reap()
         await shared.later(two, 2)
         await until(lambda: trip.starts[task.id] == 2)
+        await until(lambda: _length(two, task.id, 5))
         before = await log_of(two, task.id)
-        await in_state(two, task.id, State.WORKING)
         run.finish(State.COMPLETED)
         await until(lambda: run.closed)
         assert isinstance(run.error, Fenced)
-        assert task.id in trip.stopped
+        await until(lambda: task.id in trip.stopped)
         assert await log_of(two, task.id) == before
         trip.go.set()
         assert (await ended(two, task.id)).text == "ab"
@@ -301,10 +300,14 @@ async def test_who_lost_the_lease_can_change_nothing(shared: House) -> None:
         assert [entry.seq for entry in log] == list(range(1, len(log) + 1))
 
 
+async def _length(client: Client, task_id: str, length: int) -> bool:
+    return len(await log_of(client, task_id)) == length
+
+
 async def test_who_waited_on_the_loser_gets_the_winners_result(shared: House) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two), background(one.send("wait")) as sending:
-        await until(lambda: trip.starts)
+        await until(lambda: _listed(two, 1))
         (task_id,) = trip.starts
         await until(lambda: _held_by(one, task_id, one.engine.runner.worker))
         row = await row_of(two, task_id)
@@ -317,6 +320,10 @@ async def test_who_waited_on_the_loser_gets_the_winners_result(shared: House) ->
         assert done.state is State.COMPLETED
         assert done == await two.get(task_id)
         assert not one.engine.runner.runs
+
+
+async def _listed(client: Client, total: int) -> bool:
+    return (await client.list()).total == total
 
 
 async def test_what_the_other_did_is_seen_at_once(shared: House) -> None:
@@ -343,7 +350,7 @@ async def test_a_worker_that_was_silent_stops_all_and_begins_anew(house: House) 
         await client.store.retire("nobody")
         client.engine._keeper._last_beat -= 60
         await until(lambda: client.engine.runner.worker != worker)
-        assert task.id in trip.stopped
+        await until(lambda: task.id in trip.stopped)
         assert not client.engine.runner.runs
         trip.go.set()
         assert (await client.send("hi")).text == "ab"

@@ -19,6 +19,7 @@ from typing import TypeVar
 from ..errors import ConfigError, Fenced, TaskNotFound
 from ..model import Task
 from . import rules
+from .archive import Key
 from .base import (
     Claim,
     Done,
@@ -47,7 +48,7 @@ from .file_lines import (
 from .file_read import Shelf
 from .file_write import Book, Scribe
 from .lanes import Lane
-from .ledger import Clock, Key, Ledger, Live
+from .ledger import Clock, Ledger, Live
 
 try:
     import fcntl
@@ -368,7 +369,10 @@ class FileStore:
 
     async def sweep(self, events_ms: int, tasks_ms: int, limit: int) -> int:
         """See `Store`."""
-        shrink, go = await self._look(lambda: self._ledger.old(events_ms, tasks_ms, limit))
+        now = self._clock()
+        shrink, go = await self._look(
+            lambda: self._ledger.archive.old(now - events_ms, now - tasks_ms, limit)
+        )
         for task_id in shrink:
             self._shelf.forget(task_id)
             await self._lane.ask(Scribe.rewrite, (self._book(task_id), _last_only))

@@ -124,7 +124,8 @@ class MemoryStore:
 
     async def sweep(self, events_ms: int, tasks_ms: int, limit: int) -> int:
         """See `Store`."""
-        shrink, go = self._ledger.old(events_ms, tasks_ms, limit)
+        now = self._ledger.clock()
+        shrink, go = self._ledger.archive.old(now - events_ms, now - tasks_ms, limit)
         for task_id in shrink:
             frozen = self._ledger.finished[task_id]
             frozen.log, frozen.whole = b"", False

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..errors import Conflict, Fenced, StoreError, TaskFinished
 from ..lifecycle import WAITING
 from ..model import Message
-from .base import Claim, Draft, Filter, Input, Row, Unheard, Write, backoff
+from .base import Claim, Draft, Input, Row, Unheard, Write, backoff
 
 
 def opened(draft: Draft) -> Row:
@@ -124,16 +124,6 @@ def told(row: Row, now: int, question: str | None) -> tuple[Row, str]:
     if row.worker or row.runnable:
         return replace(row, inputs=inputs), open_question
     return replace(row, inputs=inputs, runnable=True, run_at=now), open_question
-
-
-def fits(row: Row, which: Filter) -> bool:
-    """Whether a row belongs in a list, on whatever page."""
-    return (
-        row.agent == which.agent
-        and (not which.context_id or row.context_id == which.context_id)
-        and (which.state is None or row.state is which.state)
-        and (which.since is None or row.status_at >= which.since)
-    )
 
 
 def wiped(said: Input) -> Input:
