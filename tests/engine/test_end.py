@@ -18,6 +18,7 @@ from dragoman.testing import Client
 from engine.scenes import (
     House,
     Slow,
+    background,
     checked,
     log_of,
     story,
@@ -182,6 +183,28 @@ async def test_what_cannot_be_kept_of_a_quick_task_is_no_completed_task(memory: 
     async with memory.client(agent) as client:
         task = await client.send("go")
         assert task.state is State.FAILED
+        await checked(client, task.id)
+
+
+async def test_who_asks_while_the_store_refuses_is_told_the_truth(memory: House) -> None:
+    """The agent says it is done, but that cannot be kept: nobody may hear `completed`."""
+    agent, go = agent_with_a_fine_skill(), asyncio.Event()
+
+    @agent.skill("x", default=True)
+    async def x(turn: Turn) -> str:
+        await go.wait()
+        return "\ud800"
+
+    store = Slow(memory.store())
+    async with Client(agent, store=store) as client:
+        task = await client.send("go", wait=False)
+        store.hold("append")
+        go.set()
+        await until(lambda: store.waiting)
+        async with background(client.get(task.id)) as getting:
+            await asyncio.sleep(0.02)
+            store.let_go()
+            assert (await getting).state is State.FAILED
         await checked(client, task.id)
 
 

@@ -258,7 +258,8 @@ class Store(Protocol):
         runnable. `TaskFinished` if it is over; `Conflict` if `question` is given and not open."""
 
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
-        """Marks an unfinished task as to be canceled; the row tells what it found."""
+        """Marks an unfinished task as to be canceled, due at once if nobody holds it; the row tells
+        what it found."""
 
     async def row(self, scope: Scope, task_id: str) -> Row:
         """The row; `TaskNotFound` if it does not exist for this scope."""

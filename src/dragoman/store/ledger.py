@@ -267,7 +267,7 @@ class Ledger:
         if row.final or row.cancel:
             return row
         live = self.live[task_id]
-        live.row = replace(row, cancel=True)
+        live.row = rules.unwanted(row, self.clock())
         return live.row
 
     def find(self, scope: Scope, which: Filter, limit: int) -> tuple[list[Place], int]:

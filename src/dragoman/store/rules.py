@@ -126,6 +126,13 @@ def told(row: Row, now: int, question: str | None) -> tuple[Row, str]:
     return replace(row, inputs=inputs, runnable=True, run_at=now), open_question
 
 
+def unwanted(row: Row, now: int) -> Row:
+    """The caller wants it stopped. What nobody holds is due at once, for whoever comes first."""
+    if row.worker:
+        return replace(row, cancel=True)
+    return replace(row, cancel=True, runnable=True, run_at=now)
+
+
 def wiped(said: Input) -> Input:
     """An input of which only the number and the question are left."""
     bare = Message(message_id=said.message.message_id, role=said.message.role, parts=())

@@ -281,7 +281,7 @@ class Writer:
         """See `Store.ask_cancel`."""
         row = self._scoped(*argument)
         if not row.final and not row.cancel:
-            row = replace(row, cancel=True)
+            row = rules.unwanted(row, self._clock())
             self._put(row)
         return row
 
