@@ -119,25 +119,32 @@ def posted(words: list[str]) -> tuple[str, dict[str, str], str]:
     return path, headers, body
 
 
+def curls(page: Path) -> list[tuple[int, list[str]]]:
+    """The curl commands of a page, as the shell would split them, each with its line."""
+    command = re.compile(r"^curl (?:.|\n(?!curl ))+", re.M)
+    return [
+        (block.line, shlex.split(found))
+        for block in blocks(page, "sh")
+        for found in command.findall(block.text)
+    ]
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("page", SHOWN, ids=name)
 def test_every_curl_command_works(page: Path, tmp_path: Path) -> None:
-    agent = tmp_path / "agent.py"
     source = blocks(page, "python")[0].text if page in FIRST_PAGES else inspect.getsource(showcase)
-    agent.write_text(source, "utf-8")
+    (tmp_path / "agent.py").write_text(source, "utf-8")
+    assert curls(page)
     with serving("agent.py", "--store", "memory:", cwd=tmp_path) as server:
-        for block in blocks(page, "sh"):
-            for words in map(
-                shlex.split, re.findall(r"^curl (?:.|\n(?! *curl))+", block.text, re.M)
-            ):
-                path, headers, body = posted(words)
-                if "$" in body:  # the id of a task that only the reader has
-                    continue
-                sent = {"content": body, "headers": headers} if body else {}
-                answer = httpx2.request("POST" if body else "GET", server.url + path, **sent)
-                where = f"{name(page)}:{block.line}"
-                assert answer.status_code == 200, where
-                assert '"error"' not in answer.text, f"{where}\n{answer.text}"
+        _, headers, body = posted(curls(READMES[0])[0][1])
+        first = httpx2.post(server.url, content=body, headers=headers).json()
+        for line, words in curls(page):
+            path, headers, body = posted(words)
+            body = body.replace("$TASK", first["result"]["task"]["id"])
+            sent = {"content": body, "headers": headers} if body else {}
+            answer = httpx2.request("POST" if body else "GET", server.url + path, **sent)
+            assert answer.status_code == 200, f"{name(page)}:{line}"
+            assert '"error"' not in answer.text, f"{name(page)}:{line}\n{answer.text}"
 
 
 def test_every_json_block_is_json() -> None:

@@ -56,7 +56,7 @@ class _Growing:
 
     def add(self, parts: Iterable[AnyPart]) -> None:
         for part in parts:
-            if type(part) is Text and not _dressed(part):
+            if type(part) is Text and not (part.metadata or part.filename or part.media_type):
                 self.texts.append(part.text)
             else:
                 self._join()

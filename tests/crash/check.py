@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import time
 from collections import Counter, defaultdict
-from contextlib import aclosing, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +38,10 @@ class Kept(Struct):
     attempt: int
     worker: str
     runnable: bool
-    entries: list[Stamped]
-    frozen: Task | None
-    records: list[tuple[str, bytes]]
     key: str | None
+    entries: list[Stamped] = []
+    frozen: Task | None = None
+    records: list[tuple[str, bytes]] = []
 
     @property
     def resting(self) -> bool:
@@ -57,10 +59,22 @@ def read_sqlite(path: Path) -> dict[str, Kept]:
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
         db.execute("BEGIN")
         found: dict[str, Kept] = {}
-        columns = "task_id, context_id, state, last_seq, inputs, heard, attempt, worker, runnable"
-        for *row, key in db.execute(f"SELECT {columns}, key FROM task"):
-            row[2], row[8] = State(row[2]), bool(row[8])
-            found[row[0]] = Kept(*row, [], None, [], key)
+        if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            return found
+        db.row_factory = sqlite3.Row
+        for row in db.execute("SELECT * FROM task"):
+            found[row["task_id"]] = Kept(
+                task_id=row["task_id"],
+                context_id=row["context_id"],
+                state=State(row["state"]),
+                last_seq=row["last_seq"],
+                inputs=row["inputs"],
+                heard=row["heard"],
+                attempt=row["attempt"],
+                worker=row["worker"],
+                runnable=bool(row["runnable"]),
+                key=row["key"],
+            )
         for task_id, body in db.execute("SELECT task_id, body FROM piece ORDER BY task_id, seq"):
             found[task_id].entries += unpack_piece(body)
         for task_id, body in db.execute("SELECT task_id, body FROM frozen"):
@@ -246,6 +260,15 @@ def text_of(task: Task) -> str:
     return "".join(p.text for a in task.artifacts for p in a.parts if isinstance(p, Text))
 
 
+async def settled(loading: asyncio.Task[None], unsettled: Callable[[], int], most: float) -> None:
+    """Returns when the load is over and every task rests, or has had time enough to."""
+    until = time.monotonic() + most
+    while (not loading.done() or unsettled()) and time.monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(0.2)
+    if loading.done():
+        loading.result()
+
+
 async def check_told(
     memory: Memory, kept: dict[str, Kept], client: Client, patience: float = 20.0
 ) -> int:
@@ -271,17 +294,17 @@ async def check_told(
     async def tale(task_id: str, events: list[Event]) -> None:
         nonlocal compared
         async with places:
-            replay: list[Event] = []
             try:
-                stream = client.stream("SubscribeToTask", {"id": task_id}, last_event_id="0")
-                async with asyncio.timeout(patience), aclosing(stream) as found:  # type: ignore[type-var]
-                    async for event in found:
-                        replay.append(event)
+                async with asyncio.timeout(patience):
+                    replay = await client.listen(
+                        "SubscribeToTask", {"id": task_id}, last_event_id="0"
+                    )
             except Refused as exc:
                 memory.faults.add("replay refused", f"{task_id} {exc}")
                 return
             except TimeoutError:
                 memory.faults.add("replay never ended", task_id)
+                return
         compared += len(events)
         if task_id in kept and [n for n, _ in replay] != [e.seq for e in kept[task_id].entries]:
             memory.faults.add("replay is not the log", task_id)

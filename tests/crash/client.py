@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing
-from typing import Any
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, NamedTuple
 
-import httpx2
 import msgspec
 
 Json = Any
 
-HEADERS = {"A2A-Version": "1.0", "Content-Type": "application/json"}
+Event = tuple[int, bytes]
 
 
 class Lost(Exception):
@@ -31,56 +32,78 @@ class Refused(Exception):
 
 
 class Client:
-    """A2A 1.0 over JSON-RPC. Every request has the id 1, so equal events are equal bytes."""
+    """A2A 1.0 over JSON-RPC, a connection for each request: whatever becomes of it, it is closed.
+
+    Every request has the id 1, so equal events are equal bytes."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
-        self._http = httpx2.AsyncClient(timeout=httpx2.Timeout(30.0, read=60.0), trust_env=False)
-
-    async def close(self) -> None:
-        await self._http.aclose()
+        self.host, _, port = url.removeprefix("http://").partition(":")
+        self.port = int(port)
 
     async def call(self, method: str, params: Json, **headers: str) -> Json:
         """The result."""
-        try:
-            answer = await self._http.post(
-                self.url, content=_request(method, params), headers=HEADERS | _spelled(headers)
-            )
-        except httpx2.TransportError as exc:
-            raise _lost(exc) from exc
-        return _result(answer.content)
+        async with self._asked(method, params, headers) as answer:
+            return _result(b"".join([piece async for piece in answer.body()]))
 
-    async def stream(self, method: str, params: Json, **headers: str) -> AsyncIterator[Event]:
+    async def stream(
+        self, method: str, params: Json, **headers: str
+    ) -> AsyncGenerator[Event, None]:
         """Whole events as they come: place in the log, and the data to the byte."""
-        try:
-            async with self._http.stream(
-                "POST",
-                self.url,
-                content=_request(method, params),
-                headers=HEADERS | _spelled(headers),
-            ) as answer:
-                if not answer.headers["content-type"].startswith("text/event-stream"):
-                    _result(await answer.aread())
-                rest = b""
-                async with aclosing(answer.aiter_bytes()) as pieces:  # type: ignore[type-var]
-                    async for piece in pieces:
-                        *blocks, rest = (rest + piece).split(b"\n\n")
-                        for block in blocks:
-                            if not block.startswith(b":"):
-                                yield _event(block)
-        except httpx2.TransportError as exc:
-            raise _lost(exc) from exc
+        async with self._asked(method, params, headers) as answer:
+            if b"text/event-stream" not in answer.head:
+                _result(b"".join([piece async for piece in answer.body()]))
+            rest = b""
+            async for piece in answer.body():
+                *blocks, rest = (rest + piece).split(b"\n\n")
+                for block in blocks:
+                    if not block.startswith(b":"):
+                        yield _event(block)
+
+    async def listen(self, method: str, params: Json, **headers: str) -> list[Event]:
+        """A whole stream."""
+        async with aclosing(self.stream(method, params, **headers)) as events:
+            return [event async for event in events]
 
     async def task(self, task_id: str) -> Json:
         """The task as it stands."""
         return await self.call("GetTask", {"id": task_id})
 
+    @asynccontextmanager
+    async def _asked(
+        self, method: str, params: Json, headers: dict[str, str]
+    ) -> AsyncGenerator[Answer, None]:
+        body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        lines = ["POST / HTTP/1.1", f"Host: {self.host}:{self.port}", "A2A-Version: 1.0"]
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        lines += ["Connection: close", "", ""]
+        try:
+            reader, writer = await asyncio.open_connection(self.host, self.port)
+        except OSError as exc:
+            raise Down from exc
+        try:
+            writer.write("\r\n".join(lines).encode() + body)
+            yield Answer((await reader.readuntil(b"\r\n\r\n")).lower(), reader)
+        except (OSError, asyncio.IncompleteReadError) as exc:
+            raise Lost(repr(exc)) from exc
+        finally:
+            writer.close()
 
-Event = tuple[int, bytes]
 
+class Answer(NamedTuple):
+    """An HTTP answer whose body is still to come."""
 
-def _lost(exc: httpx2.TransportError) -> Lost:
-    return Down() if isinstance(exc, httpx2.ConnectError) else Lost(repr(exc))
+    head: bytes
+    reader: asyncio.StreamReader
+
+    async def body(self) -> AsyncGenerator[bytes, None]:
+        """The body in pieces; an end that was not announced is an error."""
+        length = re.search(rb"content-length: (\d+)", self.head)
+        if length is not None:
+            yield await self.reader.readexactly(int(length[1]))
+            return
+        while size := int(await self.reader.readuntil(b"\r\n"), 16):
+            yield (await self.reader.readexactly(size + 2))[:-2]
 
 
 def _event(block: bytes) -> Event:
@@ -92,19 +115,11 @@ def _event(block: bytes) -> Event:
     return int(fields[b"id"]), data
 
 
-def _request(method: str, params: Json) -> bytes:
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
-
-
 def _result(body: bytes) -> Json:
     answer = msgspec.json.decode(body)
     if "error" in answer:
         raise Refused(answer["error"]["code"], answer["error"]["message"])
     return answer["result"]
-
-
-def _spelled(headers: dict[str, str]) -> dict[str, str]:
-    return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 def message(text: str, message_id: str, skill: str = "", task_id: str = "") -> Json:

@@ -120,8 +120,8 @@ class Load:
             *[self._ask] * 4,
             *[self._mixed] * 2,
             *[self._talk] * 3,
-            *[self._once] * 2,
-            self._cancel,
+            *[self._once] * 3,
+            *[self._cancel] * 2,
         ]
 
     @property
@@ -140,10 +140,6 @@ class Load:
                 long = group.create_task(self._one(self._dice.choice(self._long)))
                 long.add_done_callback(lambda _: places.release())
                 await asyncio.sleep(self._dice.uniform(0.05, 0.2))
-
-    async def close(self) -> None:
-        for client in self.clients:
-            await client.close()
 
     async def _again_and_again(self) -> None:
         while not self.enough.is_set():
@@ -257,7 +253,7 @@ class Load:
         said = sending(message(text, uuid4().hex, skill))
         client = self.client
         try:
-            async with aclosing(client.stream("SendStreamingMessage", said)) as events:  # type: ignore[type-var]
+            async with aclosing(client.stream("SendStreamingMessage", said)) as events:
                 async for event in events:
                     tale.hear(event)
                     if not tale.task_id:
@@ -280,7 +276,7 @@ class Load:
         params, cursor = {"id": tale.task_id}, str(tale.last)
         stream = self.client.stream("SubscribeToTask", params, last_event_id=cursor)
         try:
-            async with aclosing(stream) as events:  # type: ignore[type-var]
+            async with aclosing(stream) as events:
                 async for event in events:
                     tale.hear(event)
         except Lost:

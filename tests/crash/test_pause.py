@@ -1,12 +1,10 @@
-"""Two servers on one SQLite file, one of them asleep for longer than its lease.
+"""Two servers on one SQLite file, one of them asleep for longer than its lease, or killed.
 
 When it wakes up it believes that it still runs its tasks. The other one has them by then."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,24 +17,26 @@ from crash.check import (
     count,
     integrity,
     read_sqlite,
+    settled,
     summary,
     unsettled_sqlite,
 )
 from crash.client import Client, message, sending
+from crash.fire import FULL
 from crash.load import Load, Memory, counted
 from crash.server import Server
 
-FULL = os.environ.get("DRAGOMAN_FULL") == "1"
-PAUSES = 30 if FULL else 3
-NEARLY = 6
+PAUSES = 30 if FULL else 2
+NEARLY = 8
 ASLEEP = 5.0
 """Seconds: the lease (1.5), a look for the dead, the pause before a second attempt, a whole run."""
 
 
 async def with_pauses(
-    folder: Path, without: str, memory: Memory, pauses: int, settle: float, patience: float
+    folder: Path, without: str, memory: Memory, pauses: int, *, control: bool = False
 ) -> Counts:
-    """Load on both, each asleep in turn; then everything comes to rest and is judged."""
+    """Load on both, each asleep in turn and sometimes killed before; then everything comes to
+    rest and is judged. A control has less time: its tasks may never rest."""
     db = folder / "tasks.db"
     store = f"sqlite:///{db}"
     with (
@@ -52,42 +52,44 @@ async def with_pauses(
         try:
             for n in range(pauses):
                 sleeper = (one, other)[n % 2]
-                await asyncio.sleep(1.0)
-                for _ in range(NEARLY):
-                    await nearly_done(load.clients[n % 2], memory)
+                await asyncio.sleep(0.7)
+                if n % 3 == 1 and not control:
+                    sleeper.kill()
+                    await asyncio.sleep(0.5)
+                    sleeper.start()
+                    await sleeper.ready()
+                    await asyncio.sleep(0.7)
+                for late in range(NEARLY):
+                    await nearly_done(load.clients[n % 2], memory, 0.15 + 0.05 * late)
                 await sleeper.pause(db)
                 await asyncio.sleep(ASLEEP)
                 sleeper.go_on()
             await asyncio.sleep(0.5)
             load.enough.set()
-            until = time.monotonic() + settle
-            while (not loading.done() or unsettled_sqlite(db)) and time.monotonic() < until:
-                await asyncio.sleep(0.2)
+            await settled(loading, lambda: unsettled_sqlite(db), 4 if control else 40)
         finally:
             for server in (one, other):
                 server.go_on()
             loading.cancel()
             await asyncio.wait([loading])
-            await load.close()
         compared = 0
         kept = read_sqlite(db)
         for server in (one, other):
-            client = Client(server.url)
-            compared += await check_told(memory, kept, client, patience)
-            await client.close()
+            patience = 2.0 if control else 20.0
+            compared += await check_told(memory, kept, Client(server.url), patience)
         for server in (one, other):
             code, _ = await server.stop()
             assert code == 0, server.logged()
-    kept = read_sqlite(db)
-    check_kept(memory, kept, one.ledger, alone=False)
+    check_kept(memory, read_sqlite(db), one.ledger, alone=False)
     assert integrity(db) == "ok"
-    return count(memory, kept, one.ledger, 0, compared)
+    kills = one.lives + other.lives - 2
+    return count(memory, kept, one.ledger, kills, compared)
 
 
-async def nearly_done(client: Client, memory: Memory) -> None:
-    """A task that its server will believe to end the moment it wakes up. The other one has done
-    it all over by then."""
-    said = message("1 0.8", uuid4().hex, "count")
+async def nearly_done(client: Client, memory: Memory, seconds: float) -> None:
+    """A task that its server will want to end the moment it wakes up, perhaps even before it
+    looks at its lease. The other one has done it all over by then."""
+    said = message(f"1 {seconds}", uuid4().hex, "count")
     task = (await client.call("SendMessage", sending(said, wait=False)))["task"]
     memory.expected[memory.ack(task, "count")] = counted(1)
 
@@ -104,12 +106,13 @@ async def test_a_server_that_slept_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     memory = Memory()
-    counts = await with_pauses(tmp_path, "lease,count", memory, PAUSES, 40, 20)
+    counts = await with_pauses(tmp_path, "lease,count", memory, PAUSES)
     with capsys.disabled():
         print(f"\n  {PAUSES} pauses: fenced={fenced(tmp_path)} {summary(counts, memory)}")
     log = (tmp_path / "one.log").read_text() + (tmp_path / "other.log").read_text()
     assert not memory.faults, f"{memory.faults}\n{log[-4000:]}"
-    assert fenced(tmp_path) >= 3 * PAUSES
+    assert fenced(tmp_path) >= PAUSES
+    assert counts.kills >= PAUSES // 3
     assert counts.reruns >= PAUSES
     assert counts.acked >= 20 * PAUSES
 
@@ -120,7 +123,7 @@ async def test_a_missing_fence_is_noticed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     memory = Memory()
-    counts = await with_pauses(tmp_path, "lease,fence", memory, 2, 6, 2)
+    counts = await with_pauses(tmp_path, "lease,fence", memory, 2, control=True)
     with capsys.disabled():
         print(f"\n  control, no fence: {summary(counts, memory)}")
     assert memory.faults.kinds["second terminal event"] > 0, memory.faults

@@ -5,14 +5,16 @@
 WORDS is a list with commas:
     ack     a change is acknowledged before it is committed
     fence   whoever writes a task may do so, with or without its claim
-    slow    every commit takes a tenth of a second longer (takes nothing away: widens the window)
+    slow    every commit takes 50 ms longer (takes nothing away: widens the window)
     lease   a worker counts as dead after 1.5 s, and others look for the dead all the time
+    flaky   every other run that is taken up finds the store out of reach
     count   refused writes of those who lost their claim are counted in $CRASH_FENCED
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
 import time
@@ -24,16 +26,17 @@ from msgspec.structs import replace
 
 from dragoman.cli import main
 from dragoman.engine import keeper
-from dragoman.errors import Fenced
+from dragoman.errors import Fenced, StoreUnavailable
 from dragoman.lifecycle import FINAL
 from dragoman.store import migrate, rules, sqlite_write
-from dragoman.store.base import Done, Draft, Row, Write
+from dragoman.store.base import Claim, Done, Draft, Record, Row, Write
 from dragoman.store.lanes import Job, Outcome
 from dragoman.store.sqlite import SqliteStore
+from dragoman.store.sqlite_read import Reader
 from dragoman.store.sqlite_write import Writer
 
 LEASE = "1.5"
-SLOW = 0.1
+SLOW = 0.05
 
 
 def ack() -> None:
@@ -107,6 +110,17 @@ def lease() -> None:
     _put(keeper, "random", SimpleNamespace(uniform=lambda low, high: 0.3))
 
 
+def flaky() -> None:
+    own, times = Reader.records, itertools.count()
+
+    def records(self: Reader, claim: Claim) -> list[Record]:
+        if next(times) % 2 == 0:
+            raise StoreUnavailable
+        return own(self, claim)
+
+    _put(Reader, "records", records)
+
+
 def count() -> None:
     own = rules.appended
 
@@ -131,6 +145,7 @@ WORDS: dict[str, Callable[[], None]] = {
     "fence": fence,
     "slow": slow,
     "lease": lease,
+    "flaky": flaky,
     "count": count,
 }
 

@@ -68,15 +68,21 @@ class House:
         if self.url != "memory:":
             await engine.store.close()
 
-    async def restart(
-        self, client: Client, agent: Agent | None = None, later: float = 60.0, **settings: Any
-    ) -> Client:
-        """Crashes an engine and starts another, so much later: leases and pauses are over."""
+    async def restart(self, client: Client, agent: Agent | None = None, **settings: Any) -> Client:
+        """Crashes an engine and starts another when the dead one's lease and the pause are over."""
         await self.crash(client)
-        self.clock.skip(later)
+        self.clock.skip(60)
         new = self.client(agent or client.engine.agent, context=client.context, **settings)
         await new.engine.start()
+        await self.later(new, 31)
         return new
+
+    async def later(self, client: Client, seconds: float) -> None:
+        """So much later for a living engine, which then looks what is due."""
+        runner = client.engine.runner
+        self.clock.skip(seconds)
+        await client.store.beat(runner.worker, int(runner.settings.lease * 1000))
+        runner.place_free.set()
 
 
 def client_of(
@@ -99,17 +105,25 @@ class Slow:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._held: set[str] = set()
-        self._waiting: list[Callable[[], object]] = []
+        self._held_back: set[str] = set()
+        self._waiting: list[tuple[str, Callable[[], object]]] = []
 
     def hold(self, *names: str) -> None:
         """Calls of these methods wait from now on."""
         self._held.update(names)
 
-    def let_go(self) -> None:
-        """What waits goes on, in its order; nothing waits any more."""
-        self._held.clear()
-        waiting, self._waiting = self._waiting, []
-        for go in waiting:
+    def hold_back(self, *names: str) -> None:
+        """What these methods answer is held back from now on."""
+        self._held_back.update(names)
+
+    def let_go(self, *names: str) -> None:
+        """What waits, of these methods or of all, goes on in its order."""
+        names = names or (*self._held, *self._held_back)
+        self._held.difference_update(names)
+        self._held_back.difference_update(names)
+        ready = [go for name, go in self._waiting if name in names]
+        self._waiting = [one for one in self._waiting if one[0] not in names]
+        for go in ready:
             go()
 
     @property
@@ -125,7 +139,7 @@ class Slow:
 
     def _hand_over(self, name: str, go: Callable[[], object]) -> None:
         if name in self._held:
-            self._waiting.append(go)
+            self._waiting.append((name, go))
         else:
             go()
 
@@ -136,12 +150,18 @@ class Slow:
 
         async def later(*args: Any, **kw: Any) -> Any:
             if name in self._held:
-                gate = asyncio.get_running_loop().create_future()
-                self._waiting.append(lambda: gate.done() or gate.set_result(None))
-                await gate
-            return await found(*args, **kw)
+                await self._gate(name)
+            answer = await found(*args, **kw)
+            if name in self._held_back:
+                await self._gate(name)
+            return answer
 
         return later
+
+    async def _gate(self, name: str) -> None:
+        gate = asyncio.get_running_loop().create_future()
+        self._waiting.append((name, lambda: gate.done() or gate.set_result(None)))
+        await gate
 
 
 async def until(true: Callable[[], Any], seconds: float = 5.0) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import Agent, Answer, Blob, State, Turn
+from dragoman import Agent, Answer, Blob, Message, Role, State, Text, Turn
 from dragoman.engine import EngineSettings
 from dragoman.errors import Conflict, TaskFinished, TaskNotFound
 from dragoman.events import Ask, Asked, Stamped, StateChanged
+from dragoman.store.base import Input
 from dragoman.testing import Client
 from engine.scenes import (
     House,
@@ -425,23 +426,25 @@ async def test_an_approval_carries_its_details() -> None:
 async def test_silence_is_a_no(house: House) -> None:
     async with house.client(shop(), waiting=3600) as client:
         task = await client.send("tea")
-        house.clock.skip(3599)
-        await asyncio.sleep(0.01)
-        house.clock.skip(2)
+        await house.later(client, 3599)
+        await asyncio.sleep(0.02)
+        assert (await client.get(task.id)).state is State.INPUT_REQUIRED
+        await house.later(client, 2)
         done = await ended(client, task.id)
         assert done.state is State.REJECTED
         await checked(client, task.id)
 
 
-async def test_an_approval_may_expire_sooner() -> None:
+async def test_an_approval_may_expire_sooner(memory: House) -> None:
     agent = Agent("Shop")
 
     @agent.skill("order")
     async def order(turn: Turn) -> str:
-        return str(await turn.approve("Order?", expires=0.05))
+        return str(await turn.approve("Order?", expires=60))
 
-    async with Client(agent) as client:
+    async with memory.client(agent) as client:
         task = await client.send("tea")
+        await memory.later(client, 61)
         assert (await ended(client, task.id)).text == "False"
 
 
@@ -451,7 +454,7 @@ async def test_an_approval_may_expire_sooner() -> None:
 async def test_waiting_ends(house: House) -> None:
     async with house.client(asker(), waiting=7 * 86_400.0) as client:
         task = await client.send("")
-        house.clock.skip(7 * 86_400 + 1)
+        await house.later(client, 7 * 86_400 + 1)
         done = await ended(client, task.id)
         assert done.state is State.FAILED
         last = (await checked(client, task.id))[-1].event
@@ -467,24 +470,58 @@ async def test_waiting_ends_for_tasks_nobody_holds(house: House) -> None:
     task = await client.send("")
     client = await house.restart(client, waiting=3600)
     assert (await client.get(task.id)).state is State.INPUT_REQUIRED
-    house.clock.skip(3600)
+    await house.later(client, 3600)
     assert (await ended(client, task.id)).state is State.FAILED
     await checked(client, task.id)
     await client.engine.stop(0)
 
 
-async def test_an_answer_in_time_stops_the_clock() -> None:
+async def test_an_answer_in_time_stops_the_clock(memory: House) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
     async def ask(turn: Turn) -> str:
-        answer = await turn.ask("Well?", expires=0.3)
-        await asyncio.sleep(1.2)
+        answer = await turn.ask("Well?", expires=60)
+        await asyncio.sleep(0.05)
         return answer
 
-    async with Client(agent) as client:
+    async with memory.client(agent) as client:
         task = await client.send("")
-        assert (await client.send("yes", task=task)).text == "yes"
+        async with background(client.send("yes", task=task)) as sending:
+            await in_state(client, task.id, State.WORKING)
+            await memory.later(client, 100)
+            assert (await sending).text == "yes"
+
+
+@pytest.mark.parametrize("parked", [1, 0], ids=["held", "unheld"])
+async def test_an_answer_in_the_last_moment_counts(memory: House, parked: int) -> None:
+    """The look for what waited too long saw the task just before its answer came."""
+    agent, go = Agent("Asker"), asyncio.Event()
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        answer = await turn.ask("Well?")
+        await go.wait()
+        return answer
+
+    async with memory.client(agent, waiting=100, max_parked=parked) as client:
+        task = await client.send("go")
+        await until(lambda: _parked_here(client, task.id, bool(parked)))
+        memory.clock.skip(101)
+        (late,) = await client.store.expired(agent.name, 10)
+        if parked:
+            await client.send("yes", task=task, wait=False)
+        else:  # told by another process, which has not taken it up yet
+            message = Message(message_id="m", role=Role.USER, parts=(Text("yes"),))
+            await client.store.tell(late.scope, task.id, Input(message=message), None)
+        await client.engine._keeper._expire(late)
+        go.set()
+        assert (await ended(client, task.id)).text == "yes"
+        await checked(client, task.id)
+
+
+async def _parked_here(client: Client, task_id: str, here: bool) -> bool:
+    return bool((await row_of(client, task_id)).worker) is here
 
 
 # Credentials.

@@ -387,6 +387,21 @@ async def test_a_canceled_place_in_the_queue_is_free_again(memory: House) -> Non
         assert started == ["a", "c"]
 
 
+async def test_a_message_does_not_let_a_task_jump_the_queue(house: House) -> None:
+    agent, go, started = gated()
+    async with house.client(agent, max_runs=1) as client:
+        await client.send("a", wait=False)
+        task = await client.send("b", wait=False)
+        task = await client.send("hurry", task=task, wait=False)
+        await asyncio.sleep(0.02)
+        assert started == ["a"]
+        assert task.state is State.SUBMITTED
+        go.set()
+        done = await ended(client, task.id)
+        assert [m.text for m in done.history] == ["b", "hurry"]
+        await checked(client, task.id)
+
+
 async def test_a_queued_idempotent_task_is_opened_once(house: House) -> None:
     agent, go, started = gated()
     async with house.client(agent, max_runs=1) as client:

@@ -194,8 +194,7 @@ async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
         fast = await gathered(client.watch(task_id, 0))
         assert (await client.get(task_id)).state is State.COMPLETED
         assert len(fast) == 303
-        async for event in slow:
-            seen.append(event)
+        seen += [event async for event in slow]
         assert seen == fast == await checked(client, task_id)
 
 
@@ -246,13 +245,18 @@ async def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch
         assert story(heard)[-1] == "completed"
 
 
-async def test_a_lost_ring_costs_a_delay_never_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_ring_costs_a_delay_never_an_event(
+    memory: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader of a task that runs elsewhere looks again by itself."""
     monkeypatch.setattr(tail, "POLL", 0.05)
     counter = Counter(3)
-    async with Client(counter.agent) as client:
-        deaf = Client(counter.agent, store=client.store)  # its engine runs nothing and hears no bell
-        await deaf.engine.start()
+    store = memory.store()
+    # The second engine runs nothing and hears no bell.
+    async with (
+        Client(counter.agent, store=store) as client,
+        Client(counter.agent, store=store) as deaf,
+    ):
         task = await client.send("go", wait=False)
         async with background(gathered(deaf.watch(task.id, 0))) as watching:
             await asyncio.sleep(0.02)

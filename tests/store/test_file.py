@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from dragoman.errors import ConfigError, StoreUnavailable, TaskNotFound
 from dragoman.events import StateChanged
 from dragoman.lifecycle import Fold
 from dragoman.model import Role, State
-from dragoman.store import Store, open_store
+from dragoman.store import Store, file_write, open_store
 from dragoman.store.base import Existing, Idempotency, Input, Record
 from dragoman.testing.stores import Bench, HandClock
 from dragoman.testing.stores.bench import AGENT, ALICE, LEASE, said
@@ -234,6 +236,63 @@ async def test_a_full_disk_takes_back_what_did_not_fit(tmp_path: Path) -> None:
         assert len(await bench.log("t1")) == 3
         await bench.reopen()
         assert len(await bench.log("t1")) == 3
+
+
+async def test_a_line_that_may_not_be_on_the_disk_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(handle: int) -> None:
+        raise OSError("the disk does not answer")
+
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        write = bench.write(row.claim, WORKING)
+        monkeypatch.setattr(file_write.os, "fsync", broken)
+        for change in (bench.append(write), bench.open_task("t2")):
+            with pytest.raises(StoreUnavailable):
+                await change
+        monkeypatch.undo()
+        assert len(await bench.log("t1")) == 2
+        with pytest.raises(TaskNotFound):
+            await bench.store.row(ALICE, "t2")
+        await bench.append(write)
+        await bench.open_task("t2")
+
+
+async def test_a_folder_that_may_not_be_on_the_disk_holds_no_new_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: file_write.Scribe) -> None:
+        raise OSError("the disk does not answer")
+
+    async with _bench(tmp_path) as bench:
+        monkeypatch.setattr(file_write.Scribe, "_sync_folder", broken)
+        with pytest.raises(StoreUnavailable):
+            await bench.open_task("t1")
+        monkeypatch.undo()
+        with pytest.raises(TaskNotFound):
+            await bench.store.row(ALICE, "t1")
+        await bench.open_task("t1")
+
+
+async def test_nothing_builds_on_what_failed(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        first, second = (bench.write(row.claim, WORKING) for _ in range(2))
+        outcomes: list[Exception | None] = []
+        with full_disk(_file(tmp_path).stat().st_size + 100):
+            bench.store.append(first, outcomes.append)
+            # Two turns, and it is handed over. It fails now, but the loop is too busy to hear.
+            for _ in range(2):
+                await asyncio.sleep(0)
+            time.sleep(0.2)  # noqa: ASYNC251
+        bench.store.append(second, outcomes.append)
+        await bench.open_task("t2")
+        assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, StoreUnavailable]
+        await bench.append(first)
+        await bench.append(second)
+        await bench.reopen()
+        assert [entry.seq for entry in await bench.log("t1")] == [1, 2, 3, 4]
 
 
 async def test_a_full_disk_opens_no_task(tmp_path: Path) -> None:

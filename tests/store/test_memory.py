@@ -6,11 +6,12 @@ import gc
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.errors import TaskNotFound
 from dragoman.model import State
+from dragoman.store.archive import Frozen
 from dragoman.store.base import Filter, Idempotency, Store
-from dragoman.store.ledger import Frozen
 from dragoman.store.memory import MemoryStore
 from dragoman.testing.stores import Bench, HandClock
 from dragoman.testing.stores.bench import AGENT, ALICE
@@ -57,3 +58,31 @@ async def test_done_is_called_before_the_method_returns(tmp_path: Path) -> None:
         landed: list[Exception | None] = []
         bench.store.create(bench.draft("t1"), landed.append)
         assert landed == [None]
+
+
+async def test_a_list_is_in_order_when_the_clock_is_not(tmp_path: Path) -> None:
+    async with Bench(_roomy, tmp_path) as bench:
+        ends: list[tuple[int, str]] = []
+        for n, jump in enumerate([10, -500, 20, 30, -5, 900, -100, 7, 0, 0, -1] * 4):
+            bench.clock.tick(jump)
+            row = await bench.open_task(f"t{n:02}")
+            await bench.end(row, State.FAILED if n % 5 == 0 else State.COMPLETED)
+            ends.append((bench.clock.now, f"t{n:02}"))
+        ends.sort(reverse=True)
+        for since in (None, ends[20][0], ends[0][0], ends[-1][0]):
+            for limit in (1, 3, 10, 99):
+                seen: list[tuple[int, str]] = []
+                which = Filter(agent=AGENT, since=since)
+                fitting = [end for end in ends if since is None or end[0] >= since]
+                while (page := await bench.store.find(ALICE, which, limit)).places:
+                    assert page.total == len(fitting)
+                    seen += page.places
+                    which = replace(which, before=page.places[-1])
+                assert seen == fitting
+        failed = await bench.store.find(ALICE, Filter(agent=AGENT, state=State.FAILED), 3)
+        assert failed.places == [end for end in ends if int(end[1][1:]) % 5 == 0][:3]
+        assert failed.total == 9
+
+
+async def _roomy(folder: Path, clock: HandClock) -> Store:
+    return MemoryStore(clock)

@@ -271,8 +271,12 @@ async def test_a_file_locked_for_too_long_is_unavailable(
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 await bench.append(write)
-        # Reading goes on.
+        # Reading goes on, and so does looking for news, even beside a change that fails.
         assert await bench.store.row(ALICE, "t1") == row
+        failed, news = await asyncio.gather(
+            bench.append(write), bench.store.changed(), return_exceptions=True
+        )
+        assert (type(failed), news) == (StoreUnavailable, False)
         rude.execute("COMMIT")
         rude.close()
         await bench.append(write)

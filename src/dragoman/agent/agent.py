@@ -25,7 +25,8 @@ SKILLS = "urn:dragoman:skills:1"
 _ABOUT = {
     CURSOR: "SSE events carry their place in the task's log; Last-Event-ID resumes behind it",
     IDEMPOTENCY: "A send with the same Idempotency-Key header is done once",
-    WORK: "Thoughts, logs, progress, tools and approvals of a run, for callers that activate it",
+    WORK: "Thoughts, logs and usage of a run, for callers that activate it; "
+    "progress and questions carry data under its name for everyone",
     SKILLS: "JSON Schemas of what the skills take and give",
 }
 
@@ -37,6 +38,11 @@ class Shape(Enum):
     GENERATOR = "async generator"
     PLAIN = "function in a thread"
     PLAIN_GENERATOR = "generator in a thread"
+
+    @property
+    def threaded(self) -> bool:
+        """Whether it holds a thread while it runs."""
+        return self in (Shape.PLAIN, Shape.PLAIN_GENERATOR)
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Shape:
@@ -133,16 +139,21 @@ class Agent:
         """Makes a function a skill: async function, async generator, or a plain function."""
         if not isinstance(id, str):
             raise ConfigError('A skill needs an id: write @agent.skill("plan"), not @agent.skill')
-        if id in self.skills:
-            raise ConfigError(f"There are two skills `{id}`; ids are unique within an agent")
         if on_crash not in ("resume", "fail"):
             raise ConfigError(f'Skill `{id}`: on_crash is "resume" or "fail", not {on_crash!r}')
         if max_attempts < 1 or timeout <= 0 or cancel_grace < 0 or join < 0:
-            raise ConfigError(f"Skill `{id}`: max_attempts and timeout must be positive")
+            raise ConfigError(
+                f"Skill `{id}`: max_attempts and timeout must be positive, "
+                "cancel_grace and join not negative"
+            )
 
         def add(function: F) -> F:
             if not inspect.isroutine(function):
                 raise ConfigError(f"Skill `{id}` must be a function, not {function!r}")
+            if id in self.skills:
+                raise ConfigError(f"There are two skills `{id}`; ids are unique within an agent")
+            if default and self._default:
+                raise ConfigError(f"Skills `{self._default}` and `{id}` are both default")
             words = inspect.getdoc(function) or ""
             self.skills[id] = Skill(
                 id=id,
@@ -165,8 +176,6 @@ class Agent:
                 extended=extended,
             )
             if default:
-                if self._default:
-                    raise ConfigError(f"Skills `{self._default}` and `{id}` are both default")
                 self._default = id
             return function
 

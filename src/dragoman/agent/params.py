@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, get_origin
 
 import msgspec
 
 from ..errors import AgentMisbehaved, BadParams, ConfigError
-from ..model import Data, Json, Message
+from ..model import Data, Json, Message, Part
 
 
 class Params:
@@ -35,9 +35,10 @@ class Params:
             fields.append((parameter.name, *_field(parameter)))
         self.names = tuple(name for name, *_ in fields)
         # Words: str parameters that may take the message's text, required ones first.
-        self._words = [name for name, kind, default in fields if kind is str and _missing(default)]
+        words = [(name, default) for name, kind, default in fields if _is_text(kind)]
+        self._words = [name for name, default in words if _missing(default)]
         if not self._words:
-            self._words = [name for name, kind, _ in fields if kind is str]
+            self._words = [name for name, _ in words]
         self._arguments = (
             msgspec.defstruct(
                 f"{skill}-arguments", fields, kw_only=True, forbid_unknown_fields=True
@@ -105,6 +106,10 @@ def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
     return kind, default
 
 
+def _is_text(kind: Any) -> bool:
+    return kind is str or (get_origin(kind) is Annotated and kind.__origin__ is str)
+
+
 def _missing(default: Any) -> bool:
     return default is msgspec.NODEFAULT
 
@@ -123,7 +128,8 @@ def _has_schema(kind: Any) -> bool:
     if kind in (inspect.Signature.empty, None, type(None), Any, object):
         return False
     try:
-        schema = str(_schema(kind))
-    except (TypeError, msgspec.MsgspecError):
+        _schema(kind)
+    except (TypeError, NameError, msgspec.MsgspecError):
         return False
-    return "'kind'" not in schema
+    # Parts are Structs too, but content, not an author's data.
+    return f"'{Part.__module__}." not in repr(msgspec.inspect.type_info(kind))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, get_args, get_origin, overload
 
 import msgspec
 
@@ -39,6 +39,8 @@ class Desk(Protocol):
     async def room(self) -> None: ...
 
     def recorded(self, key: str) -> bytes | None: ...
+
+    async def begin(self) -> None: ...
 
     async def record(self, key: str, value: bytes) -> None: ...
 
@@ -301,18 +303,24 @@ class Turn:
         A crash within it may call it again; hand `turn.key(name)` to systems outside.
         """
         recorded_as = self._call_key("step", key or name)
-        raw = self._desk.recorded(recorded_as)
+        raw = recorded = self._desk.recorded(recorded_as)
         if raw is None:
+            await self._desk.begin()
             if inspect.iscoroutinefunction(function):
                 value = await function(*args, **kw)
             else:
                 value = await asyncio.to_thread(function, *args, **kw)
                 if inspect.isawaitable(value):
                     value = await value
-            raw = json_of(value)
-            await self._desk.record(recorded_as, raw)
+            raw = json_of(value, f"The result of step `{name}`")
         # Always what a replay would give, so a mistake shows on the first run, not after a crash.
-        return msgspec.json.decode(raw, type=_result_type(function))
+        try:
+            result = msgspec.json.decode(raw, type=_result_type(function))
+        except msgspec.ValidationError as exc:
+            raise AgentMisbehaved(f"The result of step `{name}` breaks its hint: {exc}") from exc
+        if recorded is None:
+            await self._desk.record(recorded_as, raw)
+        return result
 
     def key(self, name: str) -> str:
         """A key for outside systems that is the same in every attempt of this task."""
@@ -360,6 +368,8 @@ def _result_type(function: Callable[..., Any]) -> Any:
         returns = inspect.signature(function, eval_str=True).return_annotation
     except (NameError, TypeError, ValueError):
         return Any
+    if get_origin(returns) in (Awaitable, Coroutine):
+        returns = get_args(returns)[-1]
     return Any if returns is inspect.Signature.empty else returns
 
 

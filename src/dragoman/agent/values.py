@@ -51,12 +51,12 @@ def builtins_of(value: object) -> Json:
     return msgspec.json.decode(json_of(value))
 
 
-def json_of(value: object) -> bytes:
+def json_of(value: object, what: str = "A value") -> bytes:
     """The value written as JSON; `AgentMisbehaved` if it cannot be."""
     try:
         return msgspec.json.encode(value, enc_hook=_plain)
     except (TypeError, ValueError, msgspec.MsgspecError) as exc:
-        raise AgentMisbehaved(f"A value cannot be written as JSON: {exc}") from exc
+        raise AgentMisbehaved(f"{what} cannot be written as JSON: {exc}") from exc
 
 
 def _plain(value: object) -> object:

@@ -197,6 +197,8 @@ class Engine:
         run.unopened = skill.may_reply and waits and not queued and not op.open_as
         if run.unopened:
             runner.start(run)
+            if key is None:
+                return run, run.task_id
         elif key is None and not queued and not op.open_as:
             # The code's first step comes before the flush: a quick task is a single write.
             runner.start(run)
@@ -219,9 +221,14 @@ class Engine:
         return run, run.task_id
 
     async def _opened(self, run: Run) -> None:
-        """Waits until a run that may reply directly has replied, or opened its task."""
+        """Waits until a run that may reply directly has replied, or opened its task. Who thinks
+        longer than `max_wait` will not reply directly."""
         if run.unopened and run.direct is None:
-            await _first(run.rest(), self.runner.bell.listen(run.task_id))
+            opened = self.runner.bell.listen(run.task_id)
+            await _first(run.rest(), opened, seconds=self.settings.max_wait)
+            self.runner.bell.hush(run.task_id, opened)
+            if run.unopened and run.direct is None:
+                await run.landed()
         if run.error is not None:
             raise run.error
 
@@ -495,8 +502,8 @@ def _give_up(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-async def _first(*waiters: asyncio.Future[Any]) -> None:
-    await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+async def _first(*waiters: asyncio.Future[Any], seconds: float) -> None:
+    await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
 _ANSWERS: dict[type, Callable[[Engine, Any, Context], Any]] = {

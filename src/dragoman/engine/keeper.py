@@ -17,7 +17,7 @@ from ..errors import DragomanError, Fenced
 from ..events import Ask
 from ..model import Message, Role, Text
 from ..settings import Retention
-from ..store.base import Input, Row, Whose
+from ..store.base import Held, Input, Row, Whose
 from .ids import new_id
 from .runner import Runner
 
@@ -82,6 +82,8 @@ class Keeper:
                 await work()
             except DragomanError as exc:
                 log.warning("keeper work=%s reason=%s: %s", work.__name__, exc.reason, exc)
+            except Exception:  # one bad task must not end the work for all others
+                log.exception("keeper work=%s failed", work.__name__)
             if wake is None:
                 await asyncio.sleep(pause())
                 continue
@@ -101,7 +103,6 @@ class Keeper:
     async def _beat(self) -> None:
         runner = self._runner
         began = asyncio.get_running_loop().time()
-        before = {run.claim.token: run for run in runner.runs.values() if run.committed}
         alive = began - self._last_beat < runner.settings.lease
         if not alive or not await self._store.beat(runner.worker, self._lease_ms()):
             # Others may have our tasks by now. Stop everything, begin anew under another name.
@@ -111,11 +112,7 @@ class Keeper:
             await self._enlist()
             return
         self._last_beat = began
-        held = await self._store.held(runner.worker)
-        tokens = {one.claim.token for one in held}
-        for token, run in before.items():
-            if token not in tokens:
-                run.lose(Fenced(taskId=run.task_id))
+        held = await self._held()
         stray = [one.claim for one in held if one.claim.task_id not in runner.runs]
         for claim in stray:
             if claim.token in self._stray:
@@ -124,6 +121,16 @@ class Keeper:
                 if taken is not None:
                     await runner.resume(taken)
         self._stray = {claim.token for claim in stray}
+
+    async def _held(self) -> list[Held]:
+        """What this worker holds; runs of what it does not hold any more are stopped."""
+        runs = [run for run in self._runner.runs.values() if run.committed]
+        held = await self._store.held(self._runner.worker)
+        tokens = {one.claim.token for one in held}
+        for run in runs:
+            if run.claim.token not in tokens:
+                run.lose(Fenced(taskId=run.task_id))
+        return held
 
     async def _look(self) -> None:
         """Takes up what is due, and ends what waited too long."""
@@ -150,12 +157,16 @@ class Keeper:
             await runner.tell(row.scope, row.task_id, said, row.question)
             return
         run = runner.runs.get(row.task_id)
-        if run is None:
+        if run is None and not row.worker:
             taken = await self._store.seize(runner.worker, row.task_id, row.epoch)
             if taken is None:
                 return
+            if not taken.resting:
+                await runner.resume(taken)  # the answer came in the last moment
+                return
             run = await runner.adopt(taken)
-        runner.expire(run)
+        if run is not None and run.question == row.question:
+            runner.expire(run)
 
     async def _tick(self) -> None:
         self._runner.tick()
@@ -190,7 +201,7 @@ class Keeper:
         if not (runner.runs or runner.bell.listening()) or not await self._store.changed():
             return
         runner.bell.ring_all()
-        for one in await self._store.held(runner.worker):
+        for one in await self._held():
             run = runner.runs.get(one.claim.task_id)
             if run is not None and run.claim == one.claim:
                 if one.cancel:

@@ -327,12 +327,17 @@ class Line:
 
     # Waiting for the line.
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the run should let others have their turn."""
+        return len(self._line) >= TURN_LIMIT or self._weight >= WEIGHT_LIMIT or self.over
+
     async def room(self) -> None:
         """Lets others have their turn; waits for the disk when the run is far ahead of it."""
         ahead = len(self._line)
         if ahead >= LINE_LIMIT or self._weight >= WEIGHT_LIMIT:
             await self.landed()
-        elif ahead and ahead % TURN_LIMIT == 0:
+        elif (ahead and ahead % TURN_LIMIT == 0) or self.over:
             await asyncio.sleep(0)
 
     async def landed(self) -> None:
@@ -356,9 +361,20 @@ class Line:
     def resting(self) -> bool:
         """Committed, and finished or waiting for the caller with nothing left unheard."""
         state = self.fold.status.state
-        return (
-            state in FINAL or (state in WAITING and bool(self.question) and self.why is None)
-        ) and self.committed == self.fold.seq
+        return self.committed == self.fold.seq and (
+            state in FINAL
+            or (
+                state in WAITING
+                and bool(self.question)
+                and self.why is None
+                and self.task is not None  # just taken up: it has not heard its answer yet
+            )
+        )
+
+    @property
+    def over(self) -> bool:
+        """Nothing that is said counts any more."""
+        return self.closed or self.fold.status.state in FINAL or self.direct is not None
 
     def rest(self) -> asyncio.Future[None]:
         """Done when the run rests, is lost, or has replied directly."""

@@ -45,8 +45,9 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
     except DragomanError as exc:
         log.warning("failed task=%s reason=%s: %s", run.task_id, exc.reason, exc)
         fail(run, exc.message, exc.reason)
-    except Exception:
-        _crashed(run)
+    except (Exception, SystemExit) as exc:  # a skill that exits ends its task, not the server
+        if exc is not run.error:  # else the task was lost, and who waits knows
+            _crashed(run)
 
 
 async def _drive(
@@ -86,9 +87,10 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
             except StopAsyncIteration:
                 break
             out.put(parts_of(item))
-            if run.closed:
+            if run.over:
                 break
-            await run.room()
+            if run.crowded:
+                await run.room()
         out.end()
     finally:
         out.flush()  # what was given before a failure was given

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from ..events import AnyEvent, ArtifactChunk, Noted, Stamped, StateChanged
 from ..lifecycle import FINAL, Fold
 from ..model import Artifact, Message
-from .line import SECRET
 
 
 class Replay:
@@ -36,11 +35,10 @@ class Replay:
         self._mine = Fold("", "")
 
     def passed(self, key: str, *, recorded: bool) -> None:
-        """The run made a call. A call nobody recorded means the code went another way, unless it
-        is for credentials, which are not recorded."""
+        """The run made a call. A call nobody recorded means the code went another way."""
         if key == self._last_key:
             self._swallowing = False
-        elif self._swallowing and not recorded and not key.startswith(SECRET):
+        elif self._swallowing and not recorded:
             self._swallowing = False
             self._regrown |= {artifact.artifact_id for artifact in self._mine.task().artifacts}
 

@@ -24,6 +24,9 @@ from .replay import Replay
 
 log = logging.getLogger("dragoman.run")
 
+GIVEN = b"null"
+"""The record of credentials: that they were given, not which."""
+
 
 class Why(Enum):
     """Why a run's coroutine was told to stop."""
@@ -88,11 +91,6 @@ class Run(Line):
                 if said.n not in used and not said.question:
                     self._queue.append(said)
 
-    @property
-    def over(self) -> bool:
-        """Nothing that is said counts any more."""
-        return self.closed or self.fold.status.state in FINAL or self.direct is not None
-
     def emit(self, event: AnyEvent, *, now: bool = False) -> None:
         """Puts an event in line (`now`: nothing follows in this turn). What comes after the end is
         dropped."""
@@ -135,6 +133,11 @@ class Run(Line):
             self.replay.passed(key, recorded=found is not None)
         return found
 
+    async def begin(self) -> None:
+        """Opens the task if nothing did so far: what follows has effects outside."""
+        if self.unopened:
+            await self.landed()
+
     async def record(self, key: str, value: bytes) -> None:
         """Keeps the result of a call; returns when it is committed."""
         self._note(key, value)
@@ -150,7 +153,7 @@ class Run(Line):
     ) -> tuple[Message, Json]:
         """Asks the caller; parks until the answer is there."""
         recorded = self.recorded(key)
-        if recorded is not None:
+        if recorded is not None and recorded != GIVEN:
             said = self.answers[msgspec.json.decode(recorded, type=int)]
         elif kind is Ask.INPUT and self._queue:
             # Said before it was asked. Only plain questions take it: an approval must be an
@@ -202,6 +205,7 @@ class Run(Line):
     def _answered(self, said: Input) -> None:
         key, number = self.question, msgspec.json.encode(said.n)
         if self.asking is Ask.CREDENTIALS:
+            self._note(key, GIVEN)
             self.journal[key] = number  # for this run only: the next one has to ask again
         else:
             self._note(key, number)
@@ -226,7 +230,7 @@ class Run(Line):
             )
         if self.let_out is not None:
             self.let_out()
-        if self.unopened:
+        if self.unopened and self.fold.seq == 2:  # submitted, working, and nothing else was said
             self.direct = replace(message, task_id="")
             self.close(None)
         else:

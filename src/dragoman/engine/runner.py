@@ -22,11 +22,13 @@ from .line import Works
 from .perform import SYNC_THREADS, TOO_LONG, fail, perform
 from .replay import Replay
 from .run import Run, Why
-from .tail import Idle
+from .tail import Idle, send_on
 
 log = logging.getLogger("dragoman.runner")
 
 PAGE = 256
+SYNC_PARKED = SYNC_THREADS // 2
+"""Plain functions that may hold a thread while they wait for their caller."""
 
 
 class Runner:
@@ -48,7 +50,7 @@ class Runner:
         self.place_free = asyncio.Event()
         self.waits: dict[asyncio.Future[None], float] = {}
         """Blocking sends, and when each has waited long enough (loop time), oldest first."""
-        self.idle = Idle()
+        self.idle: Idle = {}
         self.mailed: Callable[[], None] = lambda: None
         """Told when something is due to a webhook; set by the engine."""
         self.stopping = False
@@ -117,8 +119,18 @@ class Runner:
         return self.agent.skills.get(row.skill) or self.agent.choose("")
 
     async def resume(self, row: Row) -> None:
-        """Runs a claimed task on: from the top, with what it recorded (DESIGN §4.1)."""
-        run = await self.adopt(row)
+        """Runs a claimed task on: from the top, with what it recorded (DESIGN §4.1).
+
+        If the store does not let it, the claim stays, and the keeper finds that nobody runs it."""
+        try:
+            await self._go_on(await self.adopt(row), row)
+        except DragomanError as exc:
+            log.warning("not resumed task=%s reason=%s: %s", row.task_id, exc.reason, exc)
+            run = self.runs.get(row.task_id)
+            if run is not None and run.claim == row.claim:
+                run.lose(exc)
+
+    async def _go_on(self, run: Run, row: Row) -> None:
         if row.cancel:
             self.cancel(run)
             return
@@ -193,6 +205,7 @@ class Runner:
             run.finish(State.CANCELED)
             return
         run.task.cancel()
+        run.task.add_done_callback(lambda _: run.finish(State.CANCELED))  # even if it never began
         loop = asyncio.get_running_loop()
         loop.call_later(run.skill.cancel_grace, run.finish, State.CANCELED)
 
@@ -212,7 +225,7 @@ class Runner:
                 asyncio.get_running_loop().call_later(
                     run.skill.cancel_grace, fail, run, TOO_LONG, "agent_timed_out"
                 )
-        self.idle.tick(now)
+        send_on(self.idle, now)
         for waiter, until in list(self.waits.items()):
             if until > now:
                 break  # all wait equally long, so the rest came later
@@ -239,6 +252,7 @@ class Runner:
             run.task.cancel()
             await asyncio.wait([run.task], timeout=0.5)
         await self.store.release(run.claim, runnable=not waiting)
+        self.place_free.set()  # what came for it meanwhile has made it due
 
     async def stop(self, grace: float) -> None:
         """Gives runs `grace` seconds to end, then hands them back."""
@@ -254,7 +268,8 @@ class Runner:
     def lose_all(self) -> None:
         """This worker counts as dead: nothing here may go on."""
         for run in list(self.runs.values()):
-            run.lose(Fenced("This process was silent for too long"))
+            if run.committed:  # one that is only being created was never anyone else's
+                run.lose(Fenced("This process was silent for too long"))
 
     # What runs tell.
 
@@ -268,10 +283,17 @@ class Runner:
     def _parked(self, run: Run) -> None:
         self.parked[run.task_id] = run
         if len(self.parked) > self.settings.max_parked:
-            oldest = self.parked.pop(next(iter(self.parked)))
-            self.spawn(self.give_back(oldest))
+            self._drop(next(iter(self.parked.values())))
+        elif run.skill.shape.threaded:
+            threaded = [one for one in self.parked.values() if one.skill.shape.threaded]
+            if len(threaded) > SYNC_PARKED:
+                self._drop(threaded[0])
         if self.queued:
             self.place_free.set()
+
+    def _drop(self, run: Run) -> None:
+        del self.parked[run.task_id]
+        self.spawn(self.give_back(run))
 
     def _woken(self, run: Run) -> None:
         self.parked.pop(run.task_id, None)

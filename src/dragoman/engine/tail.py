@@ -33,26 +33,16 @@ class Place(Struct, frozen=True, gc=False):
     run: Run | None = None
 
 
-class Idle:
-    """Readers that wait, oldest first. One look now and then is cheaper than a timer for each."""
+Idle = dict[asyncio.Future[bool], float]
+"""Readers that wait, and until when (loop time). A look at all of them now and then is cheaper than
+a timer for each."""
 
-    def __init__(self) -> None:
-        self._waits: dict[asyncio.Future[bool], float] = {}
 
-    async def rung(self, news: asyncio.Future[bool], seconds: float) -> bool:
-        """Whether the bell rang before the time was over."""
-        until = asyncio.get_running_loop().time() + seconds
-        self._waits[news] = until
-        try:
-            return await news
-        finally:
-            del self._waits[news]
-
-    def tick(self, now: float) -> None:
-        """Sends on those who waited long enough."""
-        for news, until in list(self._waits.items()):
-            if until <= now and not news.done():
-                news.set_result(False)
+def send_on(idle: Idle, now: float) -> None:
+    """Lets those go who waited long enough."""
+    for news, until in list(idle.items()):
+        if until <= now and not news.done():
+            news.set_result(False)
 
 
 async def follow(
@@ -72,6 +62,7 @@ async def follow(
     if place.first is not None:
         after = place.first.seq
         yield Batch([place.first], False)
+    now = asyncio.get_running_loop().time
     quiet = 0.0
     news: asyncio.Future[bool] | None = None
     try:
@@ -99,7 +90,12 @@ async def follow(
                 # A run of this process always rings; for any other the store is asked again.
                 patience = POLL if run is None or run.closed else IDLE
                 news = news or bell.listen(task_id)
-                if await idle.rung(news, patience):
+                idle[news] = now() + patience
+                try:
+                    rung = await news
+                finally:
+                    del idle[news]
+                if rung:
                     quiet = 0.0
                 else:
                     quiet += patience

@@ -6,6 +6,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -30,17 +31,32 @@ def secret_for(store: str, environ: Mapping[str, str]) -> bytes:
     path = folder / FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return hashlib.sha256(path.read_bytes()).digest()
-        with open(handle, "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
-        return hashlib.sha256(path.read_bytes()).digest()
+        if not path.exists():
+            _make(path)
+        key = path.read_bytes().strip()
     except OSError as exc:
         raise ConfigError(
             f"{path} cannot be used: {exc.strerror}. Mend it or set {VARIABLE}."
         ) from None
+    if len(key) < 16:
+        raise ConfigError(f"{path} holds no key. Remove it to get a new one, or set {VARIABLE}.")
+    return hashlib.sha256(key).digest()
+
+
+def _make(path: Path) -> None:
+    """Writes a new key. It appears whole or not at all, and of two who make one the first counts:
+    a key that is half there, or two of them, would sign what the next start cannot read."""
+    draft = path.with_name(f"{FILE}.{secrets.token_hex(4)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(handle, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()
 
 
 def _folder(store: str) -> Path | None:

@@ -236,7 +236,7 @@ class Existing(Exception):
 
 
 class Store(Protocol):
-    """The durable home of tasks. `dragoman.testing.store_contract` proves an implementation."""
+    """The durable home of tasks; `dragoman.testing.stores.StoreContract` proves one."""
 
     shared: bool
     """Whether another process may change this store while it is open."""
@@ -290,7 +290,8 @@ class Store(Protocol):
         runnable. `TaskFinished` if it is over; `Conflict` if `question` is given and not open."""
 
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
-        """Marks an unfinished task as to be canceled; the row tells what it found."""
+        """Marks an unfinished task as to be canceled, due at once if nobody holds it; the row tells
+        what it found."""
 
     async def row(self, scope: Scope, task_id: str) -> Row:
         """The row; `TaskNotFound` if it does not exist for this scope."""

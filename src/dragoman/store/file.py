@@ -19,6 +19,7 @@ from typing import TypeVar
 from ..errors import ConfigError, Fenced, TaskNotFound
 from ..model import Hook, Task
 from . import post, rules
+from .archive import Key
 from .base import (
     Claim,
     Delivery,
@@ -50,7 +51,7 @@ from .file_post import FilePost, content
 from .file_read import Shelf
 from .file_write import Book, Scribe
 from .lanes import Lane
-from .ledger import Clock, Key, Ledger, Live
+from .ledger import Clock, Ledger, Live
 
 try:
     import fcntl
@@ -87,8 +88,9 @@ class FileStore:
         try:
             await asyncio.to_thread(self._recover)
         except OSError as error:
+            self._unlock()
             raise ConfigError(f"{self._folder} cannot be used as a store: {error}.") from error
-        self._lane = Lane("file", [Scribe(self._tasks)], limit=BATCH)
+        self._lane = Lane("file", [Scribe(self._tasks)], limit=BATCH, patient=True)
 
     def _recover(self) -> None:
         self._tasks.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -109,6 +111,9 @@ class FileStore:
         """See `Store`."""
         await self._lane.close()
         self._books.clear()
+        self._unlock()
+
+    def _unlock(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -29,9 +29,10 @@ from ..events import (
     StateChanged,
 )
 from ..model import Message, Task
+from .archive import Frozen
 from .base import Idempotency, Input, Record, Row
 from .codec import pack
-from .ledger import Frozen, Live
+from .ledger import Live
 
 log = logging.getLogger("dragoman.store")
 

@@ -136,9 +136,9 @@ class Scribe:
                 _write_all(handle, b"".join(data for _, data in waiting))
                 os.fsync(handle)
             except OSError:
-                # Half a line must not stand before the next one. If even this fails, the file
-                # is cut when it is read back.
-                pass
+                # What was not acknowledged must not come back, be it half a line or a whole one
+                # that may not have reached the disk.
+                os.ftruncate(handle, size)
                 raise
             finally:
                 os.close(handle)
@@ -158,6 +158,7 @@ class Scribe:
         except OSError as error:
             for book, numbers in self._made.items():
                 book.broken = True
+                book.path.unlink(missing_ok=True)
                 self._fail(numbers, _failure(error))
         self._made.clear()
 

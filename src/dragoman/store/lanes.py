@@ -48,9 +48,10 @@ class Side(Protocol):
 class Lane(Generic[S]):
     """One or more threads working on one queue of jobs."""
 
-    def __init__(self, name: str, sides: list[Side], *, limit: int) -> None:
+    def __init__(self, name: str, sides: list[Side], *, limit: int, patient: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         self._limit = limit
+        self._patient = patient
         self._pending: list[Job] = []
         self._inbox: SimpleQueue[list[Job] | None] = SimpleQueue()
         self._closed = False
@@ -86,8 +87,13 @@ class Lane(Generic[S]):
             self._loop.call_soon(self._deliver, iter([outcome]))
             return
         if not self._pending:
-            self._loop.call_soon(self._hand_over)
+            self._loop.call_soon(self._wait_a_turn if self._patient else self._hand_over)
         self._pending.append(job)
+
+    def _wait_a_turn(self) -> None:
+        # A run that was just opened takes its first step in this turn. If that is all it takes,
+        # its beginning and its end share a commit, even when nobody else is there to share with.
+        self._loop.call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
         if self._pending:

@@ -7,7 +7,6 @@ them cost it nothing.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from heapq import nlargest
 
@@ -18,6 +17,7 @@ from ..errors import Conflict, DragomanError, Fenced, TaskNotFound
 from ..lifecycle import WAITING, Fold
 from ..model import Hook, Task
 from . import rules
+from .archive import Archive, Frozen, Key, Place, fits
 from .base import (
     Claim,
     Draft,
@@ -36,20 +36,6 @@ from .post import Post, Rule
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch."""
-
-Key = tuple[str, str, str]
-"""Tenant, principal, and the key the caller chose."""
-
-
-class Frozen(Struct, gc=False):
-    """A finished task."""
-
-    row: Row
-    key: Key | None
-    task: bytes
-    log: bytes
-    whole: bool = True
-    """Until its log is dropped."""
 
 
 class Live(Struct):
@@ -80,17 +66,14 @@ class Ledger:
 
     def __init__(self, clock: Clock, limit: int) -> None:
         self.clock = clock
-        self.limit = limit
+        self.archive = Archive(limit)
         self.live: dict[str, Live] = {}
-        self.finished: dict[str, Frozen] = {}
-        """In the order of their end."""
+        self.finished = self.archive.tasks
         self.workers: dict[str, int] = {}
         """When each one's lease runs out."""
         self.keys: dict[Key, tuple[str, bytes]] = {}
         self._contexts: dict[str, str | dict[str, None]] = {}
         """The tasks of a context. Most have one: a bare id costs the collector nothing."""
-        self._ended: dict[tuple[str, str], int] = {}
-        """How many finished tasks an agent has in a state."""
         self.post = Post()
 
     def __contains__(self, task_id: object) -> bool:
@@ -160,32 +143,26 @@ class Ledger:
 
     def file(self, frozen: Frozen) -> None:
         """Puts a finished task where finished tasks are."""
-        row = frozen.row
-        self.live.pop(row.task_id, None)
-        self.finished[row.task_id] = frozen
-        ended = self._ended
-        place = (row.agent, row.state)
-        ended[place] = ended.get(place, 0) + 1
-        if len(self.finished) > self.limit:
+        self.live.pop(frozen.row.task_id, None)
+        self.archive.add(frozen)
+        if len(self.finished) > self.archive.limit:
             oldest = next(iter(self.finished))
             self.drop(oldest)
             self.post.drop(oldest)
 
     def drop(self, task_id: str) -> None:
         """Forgets a task altogether."""
-        frozen = self.finished.pop(task_id, None)
-        if frozen is not None:
-            self._ended[frozen.row.agent, frozen.row.state] -= 1
-        kept = frozen or self.live.pop(task_id, None)
+        kept = self.live.pop(task_id, None) or self.archive.remove(task_id)
         if kept is None:
             return
         if kept.key is not None:
             self.keys.pop(kept.key, None)
-        context = self._contexts.get(kept.row.context_id)
+        context_id = kept.row.context_id
+        context = self._contexts.get(context_id)
         if isinstance(context, dict):
             context.pop(task_id, None)
         if not isinstance(context, dict) or not context:
-            self._contexts.pop(kept.row.context_id, None)
+            self._contexts.pop(context_id, None)
 
     def adopt(self, kept: Live | Frozen, digest: bytes | None) -> None:
         """Takes in a task that was read from a disk."""
@@ -303,30 +280,31 @@ class Ledger:
         if row.final or row.cancel:
             return row
         live = self.live[task_id]
-        live.row = replace(row, cancel=True)
+        live.row = rules.unwanted(row, self.clock())
         return live.row
 
-    def find(self, scope: Scope, which: Filter, limit: int) -> tuple[list[tuple[int, str]], int]:
+    def find(self, scope: Scope, which: Filter, limit: int) -> tuple[list[Place], int]:
         """The places of the tasks that fit, newest first, and how many fit in all."""
-        places = [
-            (row.status_at, row.task_id)
-            for row in self._rows(which.context_id)
-            if row.principal == scope.principal
-            and row.tenant == scope.tenant
-            and rules.fits(row, which)
-        ]
+        if which.context_id:
+            rows = [row for row in self._in_context(which.context_id) if fits(row, scope, which)]
+        else:
+            rows = [live.row for live in self.live.values() if fits(live.row, scope, which)]
+        places = [(row.status_at, row.task_id) for row in rows]
         total = len(places)
         if which.before is not None:
             places = [place for place in places if place < which.before]
+        if not which.context_id:
+            more, count = self.archive.find(scope, which, limit)
+            places += more
+            total += count
         return nlargest(limit, places), total
 
-    def _rows(self, context_id: str) -> Iterator[Row]:
-        """Every row, or those of one context."""
-        if context_id:
-            context = self._contexts.get(context_id, ())
-            for task_id in (context,) if isinstance(context, str) else context:
-                yield (self.live.get(task_id) or self.finished[task_id]).row
-            return
+    def _in_context(self, context_id: str) -> Iterator[Row]:
+        context = self._contexts.get(context_id, ())
+        for task_id in (context,) if isinstance(context, str) else context:
+            yield (self.live.get(task_id) or self.finished[task_id]).row
+
+    def _all(self) -> Iterator[Row]:
         for live in self.live.values():
             yield live.row
         for frozen in self.finished.values():
@@ -382,34 +360,22 @@ class Ledger:
     def old(self, events_ms: int, tasks_ms: int, limit: int) -> tuple[list[str], list[str]]:
         """Finished tasks that must lose their log, and those that must go, oldest first."""
         now = self.clock()
-        shrink: list[str] = []
-        go: list[str] = []
-        for task_id, frozen in self.finished.items():
-            if len(shrink) + len(go) >= limit:
-                break
-            if frozen.row.status_at <= now - tasks_ms and not self.post.holds_task(task_id):
-                go.append(task_id)
-            elif (
-                frozen.row.status_at <= now - events_ms
-                and frozen.whole
-                and not self.post.holds_log(task_id)
-            ):
-                shrink.append(task_id)
-        return shrink, go
+        return self.archive.old(now - events_ms, now - tasks_ms, limit, self.post)
 
     def counts(self, agent: str) -> dict[str, int]:
         """See `Store.counts`."""
-        counted = Counter({state: n for (name, state), n in self._ended.items() if name == agent})
+        counted = self.archive.counts(agent)
         counted["runnable"] = 0
         for live in self.live.values():
             if live.row.agent == agent:
                 counted[live.row.state.value] += 1
                 counted["runnable"] += live.row.runnable
-        return {name: n for name, n in counted.items() if n or name == "runnable"}
+        return dict(counted)
 
     # The operator.
 
     def owned(self, which: Whose, limit: int) -> list[Row]:
         """See `Store.owned`."""
-        found = [row for row in self._rows(which.context_id or "") if rules.owned(row, which)]
+        rows = self._in_context(which.context_id) if which.context_id else self._all()
+        found = [row for row in rows if rules.owned(row, which)]
         return sorted(found, key=lambda row: (row.created_at, row.task_id))[:limit]

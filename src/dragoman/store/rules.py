@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..errors import Conflict, Fenced, StoreError, TaskFinished
 from ..lifecycle import WAITING
 from ..model import Message
-from .base import Claim, Draft, Filter, Input, Row, Unheard, Whose, Write, backoff
+from .base import Claim, Draft, Input, Row, Unheard, Whose, Write, backoff
 
 
 def opened(draft: Draft) -> Row:
@@ -126,14 +126,11 @@ def told(row: Row, now: int, question: str | None) -> tuple[Row, str]:
     return replace(row, inputs=inputs, runnable=True, run_at=now), open_question
 
 
-def fits(row: Row, which: Filter) -> bool:
-    """Whether a row belongs in a list, on whatever page."""
-    return (
-        row.agent == which.agent
-        and (not which.context_id or row.context_id == which.context_id)
-        and (which.state is None or row.state is which.state)
-        and (which.since is None or row.status_at >= which.since)
-    )
+def unwanted(row: Row, now: int) -> Row:
+    """The caller wants it stopped. What nobody holds is due at once, for whoever comes first."""
+    if row.worker:
+        return replace(row, cancel=True)
+    return replace(row, cancel=True, runnable=True, run_at=now)
 
 
 def wiped(said: Input) -> Input:

@@ -76,7 +76,7 @@ class SqliteStore:
         """See `Store`."""
         locks = Locks(self._path.with_name(self._path.name + "-workers"))
         write, reads = await asyncio.to_thread(self._connect)
-        self._writes = Lane("write", [Writer(write, self._clock, locks)], limit=BATCH)
+        self._writes = Lane("write", [Writer(write, self._clock, locks)], limit=BATCH, patient=True)
         readers = [Reader(read, self._clock) for read in reads]
         self._reads = Lane("read", [*readers[1:]], limit=BATCH)
         self._lists = Lane("list", [readers[0]], limit=BATCH)

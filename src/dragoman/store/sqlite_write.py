@@ -20,10 +20,11 @@ from msgspec.structs import replace
 from ..errors import Conflict, DragomanError, Fenced, StoreUnavailable, TaskNotFound
 from . import rules, sqlite_owned
 from . import sqlite_rows as rows
+from .archive import Key
 from .base import Claim, Draft, Existing, Idempotency, Input, Row, Scope, Unheard, Write
 from .codec import pack, unpack_input
 from .lanes import Job, Outcome
-from .ledger import Clock, Key
+from .ledger import Clock
 from .locks import Locks
 from .sqlite_post import SqlitePost
 
@@ -72,16 +73,26 @@ class Writer:
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
         """Does the jobs in one transaction. If it fails, nothing of it happened."""
+        looks = [job for job in jobs if job.apply is Writer.changed]
+        if not looks:
+            return self._attempt(self._transaction, jobs)
+        # A look at others' changes waits for no lock, and must not look like a change itself.
+        changes = [job for job in jobs if job.apply is not Writer.changed]
+        outcomes = self._attempt(self._peek, looks)
+        return outcomes + self._attempt(self._transaction, changes) if changes else outcomes
+
+    def _attempt(self, way: Callable[[list[Job]], list[Outcome]], jobs: list[Job]) -> list[Outcome]:
         try:
-            if all(job.apply is Writer.changed for job in jobs):
-                return [(job, self.changed(None), None) for job in jobs]
-            return self._transaction(jobs)
+            return way(jobs)
         except Exception as error:
             # Whatever it is, it must not end the thread: all who wait would wait for ever.
             if len(jobs) > 1 and not _concerns_all(error):
-                return [outcome for job in jobs for outcome in self.run([job])]
+                return [outcome for job in jobs for outcome in self._attempt(way, [job])]
             failure = _failure(error)
         return [(job, None, failure) for job in jobs]
+
+    def _peek(self, jobs: list[Job]) -> list[Outcome]:
+        return [(job, self.changed(None), None) for job in jobs]
 
     def _transaction(self, jobs: list[Job]) -> list[Outcome]:
         execute = self._db.execute
@@ -287,7 +298,7 @@ class Writer:
         """See `Store.ask_cancel`."""
         row = self._scoped(*argument)
         if not row.final and not row.cancel:
-            row = replace(row, cancel=True)
+            row = rules.unwanted(row, self._clock())
             self._put(row)
         return row
 
@@ -383,7 +394,7 @@ class Writer:
         return len(gone)
 
     def changed(self, _: None) -> bool:
-        """See `Store.changed`. Needs no transaction: it must not look like a change itself."""
+        """See `Store.changed`."""
         self._look()
         others, self._others = self._others, False
         return others

@@ -287,6 +287,22 @@ class WritingChapter(Chapter):
             for task_id in ("taken", "first", "last", "after"):
                 assert len(await bench.log(task_id)) == 2
 
+    async def test_an_id_is_taken_once(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            outcomes: list[Exception | None] = []
+            first = bench.draft("t1")
+            bench.store.create(first, outcomes.append)
+            bench.store.create(bench.draft("t1", scope=BOB), outcomes.append)
+            with pytest.raises(Conflict):
+                await bench.create(bench.draft("t1", scope=BOB, end=State.FAILED))
+            assert [type(outcome) for outcome in outcomes] == [type(None), Conflict]
+            assert await bench.store.row(ALICE, "t1") == first.row
+            assert await bench.log("t1") == list(first.entries)
+            row = await bench.store.row(ALICE, "t1")
+            await bench.end(row)
+            with pytest.raises(Conflict):
+                await bench.create(bench.draft("t1"))
+
     async def test_a_callback_that_raises_disturbs_no_other(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
             loop = asyncio.get_running_loop()

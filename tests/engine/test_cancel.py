@@ -1,0 +1,487 @@
+"""Cancel reaches the code, is enforced after a grace, and happens once (DESIGN §5.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+
+import pytest
+
+from dragoman import Agent, State, SyncTurn, Turn
+from dragoman.errors import NotCancelable, TaskFinished, TaskNotFound
+from dragoman.testing import Client
+from engine.scenes import (
+    House,
+    Slow,
+    background,
+    checked,
+    gathered,
+    in_state,
+    row_of,
+    story,
+    terminals,
+    until,
+)
+
+
+async def test_cancel_reaches_the_coroutine(house: House) -> None:
+    agent = Agent("Sleeper")
+    seen: list[str] = []
+
+    @agent.skill("sleep")
+    async def sleep(turn: Turn) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            seen.append(f"stopped, cancelled={turn.cancelled}")
+
+    async with house.client(agent) as client:
+        task = await client.send("go", wait=False)
+        await asyncio.sleep(0.01)
+        done = await client.cancel(task.id)
+        assert done.state is State.CANCELED
+        assert seen == ["stopped, cancelled=True"]
+        assert story(await checked(client, task.id)) == ["opened", "working", "canceled"]
+
+
+async def test_cancel_reaches_a_generator() -> None:
+    agent = Agent("Writer")
+    seen: list[str] = []
+
+    @agent.skill("write")
+    async def write(turn: Turn) -> AsyncGenerator[str, None]:
+        try:
+            yield "a"
+            await asyncio.sleep(60)
+        finally:
+            seen.append("closed")
+
+    async with Client(agent) as client:
+        task = await client.send("go", wait=False)
+        await asyncio.sleep(0.01)
+        done = await client.cancel(task.id)
+        assert done.text == "a"
+        assert seen == ["closed"]
+        assert story(await checked(client, task.id))[2:] == ["=result:a", "canceled"]
+
+
+async def test_last_words_are_kept(house: House) -> None:
+    agent = Agent("Sleeper")
+
+    @agent.skill("sleep")
+    async def sleep(turn: Turn) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await turn.say("cleaning up")
+            await asyncio.sleep(0.01)
+        return "half a result"
+
+    async with house.client(agent) as client:
+        task = await client.send("go", wait=False)
+        await asyncio.sleep(0.01)
+        done = await client.cancel(task.id)
+        assert done.state is State.CANCELED
+        assert story(await checked(client, task.id))[2:] == [
+            "working say:cleaning up",
+            "=result:half a result!",
+            "canceled",
+        ]
+
+
+@pytest.mark.parametrize("how", ["raise", "fail", "reject", "reply"])
+async def test_whatever_the_code_says_after_a_cancel_it_is_canceled(how: str) -> None:
+    agent = Agent("Stubborn")
+
+    @agent.skill("be", may_reply=True)
+    async def be(turn: Turn) -> None:
+        await turn.say("on")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            match how:
+                case "raise":
+                    raise ValueError("Not me") from None
+                case "fail":
+                    raise turn.fail("No") from None
+                case "reject":
+                    raise turn.reject("No") from None
+            await turn.reply("I did it after all")
+
+    async with Client(agent) as client:
+        task = await client.send("go", wait=False)
+        await asyncio.sleep(0.01)
+        assert (await client.cancel(task.id)).state is State.CANCELED
+        assert terminals(await checked(client, task.id)) == [State.CANCELED]
+
+
+async def test_cancel_is_enforced_after_the_grace(house: House) -> None:
+    agent = Agent("Deaf")
+    free = asyncio.Event()
+    ran_on: list[bool] = []
+
+    @agent.skill("be", cancel_grace=0.1)
+    async def be(turn: Turn) -> str:
+        while not free.is_set():
+            try:
+                await free.wait()
+            except asyncio.CancelledError:
+                await turn.say("la la la")
+        ran_on.append(turn.cancelled)
+        await turn.say("after the end")
+        await turn.artifact("too late")
+        return "done"
+
+    async with house.client(agent) as client:
+        task = await client.send("go", wait=False)
+        await asyncio.sleep(0.01)
+        done = await client.cancel(task.id)
+        assert done.state is State.CANCELED
+        free.set()
+        await until(lambda: ran_on)
+        await asyncio.sleep(0.02)
+        assert await client.get(task.id) == done
+        assert story(await checked(client, task.id)) == [
+            "opened",
+            "working",
+            "working say:la la la",
+            "canceled",
+        ]
+
+
+async def test_what_a_left_behind_run_does_changes_nothing(memory: House) -> None:
+    """Steps, questions and replies after the end: none of them hangs or reaches the log."""
+    agent = Agent("Deaf")
+    free = asyncio.Event()
+    did: list[str] = []
+
+    @agent.skill("be", cancel_grace=0, may_reply=True)
+    async def be(turn: Turn) -> None:
+        while not free.is_set():
+            with suppress(asyncio.CancelledError):
+                await free.wait()
+        did.append(await turn.step("after", lambda: "stepped"))
+        await turn.reply("hello?")
+        did.append("replied")
+        await turn.ask("Anyone?")
+        did.append("answered")
+
+    async with memory.client(agent) as client:
+        task = await client.send("go", wait=False)
+        await asyncio.sleep(0.01)
+        runs = client.engine.runner.runs
+        code = runs[task.id].task
+        assert code is not None
+        done = await client.cancel(task.id)
+        free.set()
+        async with asyncio.timeout(2):
+            await asyncio.wait([code])
+        assert did == ["stepped", "replied"]
+        assert not runs
+        assert not client.engine.runner.parked
+        assert await client.get(task.id) == done
+
+
+async def test_a_waiting_task_is_canceled(house: House) -> None:
+    agent = Agent("Asker")
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        return await turn.ask("Well?") + await turn.ask("And?")
+
+    async with house.client(agent) as client:
+        task = await client.send("go")
+        task = await client.send("one", task=task)
+        done = await client.cancel(task.id)
+        assert done.state is State.CANCELED
+        assert [m.text for m in done.history] == ["go", "Well?", "one", "And?"]
+        with pytest.raises(TaskFinished):
+            await client.send("two", task=task)
+        await checked(client, task.id)
+
+
+async def test_a_waiting_task_nobody_holds_is_canceled(house: House) -> None:
+    agent = Agent("Asker")
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        return await turn.ask("Well?") + await turn.ask("And?")
+
+    client = house.client(agent)
+    await client.engine.start()
+    task = await client.send("go")
+    task = await client.send("one", task=task)
+    client = await house.restart(client)
+    done = await client.cancel(task.id)
+    assert done.state is State.CANCELED
+    assert [m.text for m in done.history] == ["go", "Well?", "one", "And?"]
+    await checked(client, task.id)
+    await client.engine.stop(0)
+
+
+async def test_what_is_over_or_not_there_cannot_be_canceled(house: House) -> None:
+    agent = Agent("Echo")
+
+    @agent.skill("echo")
+    async def echo(turn: Turn) -> str:
+        return turn.text
+
+    async with house.client(agent) as client:
+        task = await client.send("hi")
+        with pytest.raises(NotCancelable):
+            await client.cancel(task.id)
+        assert await client.get(task.id) == task
+        with pytest.raises(TaskNotFound):
+            await client.cancel("no-such-task")
+
+
+async def test_canceling_twice_cancels_once(house: House) -> None:
+    agent = Agent("Sleeper")
+
+    @agent.skill("sleep")
+    async def sleep(turn: Turn) -> None:
+        await asyncio.sleep(60)
+
+    async with house.client(agent) as client:
+        task = await client.send("go", wait=False)
+        await asyncio.sleep(0.01)
+        answers = await asyncio.gather(
+            *(client.cancel(task.id) for _ in range(5)), return_exceptions=True
+        )
+        for answer in answers:
+            assert isinstance(answer, NotCancelable) or answer.state is State.CANCELED
+        assert any(not isinstance(answer, Exception) for answer in answers)
+        with pytest.raises(NotCancelable):
+            await client.cancel(task.id)
+        assert terminals(await checked(client, task.id)) == [State.CANCELED]
+
+
+async def test_a_task_that_ends_first_wins(memory: House) -> None:
+    """The end is said but not committed when the cancel comes."""
+    agent = Agent("Worker")
+    go = asyncio.Event()
+
+    @agent.skill("work")
+    async def work(turn: Turn) -> str:
+        await go.wait()
+        return "done"
+
+    store = Slow(memory.store())
+    async with Client(agent, store=store) as client:
+        task = await client.send("go", wait=False)
+        store.hold("append")
+        go.set()
+        await until(lambda: store.waiting)
+        async with background(client.cancel(task.id)) as canceling:
+            await asyncio.sleep(0.02)
+            store.let_go()
+            with pytest.raises(NotCancelable):
+                await canceling
+        assert terminals(await checked(client, task.id)) == [State.COMPLETED]
+
+
+async def test_cancel_racing_completion_ends_once(house: House) -> None:
+    agent = Agent("Worker")
+
+    @agent.skill("work")
+    async def work(turn: Turn) -> str:
+        for _ in range(int(turn.text)):
+            await asyncio.sleep(0)
+        return "done"
+
+    async with house.client(agent) as client:
+        for steps in range(0, 24, 2):
+            task = await client.send(str(steps), wait=False)
+            try:
+                done = await client.cancel(task.id)
+                assert done.state is State.CANCELED
+            except NotCancelable:
+                done = await client.get(task.id)
+                assert done.state is State.COMPLETED
+            assert terminals(await checked(client, task.id)) == [done.state]
+
+
+async def test_a_cancel_while_a_task_is_taken_up_stops_it(memory: House) -> None:
+    """Between the claim and the first step of the code."""
+    agent = Agent("Asker")
+    started: list[int] = []
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        started.append(turn.attempt)
+        return await turn.ask("Well?")
+
+    store = Slow(memory.store())
+    client = Client(agent, store=store)
+    await client.engine.start()
+    task = await client.send("go")
+    await memory.crash(client)
+    memory.clock.skip(60)
+    async with Client(agent, store=store) as client:
+        store.hold("records")
+        async with background(client.send("yes", task=task)) as sending:
+            await until(lambda: store.waiting)
+            done = await client.cancel(task.id)
+            store.let_go()
+            assert (await sending) == done
+        assert done.state is State.CANCELED
+        assert started == [1]
+        assert not client.engine.runner.runs
+        assert [m.text for m in done.history] == ["go", "Well?", "yes"]
+        await checked(client, task.id)
+
+
+@pytest.mark.parametrize("where", ["before its past is known", "after its words are read"])
+async def test_an_answer_while_a_task_is_taken_up_is_heard(memory: House, where: str) -> None:
+    agent = Agent("Asker")
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        return await turn.ask("One?") + await turn.ask("Two?")
+
+    store = Slow(memory.store())
+    client = Client(agent, store=store)
+    await client.engine.start()
+    task = await client.send("go")
+    await memory.crash(client)
+    memory.clock.skip(60)
+    async with Client(agent, store=store) as client:
+        early = where.startswith("before")
+        if early:
+            store.hold("seize")
+        else:
+            store.hold_back("inputs")
+        async with background(client.send("1", task=task)) as sending:
+            await until(lambda: store.waiting)
+            if early:  # its run is made and known, and is about to read the log
+                for call, before in (("load", "seize"), ("read", "load")):
+                    store.hold(call)
+                    store.let_go(before)
+                    await until(lambda: store.waiting)
+            async with background(client.send("2", task=task)) as other:
+                await asyncio.sleep(0.02)
+                assert not other.done(), "the question is answered already"
+                store.let_go()
+                assert (await other).text == "12"
+            done = await sending
+        assert done.text == "12"
+        assert [m.text for m in done.history].count("1") == 1
+        assert [m.text for m in done.history].count("2") == 1
+        await checked(client, task.id)
+
+
+async def test_a_cancel_before_the_first_step_needs_no_grace(memory: House) -> None:
+    """Code that is taken up again and canceled in the same turn of the loop never begins."""
+    agent, starts = Agent("Sleeper"), list[int]()
+
+    @agent.skill("sleep", cancel_grace=60)
+    async def sleep(turn: Turn) -> None:
+        starts.append(1)
+        await asyncio.sleep(60)
+
+    async with memory.client(agent) as client:
+        task = await client.send("go", wait=False)
+        await until(lambda: starts)
+        row = await row_of(client, task.id)
+        await client.engine.runner.give_back(client.engine.runner.runs[task.id])
+        client.engine.runner.place_free.clear()
+        taken = await client.store.seize(client.engine.runner.worker, task.id, row.epoch)
+        assert taken is not None
+        await client.engine.runner.resume(taken)
+        async with asyncio.timeout(2):
+            assert (await client.cancel(task.id)).state is State.CANCELED
+        assert starts == [1]
+        await checked(client, task.id)
+
+
+async def test_a_stream_ends_with_the_cancel(house: House) -> None:
+    agent = Agent("Sleeper")
+
+    @agent.skill("sleep")
+    async def sleep(turn: Turn) -> None:
+        await asyncio.sleep(60)
+
+    async with house.client(agent) as client:
+        task = await client.send("go", wait=False)
+        async with (
+            background(gathered(client.watch(task.id))) as watching,
+            background(client.send("more", task=task)) as sending,
+        ):
+            await until(lambda: client.engine.runner.bell.listening())
+            await client.cancel(task.id)
+            assert story(await watching)[-1] == "canceled"
+            assert (await sending).state is State.CANCELED
+
+
+async def test_a_plain_function_sees_that_it_is_canceled() -> None:
+    agent = Agent("Sleeper")
+    seen = threading.Event()
+
+    @agent.skill("sleep")
+    def sleep(turn: SyncTurn) -> None:
+        while not turn.cancelled:
+            threading.Event().wait(0.005)
+        seen.set()
+
+    async with Client(agent) as client:
+        task = await client.send("go", wait=False)
+        await asyncio.sleep(0.02)
+        assert (await client.cancel(task.id)).state is State.CANCELED
+        assert await asyncio.to_thread(seen.wait, 2)
+
+
+async def test_a_plain_function_that_waits_for_an_answer_is_let_go() -> None:
+    agent = Agent("Asker")
+    out = threading.Event()
+
+    @agent.skill("ask")
+    def ask(turn: SyncTurn) -> str:
+        try:
+            return str(turn.ask("Well?"))
+        finally:
+            out.set()
+
+    async with Client(agent) as client:
+        task = await client.send("go")
+        assert (await client.cancel(task.id)).state is State.CANCELED
+        assert await asyncio.to_thread(out.wait, 2)
+        other = await client.send("go")
+        assert other.state is State.INPUT_REQUIRED
+    assert await asyncio.to_thread(out.wait, 2)
+
+
+async def test_a_worker_nobody_knows_cannot_cancel_but_does_not_hang(memory: House) -> None:
+    """It counts as dead until its next beat; a cancel waits for that without blocking the loop."""
+    agent = Agent("Asker")
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        return await turn.ask("Well?")
+
+    client = memory.client(agent)
+    await client.engine.start()
+    task = await client.send("go")
+    client = await memory.restart(client, lease=0.6)
+    await client.store.retire(client.engine.runner.worker)
+    async with asyncio.timeout(5):
+        done = await client.cancel(task.id)
+    assert done.state is State.CANCELED
+    await client.engine.stop(0)
+
+
+async def test_canceled_by_the_time_it_is_known(house: House) -> None:
+    """What `get` and `list` say after the answer is what the answer said."""
+    agent = Agent("Sleeper")
+
+    @agent.skill("sleep")
+    async def sleep(turn: Turn) -> None:
+        await asyncio.sleep(60)
+
+    async with house.client(agent) as client:
+        task = await client.send("go", wait=False)
+        done = await client.cancel(task.id)
+        assert await client.get(task.id) == done
+        assert (await client.list(state=State.CANCELED)).total == 1
+        assert (await in_state(client, task.id, State.CANCELED)) == done

@@ -1,0 +1,177 @@
+"""Calls that must type-check under `mypy --strict`. Nothing here runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from pathlib import Path
+from typing import Any, assert_type
+
+from msgspec import Struct
+
+from dragoman import (
+    Agent,
+    Answer,
+    Artifact,
+    Blob,
+    Data,
+    Link,
+    Message,
+    Part,
+    Provider,
+    Role,
+    State,
+    SyncTurn,
+    Task,
+    Text,
+    Turn,
+    file,
+)
+from dragoman.engine import EngineSettings
+from dragoman.events import Stamped
+from dragoman.model import AnyPart, File
+from dragoman.ops import TaskPage
+from dragoman.peer import Context
+from dragoman.testing import Client
+
+
+class Outline(Struct):
+    title: str
+    days: list[str]
+
+
+async def make_outline(city: str) -> Outline:
+    return Outline(title=city, days=[])
+
+
+def count(city: str, *, times: int = 1) -> int:
+    return len(city) * times
+
+
+agent = Agent(
+    "Travel desk",
+    description="Plans trips",
+    version="1.0.0",
+    provider=Provider(organization="Acme", url="https://acme.example"),
+    input_modes=["text/plain"],
+    output_modes=("text/plain",),
+)
+
+
+# Every shape of a skill; the decorator gives the function back as it was.
+
+
+@agent.skill("plan", description="Plans a trip", tags=["travel"], examples=["Three days in Kyoto"])
+async def plan(turn: Turn) -> AsyncGenerator[str, None]:
+    assert_type(turn, Turn)
+    city = turn.text or await turn.ask("Which city?")
+    outline = await turn.step("outline", make_outline, city)
+    assert_type(outline, Outline)
+    if not await turn.approve("Book the hotel?", details={"city": city}):
+        raise turn.reject("Not approved")
+    for day in outline.days:
+        yield day
+
+
+@agent.skill("typed", default=True, on_crash="fail", max_attempts=3, timeout=60, cancel_grace=1)
+async def typed(turn: Turn, city: str, days: int = 3) -> dict[str, int]:
+    return {city: days}
+
+
+@agent.skill("plain", may_reply=True, join=0.05)
+def plain(turn: SyncTurn, word: str) -> str:
+    turn.say("looking")
+    return word
+
+
+@agent.skill("pieces")
+def pieces(turn: SyncTurn) -> Generator[bytes, None, None]:
+    yield b"x"
+
+
+_plan: Callable[[Turn], AsyncGenerator[str, None]] = plan
+_typed: Callable[[Turn, str, int], Awaitable[dict[str, int]]] = typed
+_plain: Callable[[SyncTurn, str], str] = plain
+
+
+async def reads(turn: Turn) -> None:
+    assert_type(turn.text, str)
+    assert_type(turn.message, Message)
+    assert_type(turn.parts, tuple[AnyPart, ...])
+    assert_type(turn.files, tuple[File, ...])
+    assert_type(turn.history, tuple[Message, ...])
+    assert_type(turn.metadata, dict[str, Any])
+    assert_type(turn.accepts, tuple[str, ...])
+    assert_type(turn.references, tuple[str, ...])
+    assert_type(turn.extensions, tuple[str, ...])
+    assert_type(turn.context_id, str)
+    assert_type(turn.task_id, str)
+    assert_type(turn.caller, Context)
+    assert_type(turn.skill, str)
+    assert_type(turn.attempt, int)
+    assert_type(turn.cancelled, bool)
+    assert_type(await turn.conversation(limit=10), tuple[Message, ...])
+
+
+async def verbs(turn: Turn) -> None:
+    await turn.say("text", {"n": 1}, b"x", Path("x"), metadata={"a": 1})
+    await turn.artifact("x", name="page", description="d", append=True, last=False)
+    await turn.think("hm")
+    await turn.log("line", level="debug", n=1)
+    await turn.usage(tokens=1200)
+    await turn.progress(0.4, eta=3)
+    await turn.reply("hello")
+    answer = await turn.ask("Well?", key="k", details={"max": 7}, expires=60)
+    assert_type(answer, Answer)
+    assert_type(answer.message, Message)
+    assert_type(answer.files, tuple[File, ...])
+    words: str = answer
+    assert_type(await turn.approve("Sure?", details={"x": 1}, key="k", expires=1), bool)
+    assert_type(await turn.need_auth({"basic": {}}, {"bank": "B"}, prompt=words), Answer)
+    found = await turn.call_tool("weather", city="Kyoto")
+    del found
+    assert_type(turn.key("pay"), str)
+
+
+async def steps(turn: Turn) -> None:
+    assert_type(await turn.step("a", make_outline, "Kyoto"), Outline)
+    assert_type(await turn.step("b", count, "Kyoto", times=2, key="k"), int)
+    assert_type(await turn.step("c", lambda: "x"), str)
+
+
+def ends(turn: Turn) -> None:
+    if turn.text:
+        raise turn.reject("No")
+    raise turn.fail("No", reason="because")
+
+
+async def client() -> None:
+    settings = EngineSettings(max_wait=1, max_parked=2)
+    async with Client(agent, store="memory:", settings=settings) as caller:
+        task = await caller.send("Kyoto", {"days": 3}, skill="plan", wait=False)
+        assert_type(task, Task)
+        assert_type(task.state, State)
+        assert_type(task.text, str)
+        assert_type(task.artifacts, tuple[Artifact, ...])
+        assert_type(await caller.ask("hi"), Task | Message)
+        async for event in caller.stream("hi"):
+            assert_type(event, Stamped | Message)
+        async for event in caller.watch(task.id, cursor=3):
+            assert_type(event, Stamped | Message)
+        assert_type(await caller.get(task.id, history_length=1), Task)
+        assert_type(await caller.list(state=State.WORKING), TaskPage)
+        assert_type(await caller.cancel(task.id), Task)
+        assert_type(await caller.resolve(task.id, "input:Well?", {"n": 1}), Task)
+
+
+def values() -> None:
+    parts: list[Part] = [
+        Text("x"),
+        Data({"n": 1}),
+        Blob(b"x", filename="x.bin", media_type="application/octet-stream"),
+        Link("https://x.example"),
+    ]
+    assert_type(file(Path("x.csv")), Blob)
+    assert_type(file(b"x", filename="x.csv"), Blob)
+    message = Message(message_id="m", role=Role.USER, parts=(Text("hi"),))
+    assert_type(message.text, str)
+    del parts
