@@ -11,13 +11,11 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from dragoman import Agent, Turn
-from dragoman.app import App
+from dragoman.app import App, engine_for
 from dragoman.dialects.a2a.proto import POOL
-from dragoman.engine import Engine
 from dragoman.model import Blob, Text
 from dragoman.net.log import Log
 from dragoman.settings import Limits, Server, Settings
-from dragoman.store import open_store
 
 PACKAGES = {"1.0": "lf.a2a.v1", "0.3": "a2a.v1"}
 agent = Agent("Desk", description="Does a little of everything")
@@ -141,9 +139,11 @@ def limits() -> Limits:
 @pytest.fixture
 async def app(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     monkeypatch.setattr("dragoman.app.GRACE", 0.2)  # slow runs need not be waited for
-    settings = Settings(server=Server(grpc=True, grpc_port=0), limits=limits)
-    engine = Engine(agent, open_store("memory:"), limits)
-    app = App(agent, engine, settings, Log("error"), "http://127.0.0.1:1", grpc=True)
+    server = Server(grpc=True, grpc_port=0, store="memory:", allow_private=True)
+    settings = Settings(server=server, limits=limits)
+    app = App(
+        agent, engine_for(agent, settings), settings, Log("error"), "http://127.0.0.1:1", grpc=True
+    )
     await app.start()
     yield app
     await app.stop()

@@ -442,3 +442,24 @@ async def test_the_card_names_both_versions(app: App) -> None:
     urls = [(i.version, i.url) for i in card.interfaces if i.binding == "GRPC"]
     where = f"desk.example:{app.grpc.port}"
     assert urls == [("1.0", where), ("0.3", where)]
+
+
+async def test_webhooks_are_set_shown_and_ended(caller: Caller) -> None:
+    config = "TaskPushNotificationConfig"
+    task = await caller.send("go", "slow", wait=False)
+    url = "http://127.0.0.1:9/hook"  # nobody there
+    listing = {"task_id": task.id} if caller.new else {"parent": f"tasks/{task.id}"}
+    if caller.new:
+        made = await caller.method(f"Create{config}")({"task_id": task.id, "url": url})
+        named = {"task_id": task.id, "id": made.id}
+    else:
+        asked = {"push_notification_config": {"url": url}}
+        made = await caller.method(f"Create{config}")({**listing, "config": asked})
+        named = {"name": made.name}
+    assert (made.url if caller.new else made.push_notification_config.url) == url
+    assert await caller.method(f"Get{config}")(named) == made
+    list_all = caller.method(f"List{config}s" if caller.new else f"List{config}")
+    assert list((await list_all(listing)).configs) == [made]
+    await caller.method(f"Delete{config}")(named)
+    assert not (await list_all(listing)).configs
+    await caller.cancel(task.id)

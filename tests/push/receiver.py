@@ -52,7 +52,7 @@ class Receiver:
     connections: int = 0
     port: int = 0
     _server: asyncio.Server | None = None
-    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _serving: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -75,9 +75,13 @@ class Receiver:
         """Refuses connections, and cuts those it has."""
         if self._server is not None:
             self._server.close()
-            for writer in list(self._writers):
-                writer.transport.abort()
             self._server = None
+            serving = list(self._serving.items())
+            for task, writer in serving:
+                writer.transport.abort()
+                task.cancel()
+            if serving:
+                await asyncio.wait([task for task, _ in serving], timeout=1)
 
     async def until(self, count: int, seconds: float = 5.0) -> list[Heard]:
         """Waits for so many calls."""
@@ -88,14 +92,16 @@ class Receiver:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving[task] = writer
         try:
             while await self._one(reader, writer):
                 pass
-        except (OSError, asyncio.IncompleteReadError, ValueError):
-            pass
+        except (OSError, asyncio.IncompleteReadError, ValueError, asyncio.CancelledError):
+            pass  # cancelled by `down`: asyncio would complain loudly if this task were
         finally:
-            self._writers.discard(writer)
+            del self._serving[task]
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

@@ -17,7 +17,14 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from dragoman.errors import BadParams, Malformed, PeerMisbehaved, UnknownMethod, Unparseable
+from dragoman.errors import (
+    BadParams,
+    ContentTypeUnsupported,
+    Malformed,
+    PeerMisbehaved,
+    UnknownMethod,
+    Unparseable,
+)
 from dragoman.events import Opened, Snapshot, Stamped, StateChanged
 from dragoman.lifecycle import FINAL, Fold
 from dragoman.model import Hook, Json, Message, State, Task
@@ -27,7 +34,7 @@ from dragoman.session import Answer, Call, End, Fault, Frame, Id, Session, Signa
 from .. import jsonrpc
 from ..jsonrpc import NO_PARAMS
 from . import errors, extensions
-from .rpc import NO_CONTENT, NOTHING, RpcCaller, seq_in
+from .rpc import JSON_TYPES, NO_CONTENT, NOTHING, RpcCaller, bare_type, seq_in
 from .scalars import Wrong
 from .v0_1 import V0_1, Teller, calls, wire
 from .v0_1.convert import STATES_OUT, Flavour, task_out
@@ -43,6 +50,7 @@ STATES = {
 HINT = "a2aState"
 GO = Flavour(STATES, beside=True, history=False, hint=HINT)
 RPC_RESULT, STATUS, ARTIFACT = "rpc_result", "task_status_update", "task_artifact_update"
+WRONG_TYPE = ContentTypeUnsupported("Expected application/json")
 RESUBSCRIBED = {"status": "resubscription initiated"}
 
 
@@ -146,6 +154,9 @@ class GoCallee(Session):
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """One `Call` or one `Fault`."""
         self.extensions = extensions.activated(frame.headers)
+        if bare_type(frame.headers.get("content-type", "")) not in JSON_TYPES:
+            # The original takes anything; but then any web page could send it (as in `rpc`).
+            return (Fault(None, WRONG_TYPE),)
         request = request_in(frame.body)
         if isinstance(request, Fault):
             return (request,)
@@ -200,10 +211,11 @@ class GoCallee(Session):
     def _failure(self, fault: Fault) -> Frame:
         error = fault.error
         spelling = errors.spelling_of(error, A2A_GO.spellings)
-        if self._silent and spelling.rpc == 200:
+        status = 415 if error is WRONG_TYPE else spelling.rpc
+        if self._silent and status == 200:
             return NO_CONTENT
         told = jsonrpc.Error(spelling.code, error.message, A2A_GO.details(error))
-        return Frame(jsonrpc.encode(jsonrpc.Failure(fault.id, told)), "", NOTHING, spelling.rpc)
+        return Frame(jsonrpc.encode(jsonrpc.Failure(fault.id, told)), "", NOTHING, status)
 
 
 def task_of(entry: Stamped | Message) -> Task | None:
