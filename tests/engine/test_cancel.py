@@ -348,6 +348,7 @@ async def test_an_answer_while_a_task_is_taken_up_is_heard(memory: House, where:
     await memory.crash(client)
     memory.clock.skip(60)
     async with Client(agent, store=store) as client:
+        await asyncio.sleep(0.01)  # its keeper has looked for work, and looks again in a second
         early = where.startswith("before")
         if early:
             store.hold("seize")

@@ -257,8 +257,7 @@ class Runner:
     async def stop(self, grace: float) -> None:
         """Gives runs `grace` seconds to end, then hands them back."""
         self.stopping = True
-        for run in list(self.parked.values()):
-            await self.give_back(run)
+        await asyncio.gather(*(self.give_back(run) for run in list(self.parked.values())))
         running = [run.task for run in self.runs.values() if run.task is not None]
         if running:
             await asyncio.wait(running, timeout=grace)
