@@ -137,7 +137,6 @@ async def test_nothing_is_lost_and_nothing_overtakes(tmp_path: Path) -> None:
             while (left := rest(db))[:2] != (0, 0):
                 assert time.monotonic() < until, f"{left} are left\n{server.logged()}"
                 await asyncio.sleep(0.1)
-            await client.close()
         assert await server.stop(10.0)
     assert rest(db) == (0, 0, 0)
     expected = lengths(db)

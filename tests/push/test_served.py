@@ -46,7 +46,6 @@ async def test_a_webhook_can_be_set_shown_and_ended(tmp_path: Path) -> None:
             with pytest.raises(Refused) as refused:
                 await client.call("GetTaskPushNotificationConfig", named)
             assert refused.value.code == -32001
-        await client.close()
 
 
 @pytest.mark.parametrize(
@@ -69,4 +68,3 @@ async def test_a_webhook_that_may_not_be_is_refused(
             await client.call("SendMessage", params)
         assert refused.value.code == code
         assert (await client.call("ListTasks", {}))["totalSize"] == 0
-        await client.close()
