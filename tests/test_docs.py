@@ -35,7 +35,7 @@ from dragoman.testing import Client
 from pages import DOCS, READMES, ROOT, Block, blocks, name
 
 RUN = [page for page in pages.PAGES if any(block.run for block in blocks(page, "python"))]
-SHOWN = [page for page in pages.PAGES if "curl " in page.read_text("utf-8")]
+SHOWN = [page for page in pages.PAGES if "\ncurl " in page.read_text("utf-8")]
 OPERATING = DOCS / "guide" / "operating.md"
 WRITING = DOCS / "guide" / "writing-agents.md"
 REFERENCE = DOCS / "reference.md"

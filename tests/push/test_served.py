@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
 
@@ -56,7 +57,8 @@ async def test_a_webhook_that_may_not_be_is_refused(
 ) -> None:
     with await served(tmp_path, private=private, enabled=enabled) as server:
         client = Client(server.url)
-        answer = await client._http.get(f"{server.url}/.well-known/agent-card.json")
+        async with httpx2.AsyncClient() as http:
+            answer = await http.get(f"{server.url}/.well-known/agent-card.json")
         card = msgspec.json.decode(answer.content)
         assert card["capabilities"].get("pushNotifications", False) is enabled
         config = {"url": "http://127.0.0.1:9/hook"}

@@ -262,11 +262,11 @@ async def test_a_line_that_may_not_be_on_the_disk_does_not_come_back(
 async def test_a_folder_that_may_not_be_on_the_disk_holds_no_new_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: file_write.Scribe) -> None:
+    def broken(folder: Path) -> None:
         raise OSError("the disk does not answer")
 
     async with _bench(tmp_path) as bench:
-        monkeypatch.setattr(file_write.Scribe, "_sync_folder", broken)
+        monkeypatch.setattr(file_write, "_sync", broken)
         with pytest.raises(StoreUnavailable):
             await bench.open_task("t1")
         monkeypatch.undo()

@@ -212,7 +212,10 @@ class Machine(RuleBasedStateMachine):
         if picked is not None:
             name, task = picked
             self.run(self.store.ask_cancel(ALICE, name))
-            task["cancel"] = task["cancel"] or task["state"] not in ENDS
+            if task["state"] not in ENDS and not task["cancel"]:
+                task["cancel"] = True
+                if not task["worker"]:
+                    task.update(runnable=True, run_at=self.now)
 
     # Workers.
 

@@ -266,7 +266,7 @@ class GoCaller(RpcCaller):
             if _read_bare(response.result).status == RESUBSCRIBED["status"]:
                 return ()
             task = got_in(response.result)
-        except (msgspec.DecodeError, Wrong, PeerMisbehaved) as exc:
+        except (ValueError, RecursionError, Wrong, PeerMisbehaved) as exc:
             return (self._fault(call.id, PeerMisbehaved(str(exc))),)
         begin = Snapshot(task=task)
         entry = Stamped(task.id, task.context_id, seq_in(frame.mark), task.status.at, begin)
