@@ -167,7 +167,10 @@ async def test_what_the_store_cannot_keep_ends_the_task(house: House) -> None:
         task = await client.send("go")
         assert task.state is State.FAILED
         assert task.text == "a"
-        assert story(await checked(client, task.id)) == ["opened", "working", "=result:a", "failed"]
+        assert task.status.message is not None
+        assert task.status.message.metadata == {"reason": "store_error"}
+        said = "failed say:What the agent said cannot be kept"
+        assert story(await checked(client, task.id)) == ["opened", "working", "=result:a", said]
         assert (await client.send("go", skill="fine")).text == "fine"
         assert not client.engine.runner.runs
 

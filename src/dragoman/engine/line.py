@@ -24,7 +24,7 @@ from ..bell import Bell
 from ..errors import DragomanError, Fenced, StoreUnavailable
 from ..events import AnyEvent, ArtifactChunk, Ask, Opened, Stamped, StateChanged
 from ..lifecycle import FINAL, WAITING, Fold
-from ..model import Artifact, Blob, Hook, Message, State, Task, Text
+from ..model import Artifact, Blob, Hook, Json, Message, Role, State, Task, Text
 from ..store.base import Claim, Draft, Idempotency, Input, Record, Row, Store, Unheard, Write
 
 log = logging.getLogger("dragoman.run")
@@ -315,7 +315,9 @@ class Line:
         self._line, self._records = [], ()
         self._mending = None
         reason = error.reason if isinstance(error, DragomanError) else "agent_misbehaved"
-        self._stamp(StateChanged(state=State.FAILED, metadata={"reason": reason}))
+        why: dict[str, Json] = {"reason": reason}
+        words = replace(self.last_words("What the agent said cannot be kept"), metadata=why)
+        self._stamp(StateChanged(state=State.FAILED, message=words, metadata=why))
         self.flush()
         self.stop_code()
 
@@ -324,6 +326,16 @@ class Line:
         self.fold = Fold.of(task, row.last_seq)
         self.committed = row.last_seq
         self._weight = 0
+
+    def last_words(self, text: str) -> Message:
+        """What a task says as it ends, when its code does not."""
+        return Message(
+            message_id=f"{self.task_id}.end",
+            role=Role.AGENT,
+            parts=(Text(text),),
+            context_id=self.context_id,
+            task_id=self.task_id,
+        )
 
     # Waiting for the line.
 

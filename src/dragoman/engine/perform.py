@@ -14,7 +14,7 @@ from ..agent import Failed, Rejected, Shape, SyncTurn, Turn
 from ..agent.values import parts_of
 from ..errors import DragomanError
 from ..events import ArtifactChunk
-from ..model import AnyPart, Artifact, Message, Role, State, Text
+from ..model import AnyPart, Artifact, State, Text
 from .run import Run, Why
 
 log = logging.getLogger("dragoman.run")
@@ -39,7 +39,7 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
         elif run.why is None:
             _crashed(run)
     except Rejected as exc:
-        run.finish(State.REJECTED, _says(run, exc.message))
+        run.finish(State.REJECTED, run.last_words(exc.message))
     except Failed as exc:
         fail(run, exc.message, exc.reason)
     except DragomanError as exc:
@@ -229,19 +229,9 @@ async def _from_thread(
         yield item
 
 
-def _says(run: Run, text: str) -> Message:
-    return Message(
-        message_id=f"{run.task_id}.end",
-        role=Role.AGENT,
-        parts=(Text(text),),
-        context_id=run.context_id,
-        task_id=run.task_id,
-    )
-
-
 def fail(run: Run, text: str, reason: str) -> None:
     """Ends the task as failed, with words for people and a reason for machines."""
-    run.finish(State.FAILED, _says(run, text), reason=reason)
+    run.finish(State.FAILED, run.last_words(text), reason=reason)
 
 
 def _crashed(run: Run) -> None:
@@ -249,4 +239,4 @@ def _crashed(run: Run) -> None:
     incident = secrets.token_hex(6)
     log.exception("crashed task=%s skill=%s error=%s", run.task_id, run.skill.id, incident)
     text = f"The agent failed (error {incident})"
-    run.finish(State.FAILED, _says(run, text), reason="agent_crashed", error=incident)
+    run.finish(State.FAILED, run.last_words(text), reason="agent_crashed", error=incident)

@@ -247,7 +247,7 @@ class Run(Line):
     def _too_large(self) -> None:
         """A task lives in memory while it runs, so its size has a limit (`max_task_size`)."""
         log.warning("too large task=%s size=%d", self.task_id, self.size)
-        self.finish(State.FAILED, reason="too_large")
+        self.finish(State.FAILED, self.last_words("The result is too large"), reason="too_large")
         self.stop_code()
 
     def finish(
@@ -259,6 +259,9 @@ class Run(Line):
         if self.why is Why.CANCELED:
             state, reason = State.CANCELED, ""
         metadata: dict[str, Json] | None = {"reason": reason, **about} if reason else None
+        if metadata and message is not None:
+            # In the message too: it stays with the task, when its events are long gone.
+            message = replace(message, metadata={**(message.metadata or {}), **metadata})
         self.replay = None
         self._stamp(StateChanged(state=state, message=message, metadata=metadata))
         if self._flying is None:
