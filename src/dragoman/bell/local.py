@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import Protocol
 
 
@@ -31,9 +32,13 @@ class LocalBell:
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
 
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
     def listen(self, task_id: str) -> asyncio.Future[bool]:
         """See `Bell`."""
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bool] = self._loop.create_future()
         self._waiting.setdefault(task_id, set()).add(future)
         return future
 

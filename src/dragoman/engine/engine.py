@@ -312,7 +312,7 @@ class Engine:
             rest = run.rest()
             if not rest.done():
                 waits = self.runner.waits
-                waits[rest] = asyncio.get_running_loop().time() + self.settings.max_wait
+                waits[rest] = self.runner.works.loop.time() + self.settings.max_wait
                 try:
                     await rest
                 finally:

@@ -49,6 +49,7 @@ CREDENTIALS = (Text("[credentials]"),)
 class Works(Struct, frozen=True):
     """What every run needs of its runner."""
 
+    loop: asyncio.AbstractEventLoop
     store: Store
     bell: Bell
     clock: Callable[[], int]
@@ -140,7 +141,7 @@ class Line:
         """Has the line flushed at the end of this turn of the loop."""
         if not self._scheduled and self._flying is None:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.flush)
+            self.works.loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Hands what is in line to the store, unless a write is still on its way."""
@@ -253,7 +254,7 @@ class Line:
         if isinstance(error, StoreUnavailable) and self._tried < RETRIES and self.committed:
             self._tried += 1
             self._flying = write
-            asyncio.get_running_loop().call_later(0.05 * 2**self._tried, self._again, write)
+            self.works.loop.call_later(0.05 * 2**self._tried, self._again, write)
             return
         if self.committed and not isinstance(error, Fenced | StoreUnavailable):
             self._begin_anew(self._end_as_refused(error))
@@ -272,7 +273,7 @@ class Line:
         """A write was refused for what it says: mends the line from what the store holds."""
         self._line_waiters = self._fly_waiters + self._line_waiters
         self._fly_waiters = ()
-        self._mending = asyncio.get_running_loop().create_task(self._mended(mend))
+        self._mending = self.works.loop.create_task(self._mended(mend))
 
     async def _mended(self, mend: Coroutine[Any, Any, None]) -> None:
         try:
@@ -358,12 +359,12 @@ class Line:
         if self.closed:
             pass
         elif self._line or self._records or self._mending is not None:
-            waiter = asyncio.get_running_loop().create_future()
+            waiter = self.works.loop.create_future()
             self._line_waiters += (waiter,)
             self.schedule()
             await waiter
         elif self._flying is not None:
-            waiter = asyncio.get_running_loop().create_future()
+            waiter = self.works.loop.create_future()
             self._fly_waiters += (waiter,)
             await waiter
         if self.error is not None:
@@ -390,7 +391,7 @@ class Line:
 
     def rest(self) -> asyncio.Future[None]:
         """Done when the run rests, is lost, or has replied directly."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self.works.loop.create_future()
         if self.resting or self.closed or self.direct is not None:
             future.set_result(None)
         else:

@@ -26,7 +26,7 @@ TOO_LONG = "The agent took too long"
 async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
     """Runs the skill from the top to its end, whatever happens in it."""
     turn = Turn(run, run.skill.id)
-    run.deadline = asyncio.get_running_loop().time() + run.skill.timeout
+    run.deadline = run.works.loop.time() + run.skill.timeout
     try:
         arguments = run.skill.params.read(run.opened.message)
         await _drive(run, turn, arguments, threads)

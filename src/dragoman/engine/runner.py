@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 from ..agent import Agent, Skill
@@ -54,22 +55,28 @@ class Runner:
         self.mailed: Callable[[], None] = lambda: None
         """Told when something is due to a webhook; set by the engine."""
         self.stopping = False
-        self.works = Works(
-            store=store,
+        self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
+        self._claims = 0
+        # Runs outlive whoever started them; what is spawned beside them is kept here.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @cached_property
+    def works(self) -> Works:
+        """What every run needs; made within the loop that runs them."""
+        return Works(
+            # Asked for once: in Python 3.11 `get_running_loop` is a system call.
+            loop=asyncio.get_running_loop(),
+            store=self.store,
             bell=self.bell,
-            clock=clock,
-            waiting_ms=int(settings.waiting * 1000),
-            max_task_size=settings.max_task_size,
+            clock=self.clock,
+            waiting_ms=int(self.settings.waiting * 1000),
+            max_task_size=self.settings.max_task_size,
             over=self._over,
             parked=self._parked,
             woken=self._woken,
             conversation=self._conversation,
             mailed=lambda: self.mailed(),
         )
-        self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
-        self._claims = 0
-        # Runs outlive whoever started them; what is spawned beside them is kept here.
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def places(self) -> int:
@@ -84,7 +91,7 @@ class Runner:
     def start(self, run: Run) -> None:
         """Begins to run a task that this worker holds."""
         self.runs[run.task_id] = run
-        run.task = asyncio.get_running_loop().create_task(perform(run, self._threads))
+        run.task = self.works.loop.create_task(perform(run, self._threads))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Does something beside; kept until it is done."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from time import perf_counter
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -99,6 +100,11 @@ class Floor:
         self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
         """What a refused caller is told in headers: `Doors.refusal_headers`."""
 
+    @cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that serves. Asked for once: in Python 3.11 that is a system call."""
+        return asyncio.get_running_loop()
+
     def end_streams(self) -> None:
         """Ends every open stream: the server stops, and would wait for them without limit."""
         for stream in tuple(self.streams):
@@ -178,9 +184,10 @@ class Exchange:
         size = int(declared) if declared.isdigit() else -1
         if size > limits.body_size:
             raise TooLarge(limit=str(limits.body_size))
-        task = asyncio.current_task()
+        loop = self.floor.loop
+        task = asyncio.current_task(loop)
         assert task is not None  # noqa: S101  an ASGI app always runs in a task
-        now = asyncio.get_running_loop().time()
+        now = loop.time()
         last = now + limits.body_time
         deadlines.watch(task, now + limits.body_idle)
         body = b""
@@ -199,7 +206,7 @@ class Exchange:
                 if have == size or not message.get("more_body", False):
                     return b"".join((*parts, body)) if parts else body
                 parts.append(body)
-                now = asyncio.get_running_loop().time()
+                now = loop.time()
                 deadlines.watch(task, min(now + limits.body_idle, last))
         except asyncio.CancelledError:
             if not deadlines.late(task):
@@ -242,8 +249,8 @@ class Exchange:
         floor = self.floor
         if len(floor.streams) >= floor.limits.streams:
             raise TooMany("Too many streams are open; try again later.")
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
+        loop = floor.loop
+        task = asyncio.current_task(loop)
         assert task is not None  # noqa: S101  an ASGI app always runs in a task
         stream = OpenStream(task)
         floor.streams.add(stream)
