@@ -1,7 +1,7 @@
 """What the HTTP server alone costs: a raw ASGI app that answers every POST with fixed bytes.
 
-It runs on Granian the way `dragoman serve` does. The bytes are one of our own answers, so that
-both sides read and write the same amount.
+It runs on the very listener of `dragoman serve`, with its settings. The bytes are one of our own
+answers, so that both sides read and write the same amount.
 """
 
 import argparse
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from granian.constants import Interfaces
-from granian.server.embed import Server
+
+from dragoman.net.listener import Listener, bind
+from dragoman.settings import Limits
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -38,15 +39,9 @@ def answering(body: bytes) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
 
 
 async def serve(port: int, body: bytes) -> None:
-    server = Server(
-        answering(body),
-        port=port,
-        interface=Interfaces.ASGINL,
-        backpressure=4096,
-        log_enabled=False,
-    )
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
-    await server.serve()
+    listener = Listener(answering(body), bind("127.0.0.1", port), Limits())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, listener.refuse)
+    await listener.begin()
 
 
 def main() -> None:

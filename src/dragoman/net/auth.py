@@ -235,6 +235,8 @@ def _verifier(name: str, scheme: Scheme, realm: str, fetch: Fetch | None) -> Ver
 
 def certificate_in(scope: Mapping[str, object]) -> str:
     """The name in the client's certificate, if the server tells (ASGI's TLS extension)."""
+    if scope.get("scheme") != "https":
+        return ""
     extensions = scope.get("extensions")
     tls = extensions.get("tls") if isinstance(extensions, Mapping) else None
     said = tls.get("client_cert_name") if isinstance(tls, Mapping) else None
