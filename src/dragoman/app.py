@@ -302,7 +302,7 @@ async def _serve(
     app = App(agent, engine_for(agent, settings), settings, log, base, grpc=True)
     stopping = _signals(log)
     await app.start()
-    listener = Listener(app, sock, settings.limits, settings.tls)
+    listener = Listener(app.route, sock, settings.limits, settings.tls)
     serving = listener.begin()
     log.info(
         "started",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum
 from typing import Any, Literal, TypeVar
@@ -17,6 +18,8 @@ from .params import Params
 from .turn import WORK
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_NAMESPACED = re.compile(r"[\w-]+(\.[\w-]+)+/[\w.-]+")
 
 CURSOR = "urn:dragoman:cursor:1"
 IDEMPOTENCY = "urn:dragoman:idempotency:1"
@@ -80,6 +83,15 @@ class Skill(Struct, frozen=True, kw_only=True):
     """Whether it stands only on the extended card, for those who may use it."""
 
 
+class Method(Struct, frozen=True, kw_only=True):
+    """A function that answers calls beyond the protocol (A2A 0.3 §3.5.5)."""
+
+    name: str
+    function: Callable[..., Any]
+    params: Params
+    shape: Shape
+
+
 class Agent:
     """What authors write: `Agent(name)`, then `@agent.skill(...)` over functions."""
 
@@ -108,6 +120,7 @@ class Agent:
         self.input_modes = tuple(input_modes)
         self.output_modes = tuple(output_modes)
         self.skills: dict[str, Skill] = {}
+        self.methods: dict[str, Method] = {}
         self.auth = dict(auth or {})
         """How callers prove who they are, by name; `[auth.NAME]` of the settings adds to it."""
         self.scopes = tuple(scopes)
@@ -200,6 +213,31 @@ class Agent:
         """
         self.extended = function
         return function
+
+    def method(self, name: str) -> Callable[[F], F]:
+        """Makes a function answer calls beyond the protocol: `@agent.method("myorg.x/do")`.
+
+        Its first parameter is who calls (a `Context`), the others are checked like a skill's. The
+        name has a namespace, so that it can never be one of the protocol's own.
+        """
+        if not isinstance(name, str) or not _NAMESPACED.fullmatch(name):
+            raise ConfigError(
+                f"Method {name!r} needs a name with a namespace, such as 'myorg.x/do': "
+                "names without one belong to the protocol"
+            )
+        if name in self.methods:
+            raise ConfigError(f"There are two methods `{name}`; names are unique within an agent")
+
+        def add(function: F) -> F:
+            shape = Shape.of(function)
+            if shape not in (Shape.COROUTINE, Shape.PLAIN):
+                raise ConfigError(f"Method `{name}` must return its answer, not yield it")
+            self.methods[name] = Method(
+                name=name, function=function, params=Params(name, function), shape=shape
+            )
+            return function
+
+        return add
 
     def choose(self, skill_id: str) -> Skill:
         """The skill a caller named, else the default one, else the first (DESIGN §4)."""

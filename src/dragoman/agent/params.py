@@ -70,6 +70,12 @@ class Params:
         missing = [name for name in self._words if name not in given]
         if text and len(missing) == 1:
             given[missing[0]] = text
+        return self.take(given)
+
+    def take(self, given: Json) -> dict[str, Any]:
+        """The arguments an object holds; `BadParams` says what is wrong and where."""
+        if self._arguments is None:
+            return {}
         try:
             arguments = msgspec.convert(given, self._arguments)
         except msgspec.ValidationError as exc:

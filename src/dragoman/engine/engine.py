@@ -13,9 +13,9 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from ..agent import Agent, Skill
+from ..agent import Agent, Shape, Skill
 from ..agent.agent import IDEMPOTENCY
-from ..agent.values import parts_of
+from ..agent.values import builtins_of, parts_of
 from ..errors import (
     BadParams,
     Conflict,
@@ -25,17 +25,19 @@ from ..errors import (
     TaskFinished,
     TaskNotFound,
     TooMany,
+    UnknownMethod,
     Unsupported,
 )
 from ..events import Opened, Snapshot, Stamped
 from ..lifecycle import FINAL, shortened
-from ..model import Hook, Message, Role, State, Task
+from ..model import Hook, Json, Message, Role, State, Task
 from ..ops import (
     CancelTask,
     DeleteHook,
     GetExtendedCard,
     GetHook,
     GetTask,
+    Invoke,
     ListHooks,
     ListTasks,
     Operation,
@@ -174,7 +176,8 @@ class Engine:
         if run is not None:
             if run.direct is not None:
                 return run.direct
-            task = await self._committed(run)
+            ended = run.ended if run.closed and run.error is None else None
+            task = ended or await self._committed(run)
             if task is not None:
                 return shortened(task, op.history_length)
         _, task = await self.store.load(_scope(ctx), task_id)
@@ -477,6 +480,19 @@ class Engine:
         """The skill that a new task of this message would have."""
         return self._skill(op)
 
+    async def _invoke(self, op: Invoke, ctx: Context) -> Json:
+        """A method of the agent's own."""
+        method = self.agent.methods.get(op.method)
+        if method is None:
+            raise UnknownMethod(f"There is no method {op.method[:80]!r}")
+        arguments = method.params.take({} if op.params is None else op.params)
+        if method.shape is Shape.COROUTINE:
+            value = await method.function(ctx, **arguments)
+        else:
+            value = await asyncio.to_thread(method.function, ctx, **arguments)
+        method.params.check_result(value)
+        return builtins_of(value)
+
     async def _unstreamed(self, op: Watch, ctx: Context) -> None:
         raise Unsupported("Following a task is a stream, not a call")
 
@@ -512,6 +528,7 @@ _ANSWERS: dict[type, Callable[[Engine, Any, Context], Any]] = {
     ListTasks: Engine._list,
     CancelTask: Engine._cancel,
     Resolve: Engine._resolve,
+    Invoke: Engine._invoke,
     Watch: Engine._unstreamed,
     GetExtendedCard: Engine._extended_card,
     SetHook: Engine._set_hook,

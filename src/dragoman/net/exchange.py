@@ -148,14 +148,13 @@ class Exchange:
                 session.receive(Frame(b"", target, headers))  # for the version it names
                 raise
             signal = next(iter(session.receive(Frame(body, target, headers))))
-            match signal:
-                case Call():
-                    ident = signal.id
-                case Fault():
-                    ident = signal.id
-                    raise signal.error
-                case _:
-                    raise AssertionError(f"a callee heard {type(signal).__name__}")
+            if isinstance(signal, Call):
+                ident = signal.id
+            elif isinstance(signal, Fault):
+                ident = signal.id
+                raise signal.error
+            else:
+                raise AssertionError(f"a callee heard {type(signal).__name__}")
             if refused is not None:
                 raise refused
             ctx = replace(in_tenant(ctx, session.tenant), dialect=session.dialect)

@@ -34,23 +34,23 @@ class HttpServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI connection."""
+        await self.route(scope, receive, send)
+
+    def route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """The same for our own listener, without a coroutine around the handler's. Other servers
+        look for an `async` callable."""
         if scope["type"] == "http":
-            methods = self.routes.get(scope["path"])
-            if methods is not None:
-                handler = methods.get(scope["method"])
-                if handler is not None:
-                    await handler(scope, receive, send)
-                    return
+            path, method = scope["path"], scope["method"]
+            methods = self.routes.get(path)
+            if methods is not None and (handler := methods.get(method)) is not None:
+                return handler(scope, receive, send)
             for key, fits in self._patterns.items():
-                if fits(scope["path"]) and (handler := self._of_pattern(key, scope["method"])):
-                    await handler(scope, receive, send)
-                    return
-            await _no_route(scope, send, methods)
-        elif scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        else:  # a WebSocket where none is spoken
-            await receive()
-            await send({"type": "websocket.close", "code": 1000})
+                if fits(path) and (found := self._of_pattern(key, method)):
+                    return found(scope, receive, send)
+            return _no_route(scope, send, methods)
+        if scope["type"] == "lifespan":
+            return self._lifespan(receive, send)
+        return _no_socket(receive, send)
 
     def _of_pattern(self, key: str, method: str) -> Handler | None:
         methods = self.routes[key]
@@ -69,6 +69,12 @@ class HttpServer:
         if self._stop is not None:
             await self._stop()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _no_socket(receive: Receive, send: Send) -> None:
+    """A WebSocket where none is spoken."""
+    await receive()
+    await send({"type": "websocket.close", "code": 1000})
 
 
 async def _no_route(scope: Scope, send: Send, methods: Mapping[str, Handler] | None) -> None:

@@ -15,7 +15,17 @@ from ..engine import Engine, EngineSettings
 from ..engine.ids import new_id
 from ..events import Stamped
 from ..model import Json, Message, Role, Task
-from ..ops import CancelTask, GetTask, ListTasks, Resolve, SendMessage, Streamed, TaskPage, Watch
+from ..ops import (
+    CancelTask,
+    GetTask,
+    Invoke,
+    ListTasks,
+    Resolve,
+    SendMessage,
+    Streamed,
+    TaskPage,
+    Watch,
+)
 from ..peer import ANYONE, Context
 from ..store import open_store
 from ..store.base import Store
@@ -108,6 +118,10 @@ class Client:
         """Answers an open question by its name."""
         op = Resolve(task_id=task_id, question=question, value=value)
         return await self.engine.call(op, self.context)
+
+    async def invoke(self, method: str, /, **params: Json) -> Json:
+        """Calls a method of the agent's own."""
+        return await self.engine.call(Invoke(method=method, params=params), self.context)
 
     def _message(
         self,
