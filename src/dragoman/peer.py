@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -38,10 +38,10 @@ ANYONE = Context()
 """Whoever calls when no authentication is set up."""
 
 
-class Batch(NamedTuple):
+class Batch(Struct, frozen=True, gc=False):
     """What of a stream is ready. An empty one says only that the stream is alive."""
 
-    entries: list[Stamped | Message]
+    entries: Sequence[Stamped | Message]
     last: bool
 
 

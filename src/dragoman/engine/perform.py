@@ -87,9 +87,9 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
             except StopAsyncIteration:
                 break
             out.put(parts_of(item))
-            if run.over:
-                break
             if run.crowded:
+                if run.over:
+                    break
                 await run.room()
         out.end()
     finally:
@@ -136,7 +136,7 @@ class _Chunks:
         parts, self._held = self._held, ()
         append, self._append = self._append, True
         artifact = Artifact(artifact_id=self._id, parts=parts)
-        self._run.emit(ArtifactChunk(artifact=artifact, append=append, last=last), now=now)
+        self._run.put(ArtifactChunk(artifact=artifact, append=append, last=last), now=now)
 
 
 class _Joined(_Chunks):

@@ -96,6 +96,10 @@ class Run(Line):
         dropped."""
         if self.let_out is not None:
             self.let_out()
+        self.put(event, now=now)
+
+    def put(self, event: AnyEvent, *, now: bool = False) -> None:
+        """As `emit`, from whoever holds chunks back."""
         if self.over:
             kind = type(event).__name__
             log.warning("dropped task=%s event=%s: it came after the end", self.task_id, kind)

@@ -257,12 +257,12 @@ class Exchange:
         steps = floor.peer.stream(call.op, ctx)  # type: ignore[arg-type]  # only these stream
         started = False
         method = type(call.op).__name__ + "+stream"
+        deadlines, stall = floor.deadlines, floor.limits.stall
         try:
             # The first batch decides between a plain error and a stream (a2a-wire D10).
-            batch = await anext(steps, NOTHING)
-            while True:
+            async for batch in steps:
                 data = self._events(session, call.id, batch)
-                floor.deadlines.watch(task, loop.time() + floor.limits.stall)
+                deadlines.watch(task, loop.time() + stall)
                 if not started:
                     await send(_stream_start(scope, echo))
                     started = True
@@ -271,10 +271,11 @@ class Exchange:
                 await send(
                     {"type": "http.response.body", "body": data, "more_body": not batch.last}
                 )
-                floor.deadlines.waits.pop(task, None)
+                deadlines.waits.pop(task, None)
                 if batch.last:
                     return
-                batch = await anext(steps, NOTHING)
+            # A peer that just stops has said all it had to say.
+            await _close(scope, send, echo, self._events(session, call.id, NOTHING), started)
         except asyncio.CancelledError:
             if floor.deadlines.late(task):
                 floor.metrics.streams_stalled += 1
@@ -283,9 +284,7 @@ class Exchange:
                 raise
             task.uncancel()
             if stream.why == "stopping":
-                if not started:
-                    await send(_stream_start(scope, echo))
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await _close(scope, send, echo, b"", started)
         except Exception as exc:
             if not started:
                 raise  # answered plainly by our caller
@@ -315,7 +314,6 @@ class Exchange:
 
 
 NOTHING = Batch([], last=True)
-"""What a stream that just stops is taken for."""
 
 
 _IN_PATHS = "/:@!$&'()*+,;=~"
@@ -353,6 +351,15 @@ async def _say(send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
         headers = [header for header in headers if header[0] not in own] + [*own.items()]
     await send({"type": "http.response.start", "status": frame.status or 200, "headers": headers})
     await send({"type": "http.response.body", "body": frame.body, "more_body": False})
+
+
+async def _close(
+    scope: Scope, send: Send, echo: tuple[Header, ...], data: bytes, started: bool
+) -> None:
+    """Ends a stream that did not end by itself."""
+    if not started:
+        await send(_stream_start(scope, echo))
+    await send({"type": "http.response.body", "body": data, "more_body": False})
 
 
 def _stream_start(scope: Scope, echo: tuple[Header, ...]) -> dict[str, Any]:
