@@ -410,7 +410,7 @@ async def test_a_stream_ends_with_the_cancel(house: House) -> None:
             background(gathered(client.watch(task.id))) as watching,
             background(client.send("more", task=task)) as sending,
         ):
-            await until(lambda: client.engine.runner.bell.listening())
+            await until(lambda: client.engine.runner.idle)
             await client.cancel(task.id)
             assert story(await watching)[-1] == "canceled"
             assert (await sending).state is State.CANCELED
