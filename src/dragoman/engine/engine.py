@@ -154,7 +154,7 @@ class Engine:
             op = await self._names.addressed(op, ctx)
         if op.message.task_id:
             return Place(op.message.task_id, first=await self._continue(op, ctx))
-        run, task_id = await self._begin(op, ctx, waits=True)
+        run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=True)
         if run is not None:
             await self._opened(run)
             if run.direct is not None:
@@ -170,9 +170,9 @@ class Engine:
             task_id = (await self._continue(op, ctx)).task_id
             run = self.runner.runs.get(task_id)
         else:
-            run, task_id = await self._begin(op, ctx, waits=op.wait)
-        if op.wait:
-            await self._rested(_scope(ctx), task_id, run)
+            run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=op.wait)
+        if op.wait and (run is None or not await self._rest(run)):
+            await self._rested(_scope(ctx), task_id)
         if run is not None:
             if run.direct is not None:
                 return run.direct
@@ -182,6 +182,22 @@ class Engine:
                 return shortened(task, op.history_length)
         _, task = await self.store.load(_scope(ctx), task_id)
         return shortened(task, op.history_length)
+
+    def _begun(self, op: SendMessage, ctx: Context) -> tuple[Run, str] | None:
+        """Opens a task and starts it at once, if nothing has to be known or kept before."""
+        runner = self.runner
+        skill = self._skill(op)
+        if skill.may_reply or op.hook is not None or op.open_as or runner.places <= 0:
+            return None
+        if ctx.idempotency_key or IDEMPOTENCY in ctx.extensions:
+            return None
+        skill.params.read(op.message)  # what is wrong is refused before a task is opened
+        run = self._draft(op, ctx, skill, queued=False)
+        run.open(run.opened, None, working=True)
+        # The code's first step comes before the flush: a quick task is a single write.
+        runner.start(run)
+        run.schedule()
+        return run, run.task_id
 
     async def _begin(self, op: SendMessage, ctx: Context, *, waits: bool) -> tuple[Run | None, str]:
         """Opens a task and starts it; no run if it waits for a place or was opened before."""
@@ -202,11 +218,6 @@ class Engine:
             runner.start(run)
             if key is None:
                 return run, run.task_id
-        elif key is None and not queued and not op.open_as:
-            # The code's first step comes before the flush: a quick task is a single write.
-            runner.start(run)
-            run.schedule()
-            return run, run.task_id
         else:
             run.flush()
         try:
@@ -309,21 +320,22 @@ class Engine:
 
     # Waiting.
 
-    async def _rested(self, scope: Scope, task_id: str, run: Run | None) -> None:
-        """Waits until a task finishes or asks back, `max_wait` at the most."""
-        if run is not None:
-            rest = run.rest()
-            if not rest.done():
-                waits = self.runner.waits
-                waits[rest] = self.runner.works.loop.time() + self.settings.max_wait
-                try:
-                    await rest
-                finally:
-                    del waits[rest]
-            if run.error is None:
-                return
-            if run.committed == 0:
-                raise run.error
+    async def _rest(self, run: Run) -> bool:
+        """Waits until a run finishes or asks back, `max_wait` at the most; false if it was lost."""
+        rest = run.rest()
+        if not rest.done():
+            waits = self.runner.waits
+            waits[rest] = self.runner.works.loop.time() + self.settings.max_wait
+            try:
+                await rest
+            finally:
+                del waits[rest]
+        if run.error is not None and run.committed == 0:
+            raise run.error
+        return run.error is None
+
+    async def _rested(self, scope: Scope, task_id: str) -> None:
+        """The same for a task that does not run here."""
         try:
             async with asyncio.timeout(self.settings.max_wait):
                 await self._rest_elsewhere(scope, task_id)

@@ -125,13 +125,14 @@ class Line:
         """Begins a new task: submitted and, if it runs here, working, in the creating write."""
         if idempotency is not None:
             self._idempotency = idempotency
-        self._stamp(opened)
+        self._stamp(opened, self.row.created_at)
         if working:
-            self._stamp(WORKING)
+            self._stamp(WORKING, self.row.created_at)
 
-    def _stamp(self, event: AnyEvent) -> None:
+    def _stamp(self, event: AnyEvent, at: int = 0) -> None:
         fold = self.fold
-        entry = Stamped(self.task_id, self.context_id, fold.seq + 1, self.works.clock(), event)
+        at = at or self.works.clock()
+        entry = Stamped(self.task_id, self.context_id, fold.seq + 1, at, event)
         fold.add(entry)
         self._line.append(entry)
         if type(event) is ArtifactChunk:

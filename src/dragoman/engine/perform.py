@@ -56,18 +56,18 @@ async def _drive(
     function = run.skill.function
     match run.skill.shape:
         case Shape.COROUTINE:
-            await _result(run, turn, await function(turn, **arguments))
+            _result(run, turn, await function(turn, **arguments))
         case Shape.GENERATOR:
             await _stream(run, turn, function(turn, **arguments))
         case Shape.PLAIN:
             value = await _in_thread(threads, function, _sync(turn), **arguments)
-            await _result(run, turn, value)
+            _result(run, turn, value)
         case Shape.PLAIN_GENERATOR:
             pieces = function(_sync(turn), **arguments)
             await _stream(run, turn, _from_thread(threads, pieces))
 
 
-async def _result(run: Run, turn: Turn, value: object) -> None:
+def _result(run: Run, turn: Turn, value: object) -> None:
     run.skill.params.check_result(value)
     parts = parts_of(value)
     if parts:

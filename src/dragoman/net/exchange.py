@@ -157,7 +157,7 @@ class Exchange:
                 raise AssertionError(f"a callee heard {type(signal).__name__}")
             if refused is not None:
                 raise refused
-            ctx = replace(in_tenant(ctx, session.tenant), dialect=session.dialect)
+            ctx = spoken(in_tenant(ctx, session.tenant), session.dialect)
             method = type(signal.op).__name__
             if ctx.extensions:
                 echo = self._echo(ctx, session.extensions_header)
@@ -166,14 +166,16 @@ class Exchange:
                 return
             value = await floor.peer.call(signal.op, ctx)
             (frame,) = session.send(Answer(ident, value))
-            await _say(send, frame, echo)
+            await send(_head(frame, echo))
+            await send(_rest(frame))
             if ctx.trace:
                 task = value.id if isinstance(value, Task) else ""
                 floor.log.info("call", method=method, task=task, trace=ctx.trace)
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             error = self._error(exc, method, session.dialect)
             (frame,) = session.send(Fault(ident, error))
-            await _say(send, frame, (*echo, *floor.refusal_headers(error)))
+            await send(_head(frame, (*echo, *floor.refusal_headers(error))))
+            await send(_rest(frame))
         floor.metrics.answered(method, session.dialect, perf_counter() - began)
 
     async def _body(self, receive: Receive, headers: Mapping[str, str]) -> bytes:
@@ -316,6 +318,19 @@ class Exchange:
 NOTHING = Batch([], last=True)
 
 
+def spoken(caller: Context, dialect: str) -> Context:
+    """The caller, with the dialect it speaks. Who is nobody in particular is known by it."""
+    if caller is not ANYONE:
+        return replace(caller, dialect=dialect)
+    found = _ANYONE.get(dialect)
+    if found is None:
+        found = _ANYONE[dialect] = replace(caller, dialect=dialect)
+    return found
+
+
+_ANYONE: dict[str, Context] = {}
+
+
 _IN_PATHS = "/:@!$&'()*+,;=~"
 """What stands in a path as it is (RFC 3986 §3.3)."""
 
@@ -342,15 +357,18 @@ async def _watch(stream: OpenStream, receive: Receive) -> None:
     stream.end("gone")
 
 
-async def _say(send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
+def _head(frame: Frame, echo: tuple[Header, ...]) -> dict[str, Any]:
     headers = [*echo]
     if frame.status != 204:  # the answer to a notification has no body
         headers += JSON_TYPE, (b"content-length", b"%d" % len(frame.body))
     if frame.headers:
         own = {name.encode(): value.encode("latin-1") for name, value in frame.headers.items()}
         headers = [header for header in headers if header[0] not in own] + [*own.items()]
-    await send({"type": "http.response.start", "status": frame.status or 200, "headers": headers})
-    await send({"type": "http.response.body", "body": frame.body, "more_body": False})
+    return {"type": "http.response.start", "status": frame.status or 200, "headers": headers}
+
+
+def _rest(frame: Frame) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": frame.body, "more_body": False}
 
 
 async def _close(

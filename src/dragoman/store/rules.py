@@ -21,7 +21,7 @@ def opened(draft: Draft) -> Row:
     row, entries = draft.row, draft.entries
     if not entries or entries[0].seq != 1 or row.last_seq != len(entries):
         raise StoreError("The log of a new task begins at 1 and has no gaps.")
-    if draft.ended is not None:
+    if draft.ended is not None and (row.token or row.runnable or row.question):
         return replace(row, worker="", token="", runnable=False, question="", asking=None)
     return row
 
