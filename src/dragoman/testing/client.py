@@ -11,10 +11,13 @@ from msgspec.structs import replace
 
 from ..agent import Agent
 from ..agent.values import parts_of
+from ..backend import Backend, BackendPeer
 from ..engine import Engine, EngineSettings
 from ..engine.ids import new_id
+from ..errors import Unsupported
 from ..events import Stamped
 from ..model import Json, Message, Role, Task
+from ..net.terms import held
 from ..ops import (
     CancelTask,
     GetTask,
@@ -48,11 +51,29 @@ class Client:
         context: Context = ANYONE,
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
-        self.engine = Engine(agent, self.store, settings)
+        self._agent = agent
+        self._serve(
+            agent.peer() if isinstance(agent, Backend) else Engine(agent, self.store, settings)
+        )
         self.context = context
 
+    def _serve(self, served: Engine | BackendPeer) -> None:
+        self._served = served
+        self._peer = held(self._agent, served)  # media types and the like count here too
+
+    @property
+    def engine(self) -> Engine:
+        """The engine behind an agent; a `Backend` has none."""
+        if not isinstance(self._served, Engine):
+            raise Unsupported("A backend keeps its tasks itself; it has no engine")
+        return self._served
+
+    @engine.setter
+    def engine(self, engine: Engine) -> None:
+        self._serve(engine)
+
     async def __aenter__(self) -> Client:
-        await self.engine.start()
+        await self._served.start()
         return self
 
     async def __aexit__(
@@ -61,7 +82,7 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.engine.stop(grace=0)
+        await self._served.stop(grace=0)
 
     async def send(self, *what: object, wait: bool = True, **about: Any) -> Task:
         """Says something; the task as it is when it finishes or asks back.
@@ -77,7 +98,7 @@ class Client:
     async def ask(self, *what: object, wait: bool = True, **about: Any) -> Task | Message:
         """Like `send`, but the agent may reply with a message instead of a task."""
         op, ctx = self._message(what, about)
-        return await self.engine.call(replace(op, wait=wait), ctx)
+        return await self._peer.call(replace(op, wait=wait), ctx)
 
     async def stream(self, *what: object, **about: Any) -> AsyncGenerator[Stamped | Message, None]:
         """Says something and yields every event."""
@@ -96,7 +117,7 @@ class Client:
                 yield event
 
     async def _events(self, op: Streamed, ctx: Context) -> AsyncGenerator[Stamped | Message, None]:
-        async with aclosing(self.engine.stream(op, ctx)) as batches:
+        async with aclosing(self._peer.stream(op, ctx)) as batches:
             async for batch in batches:
                 for entry in batch.entries:
                     yield entry
@@ -104,24 +125,24 @@ class Client:
     async def get(self, task_id: str, history_length: int | None = None) -> Task:
         """The task as it stands."""
         op = GetTask(task_id=task_id, history_length=history_length)
-        return await self.engine.call(op, self.context)
+        return await self._peer.call(op, self.context)
 
     async def list(self, **filters: Any) -> TaskPage:
         """The tasks that fit; arguments as `ListTasks` has them."""
-        return await self.engine.call(ListTasks(**filters), self.context)
+        return await self._peer.call(ListTasks(**filters), self.context)
 
     async def cancel(self, task_id: str) -> Task:
         """Stops a task."""
-        return await self.engine.call(CancelTask(task_id=task_id), self.context)
+        return await self._peer.call(CancelTask(task_id=task_id), self.context)
 
     async def resolve(self, task_id: str, question: str, value: Json) -> Task:
         """Answers an open question by its name."""
         op = Resolve(task_id=task_id, question=question, value=value)
-        return await self.engine.call(op, self.context)
+        return await self._peer.call(op, self.context)
 
     async def invoke(self, method: str, /, **params: Json) -> Json:
         """Calls a method of the agent's own."""
-        return await self.engine.call(Invoke(method=method, params=params), self.context)
+        return await self._peer.call(Invoke(method=method, params=params), self.context)
 
     def _message(
         self,

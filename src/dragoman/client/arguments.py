@@ -1,0 +1,81 @@
+"""Arguments and results of skills, checked against the schemas an agent publishes.
+
+The schemas come from the other side. They are looked at as data: nothing they refer to is fetched,
+and patterns run in an engine that cannot be made to take for ever. The only file that imports
+jsonschema_rs, which saves writing JSON Schema 2020-12 once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jsonschema_rs
+
+from ..card import Card
+from ..errors import BadParams, PeerMisbehaved
+from ..model import AnyPart, Data, Json, Text
+
+SKILLS = "urn:dragoman:skills:1"
+
+
+def schemas_of(card: Card, skill: str) -> tuple[Json, Json]:
+    """What a skill takes and gives, each None if that is not told. `BadParams` for no skill."""
+    if card.skills and skill not in (known := [each.id for each in card.skills]):
+        raise BadParams(f"There is no skill {skill!r}; there are: {', '.join(known)}")
+    for extension in card.extensions:
+        if extension.uri == SKILLS:
+            schemas = (extension.params or {}).get("schemas")
+            found = schemas.get(skill) if isinstance(schemas, dict) else None
+            if isinstance(found, dict):
+                return found.get("input"), found.get("output")
+    return None, None
+
+
+def check_arguments(schema: Json, arguments: dict[str, Json], skill: str) -> None:
+    """`BadParams` that names the first wrong argument."""
+    wrong = _wrong(schema, arguments)
+    if wrong is not None:
+        path, message = wrong
+        raise BadParams(f"{skill}: {message}", field=path)
+
+
+def fitting(schema: Json, parts: Sequence[AnyPart], skill: str) -> Json:
+    """The result that these parts are: one value, or several; `PeerMisbehaved` if none fits.
+
+    Data counts before text. What is text alone is believed: adjacent texts of an artifact are one
+    text (DESIGN §4.1), so a list of strings cannot be told from a string.
+    """
+    values = [part.value for part in parts if isinstance(part, Data)]
+    text = "".join(part.text for part in parts if isinstance(part, Text))
+    all_of_them = [
+        part.value if isinstance(part, Data) else part.text
+        for part in parts
+        if isinstance(part, Data | Text)
+    ]
+    candidates = [values[0] if len(values) == 1 else values] if values else [text]
+    for value in (*candidates, all_of_them):
+        if _wrong(schema, value) is None:
+            return value
+    if not values:
+        return text
+    wrong = _wrong(schema, candidates[0])
+    raise PeerMisbehaved(f"{skill} gave what its card does not say: {wrong[1] if wrong else ''}")
+
+
+def _wrong(schema: Json, value: Json) -> tuple[str, str] | None:
+    if not isinstance(schema, dict | bool):
+        return None
+    try:
+        validator: Any = jsonschema_rs.validator_for(
+            schema,
+            offline=True,
+            pattern_options=jsonschema_rs.RegexOptions(),
+        )
+        for error in validator.iter_errors(value):
+            return ".".join(map(str, error.instance_path)), str(error.message)[:500]
+    except jsonschema_rs.ValidationError as exc:
+        raise PeerMisbehaved(f"The card has a schema that is none: {exc.message}"[:300]) from None
+    except (ValueError, jsonschema_rs.ReferencingError) as exc:
+        raise PeerMisbehaved(f"The card has a schema that cannot be used: {exc}"[:300]) from None
+    return None

@@ -1,0 +1,20 @@
+"""Credentials as the card asks for them: keys, passwords, tokens, OAuth flows, certificates."""
+
+from .asked import Field, Wanted, wanted
+from .card_auth import CardAuth
+from .keyring import Keyring, Own
+from .login import Login, Person
+from .tokens import Kept, Tokens
+
+__all__ = [
+    "CardAuth",
+    "Field",
+    "Kept",
+    "Keyring",
+    "Login",
+    "Own",
+    "Person",
+    "Tokens",
+    "Wanted",
+    "wanted",
+]

@@ -1,0 +1,199 @@
+"""Credentials for an agent, as its card asks for them: the `Auth` that people use.
+
+A requirement of the card names schemes that are needed together, and any one requirement will do:
+the first for which there is everything is taken.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from ...card import ApiKey, Card, HttpAuth, MutualTls, OAuth2, OpenId, Requirement, Scheme
+from ...errors import Unauthenticated
+from ..credentials import NONE, Certificate, Credentials, origin_of
+from . import places
+from .fetcher import GRACE, Fetcher, Need
+from .keyring import Ask, Keyring, Own, described
+from .origins import is_safe, printable, shown
+from .tokens import Tokens
+
+MOST_GIVEN = 16
+"""Credentials of one origin that are remembered (as digests), to know what was refused."""
+_TOKENS = ("bearer", "token")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}").fullmatch
+_NOT_OURS = frozenset(("host", "content-length", "transfer-encoding", "connection"))
+"""Headers that belong to HTTP itself; a card that wants a key there gets none."""
+
+
+class CardAuth:
+    """An `Auth` from what the user has (`Keyring`) and what was fetched (`Tokens`)."""
+
+    def __init__(
+        self,
+        keyring: Keyring | None = None,
+        tokens: Tokens | None = None,
+        *,
+        allow_private: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.keyring = keyring or Keyring()
+        self.tokens = tokens or Tokens()
+        self._clock = clock
+        self.fetcher = Fetcher(self.tokens, allow_private=allow_private, clock=clock)
+        self._given: dict[str, dict[bytes, float]] = {}
+
+    @classmethod
+    def of(
+        cls, environ: Mapping[str, str], ask: Ask | None = None, *, allow_private: bool = False
+    ) -> CardAuth:
+        """The user's own: variables, `credentials.toml` and the tokens of `dragoman login`."""
+        folder: Path = places.folder(environ)
+        return cls(
+            Keyring.of(environ, ask), Tokens(folder / places.TOKENS), allow_private=allow_private
+        )
+
+    async def __aenter__(self) -> CardAuth:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends its connections."""
+        await self.fetcher.close()
+
+    # What `client.credentials.Auth` asks for.
+
+    def certificate(self, origin: str) -> Certificate | None:
+        """See `Auth`."""
+        return self.keyring.certificate(origin_of(origin))
+
+    async def credentials(
+        self,
+        origin: str,
+        card: Card | None,
+        required: tuple[Requirement, ...],
+        *,
+        refused: str | None,
+    ) -> Credentials:
+        """See `Auth`; `Unauthenticated` says what to do when what there is was refused."""
+        origin = origin_of(origin)
+        owner, own = await self.keyring.find(origin)
+        schemes = card.schemes if card is not None else {}
+        ways = required or _any_of(schemes, refused)
+        for way in ways:
+            found = await self._together(owner, own, schemes, way, refused is not None)
+            if found is not None and self._is_worth_a_try(origin, found, refused):
+                return found
+        fixed = _bearer(own.token) if own.token and not schemes else None
+        if fixed is not None and self._is_worth_a_try(origin, fixed, refused):
+            return fixed
+        if refused is None:
+            return NONE
+        raise Unauthenticated(self._why(origin, ways, refused), origin=shown(origin))
+
+    async def _together(
+        self, owner: str, own: Own, schemes: Mapping[str, Scheme], way: Requirement, renew: bool
+    ) -> Credentials | None:
+        """What all schemes of one requirement come to; None if something is missing."""
+        headers: dict[str, str] = {}
+        query: dict[str, str] = {}
+        until: float | None = None
+        for name, scopes in way.items():
+            need = Need(
+                owner=owner, own=own.for_scheme(name), name=name, scopes=tuple(scopes), renew=renew
+            )
+            one = await self._one(need, schemes.get(name))
+            if one is None:
+                return None
+            if "cookie" in headers and "cookie" in one.headers:
+                headers["cookie"] += f"; {one.headers['cookie']}"
+                headers |= {k: v for k, v in one.headers.items() if k != "cookie"}
+            else:
+                headers |= one.headers
+            query |= one.query
+            if one.until is not None:
+                until = one.until if until is None else min(until, one.until)
+        return Credentials(headers=headers, query=query, until=until)
+
+    async def _one(self, need: Need, scheme: Scheme | None) -> Credentials | None:
+        """What one scheme comes to; None if there is nothing."""
+        own, owner = need.own, need.owner
+        kept = self.tokens.get(owner, need.name) if is_safe(owner) else None
+        match scheme:
+            case ApiKey():
+                key = own.api_key or (kept.secret if kept and kept.kind == "key" else "")
+                return _placed(scheme, key) if key else None
+            case HttpAuth() if scheme.scheme.lower() == "basic":
+                pair = f"{own.user}:{own.password}" if own.user or own.password else ""
+                pair = pair or (kept.secret if kept and kept.kind == "basic" else "")
+                return _basic(pair) if pair else None
+            case HttpAuth() if scheme.scheme.lower() == "bearer":
+                fixed = own.token or (kept.secret if kept and kept.kind in _TOKENS else "")
+                return _bearer(fixed) if fixed else None
+            case OAuth2() | OpenId():
+                if own.token:
+                    return _bearer(own.token)
+                found = await self.fetcher.token(need, scheme)
+                return _bearer(found.secret, found.renew_at) if found else None
+            case MutualTls():
+                return NONE if own.cert else None
+            case _:
+                return None  # a scheme we cannot do, or that the card does not describe
+
+    def _is_worth_a_try(self, origin: str, found: Credentials, refused: str | None) -> bool:
+        """Whether this is not just what was refused: tokens may have been renewed meanwhile."""
+        said = repr((sorted(found.headers.items()), sorted(found.query.items()))).encode()
+        mark, now = hashlib.sha256(said).digest(), self._clock()
+        given = self._given.setdefault(origin, {})
+        since = given.setdefault(mark, now)
+        if len(given) > MOST_GIVEN:
+            del given[next(iter(given))]
+        return refused is None or now - since <= GRACE
+
+    def _why(self, origin: str, ways: tuple[Requirement, ...], refused: str) -> str:
+        where, said = shown(origin), f" ({printable(refused)})" if refused else ""
+        wants = " or ".join(" and ".join(printable(name, 60) for name in way) for way in ways)
+        if self._given.get(origin):
+            why = f"{where} refused the credentials it was given{said}."
+        else:
+            why = f"{where} wants to know who is calling{said}."
+        asks = f" It asks for: {wants}." if wants else ""
+        return f"{why}{asks} Put them in {described(origin)}, or run: dragoman login {where}"
+
+
+def _any_of(schemes: Mapping[str, Scheme], refused: str | None) -> tuple[Requirement, ...]:
+    """A card may describe schemes and ask for none; if we are refused then, we try each."""
+    return tuple({name: ()} for name in schemes) if refused is not None else ()
+
+
+def _bearer(token: str, until: float | None = None) -> Credentials:
+    return Credentials(headers={"authorization": f"Bearer {token}"}, until=until)
+
+
+def _basic(pair: str) -> Credentials:
+    told = base64.b64encode(pair.encode()).decode()
+    return Credentials(headers={"authorization": f"Basic {told}"})
+
+
+def _placed(scheme: ApiKey, key: str) -> Credentials | None:
+    if not _NAME(scheme.name) or scheme.name.lower() in _NOT_OURS:
+        return None
+    match scheme.location:
+        case "query":
+            return Credentials(query={scheme.name: key})
+        case "cookie":
+            return Credentials(headers={"cookie": f"{scheme.name}={key}"})
+        case _:
+            return Credentials(headers={scheme.name.lower(): key})

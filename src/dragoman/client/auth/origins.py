@@ -1,0 +1,42 @@
+"""Which addresses may hear a secret: over TLS, or on this very machine."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from ...errors import BadParams
+from ..credentials import PORTS, origin_of
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address stays on this machine."""
+    host = (urlsplit(url).hostname or "").lower().removesuffix(".")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_safe(url: str) -> bool:
+    """Whether a secret may go there: https, or http that stays on this machine."""
+    try:
+        scheme, _, _ = origin_of(url).partition(":")
+        return scheme == "https" or is_loopback(url)
+    except (BadParams, ValueError):
+        return False
+
+
+def shown(origin: str) -> str:
+    """An origin as people write it: without the port that everyone knows."""
+    scheme, _, rest = origin.partition("://")
+    host, _, port = rest.rpartition(":")
+    return f"{scheme}://{host}" if port == str(PORTS.get(scheme)) else origin
+
+
+def printable(text: object, most: int = 200) -> str:
+    """What others say, safe to show: one line without control characters, and not too long."""
+    words = "".join(c if c.isprintable() else " " for c in str(text)[: most * 2])
+    return " ".join(words.split())[:most]

@@ -1,0 +1,228 @@
+"""Finding an agent's card, of whatever version, and keeping it by its ETag.
+
+Cards lie at /.well-known/agent-card.json, before 0.3 at /.well-known/agent.json (a2a-wire §10.1).
+An address that ends in .json is a card itself, and where neither is found the address is tried as
+one. A card that was fetched without credentials is kept, and asked for again by its ETag: that is
+one small exchange, and never an old card.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..card import Card, Interface
+from ..dialects import jsonrpc
+from ..dialects.a2a import cards
+from ..errors import (
+    DragomanError,
+    Forbidden,
+    PeerMisbehaved,
+    PeerRefused,
+    PeerUnreachable,
+    Unauthenticated,
+    Unparseable,
+)
+from .credentials import NONE, Credentials, Wallet
+from .http import Address, Http, Reply
+from .retry import Pauses
+
+WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+MOST_KEPT = 256
+# 1.0's own form, where a server has several: the one that is signed, with every interface.
+_HEADERS = {"accept": "application/json", "a2a-version": "1.0"}
+_ELSEWHERE = frozenset({400, 404, 405, 406, 410, 501})
+"""Statuses after which the card may still lie at another address."""
+
+
+class Verdict(Protocol):
+    """What a trusted card is."""
+
+    @property
+    def card(self) -> Card:
+        """The part of it that is to be believed."""
+
+
+class Trusts(Protocol):
+    """Whether to believe a card (`net.trust.Trust`)."""
+
+    async def check(self, card: bytes, origin: str) -> Verdict:
+        """The card, or a `DragomanError`."""
+
+
+class Found(Struct, frozen=True):
+    """A card, and where it lies."""
+
+    card: Card
+    url: str
+    raw: bytes = b""
+
+
+class _Kept(Struct, frozen=True):
+    etag: str
+    body: bytes
+
+
+class Cache:
+    """Cards by address, the least used dropped first."""
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._most = most
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    def get(self, url: str) -> _Kept | None:
+        """What is kept of this address."""
+        if url in self._kept:
+            self._kept.move_to_end(url)
+        return self._kept.get(url)
+
+    def put(self, url: str, etag: str, body: bytes) -> None:
+        """Keeps it, if it can be asked for again."""
+        if not etag:
+            self._kept.pop(url, None)
+            return
+        self._kept[url] = _Kept(etag, body)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+
+CACHE = Cache()
+"""Of this process."""
+
+
+class Finder:
+    """Finds the card of one address."""
+
+    def __init__(
+        self, http: Http, wallet: Wallet, trust: Trusts | None = None, cache: Cache = CACHE
+    ) -> None:
+        self._http = http
+        self._wallet = wallet
+        self._trust = trust
+        self._cache = cache
+
+    async def find(self, address: str) -> Found:
+        """The card, or the error that says best why there is none."""
+        failures: list[DragomanError] = []
+        for url in places(address):
+            try:
+                body = await self._fetch(url)
+                card = await self.believed(body, self._http.address(url).origin)
+            except PeerRefused as exc:
+                failures.append(exc)
+                if exc.code not in _ELSEWHERE:
+                    raise
+            except PeerMisbehaved as exc:
+                failures.append(exc)
+            else:
+                return Found(card, url, body)
+        statuses = [exc for exc in failures if isinstance(exc, PeerMisbehaved)]
+        why = statuses[0] if statuses else failures[0]
+        raise PeerUnreachable(f"There is no agent card at {address}: {why.message}") from why
+
+    async def _fetch(self, url: str) -> bytes:
+        address = self._http.address(url)
+        kept = self._cache.get(url)
+        headers = {**_HEADERS, "if-none-match": kept.etag} if kept else _HEADERS
+        reply = await self._get(address, headers)
+        if reply.status == 304 and kept is not None:
+            return kept.body
+        if reply.status == 401 and self._wallet.allows(address.origin):
+            challenge = reply.headers.get("www-authenticate", "")
+            # Never asked before: nothing was refused yet but to come without.
+            who = await self._wallet.ask(address.origin)
+            reply = await self._get(address, _HEADERS, who)
+            if reply.status == 401:
+                who = await self._wallet.ask(address.origin, refused=challenge)
+                reply = await self._get(address, _HEADERS, who)
+            _check(reply, url)
+            return reply.body
+        _check(reply, url)
+        self._cache.put(url, reply.headers.get("etag", ""), reply.body)
+        return reply.body
+
+    async def _get(
+        self, address: Address, headers: dict[str, str], who: Credentials = NONE
+    ) -> Reply:
+        limits = self._http.limits
+        pauses = Pauses(limits)
+        while True:
+            try:
+                return await self._http.ask(
+                    "GET",
+                    address,
+                    address.path,
+                    headers,
+                    b"",
+                    who,
+                    seconds=limits.answer,
+                    max_size=limits.card_size,
+                )
+            except PeerUnreachable as exc:
+                # A connection that broke is worth another; an address where nobody is, is not.
+                if not exc.sent or pauses.count >= limits.retries:
+                    raise
+                await pauses.wait(exc)
+
+    async def believed(self, body: bytes, origin: str) -> Card:
+        """The card in these bytes, if it is to be believed."""
+        card = card_in(body)
+        return card if self._trust is None else (await self._trust.check(body, origin)).card
+
+
+def _check(reply: Reply, url: str) -> None:
+    status = reply.status
+    if status == 200:
+        return
+    if 300 <= status < 400:
+        where = reply.headers.get("location", "")[:200]
+        raise PeerRefused(f"{url} has moved to {where}: use that address", code=status)
+    if status == 401:
+        raise Unauthenticated(f"The card at {url} is only for those it knows")
+    if status == 403:
+        raise Forbidden(f"The card at {url} is not for us")
+    raise PeerRefused(f"{url} answered with HTTP status {status}", code=status)
+
+
+def places(address: str) -> Iterable[str]:
+    """Where the card of this address may lie."""
+    base, _, query = address.partition("#")[0].partition("?")
+    if base.endswith(".json"):
+        return (f"{base}?{query}" if query else base,)
+    base = base.rstrip("/")
+    return (*(base + path for path in WELL_KNOWN), f"{base or address}/")
+
+
+class _Said(Struct, rename="camel"):
+    """Enough of a card to know how old it is."""
+
+    protocol_version: object = None
+    supported_interfaces: object = None
+
+
+_read_said = msgspec.json.Decoder(_Said).decode
+
+
+def card_in(body: bytes) -> Card:
+    """The card in a document of any version, or `PeerMisbehaved`."""
+    try:
+        jsonrpc.check(body)
+    except Unparseable as exc:
+        raise PeerMisbehaved(f"This is not an agent card: {exc.message}") from None
+    card = cards.card_in(body)
+    said = _read_said(body)
+    if said.protocol_version is None and said.supported_interfaces is None:
+        # 0.1 and 0.2 before 0.2.5 do not say what they are. Their methods have other names, so
+        # the wrong one is refused without harm, and the next is tried.
+        old = tuple(
+            Interface(url=each.url, binding=each.binding, version="0.1")
+            for each in card.interfaces
+            if each.binding == "JSONRPC"
+        )
+        card = replace(card, interfaces=(*card.interfaces, *old))
+    return card

@@ -1,0 +1,143 @@
+"""`connect(address)`: reads the card, chooses how to speak, and gives the agent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from ..card import Card, Interface
+from ..errors import ConfigError, PeerUnreachable
+from .agent import RemoteAgent
+from .cards import Finder, Found, Trusts
+from .choose import choices, line, lines
+from .credentials import Auth, Certificate, Wallet, auth_of, origin_of
+from .files import Files
+from .http import Http
+from .limits import Limits
+from .lines import DIALECTS, Line
+from .remote import Remote
+
+GRPC = {"a2a+grpc": "http", "a2a+grpcs": "https"}
+"""Addresses that are gRPC services and have no card to find."""
+
+
+@asynccontextmanager
+async def connect(
+    address: str,
+    *,
+    card: Card | bytes | Path | None = None,
+    dialect: str | None = None,
+    prefer: Sequence[str] = (),
+    auth: Auth | str | Mapping[str, str] | None = None,
+    origins: Sequence[str] = (),
+    trust: Trusts | None = None,
+    extensions: Sequence[str] = (),
+    allow_private: bool = False,
+    ca: str | Path = "",
+    certificate: Certificate | tuple[str, str] | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109  (of each call, not of this one)
+    limits: Limits | None = None,
+) -> AsyncIterator[RemoteAgent]:
+    """An agent, ready to be talked to.
+
+    `address` is where it lives (`https://agent.example.com`), its card (`.../card.json`), or a
+    gRPC service (`a2a+grpc://host:port`, with TLS `a2a+grpcs://`); `card` if you have it already.
+
+    How to speak is read from the card, the newest version first. `dialect` leaves only one (a name
+    such as `a2a-0.3-rest`, a binding, or a version), `prefer` lists what to try first.
+
+    `auth` is a bearer token, headers, or an `Auth`. It is told to the origin of `address` and to
+    those in `origins`, to nobody else. `trust` decides whether a card is believed. `extensions`
+    are activated in every call, such as `urn:dragoman:work:1`. Addresses that the card names are
+    only called if they are public, or `allow_private` is set, or on the same host.
+
+    Server certificates are always verified, by the system's authorities or by `ca` alone;
+    `certificate` is ours. `timeout` is for answers nobody works for; `limits` has all the others.
+    """
+    limits = limits or Limits()
+    if timeout is not None:
+        limits = replace(limits, answer=timeout)
+    scheme, colon, rest = address.partition("://")
+    if not colon:
+        raise ConfigError(f"An address begins with https://, http:// or a2a+grpc://: {address!r}")
+    url = f"{GRPC[scheme]}://{rest}" if scheme in GRPC else address
+    own = Certificate(*certificate) if isinstance(certificate, tuple) else certificate
+    typed = urlsplit(url)
+    known = (each if "://" in each else f"{typed.scheme}://{each}" for each in origins)
+    wallet = Wallet(auth_of(auth), (url, *known), own)
+    http = Http(
+        limits,
+        host=(typed.hostname or "").removesuffix("."),
+        scheme=typed.scheme,
+        allow_private=allow_private,
+        ca=str(ca),
+        certificate=wallet.certificate,
+    )
+    remote: Remote | None = None
+    try:
+        if scheme in GRPC:
+            found = _grpc_service(url)
+            prefer = prefer or ("GRPC",)
+        else:
+            found = await _card(address, card, dialect or "", Finder(http, wallet, trust))
+        wallet.card = found.card
+        ways = _lines(found, address, dialect or "", prefer, http, wallet, str(ca), limits)
+        remote = Remote(ways, found.card, limits)
+        yield RemoteAgent(remote, Files(http, wallet), found.url, extensions)
+    finally:
+        if remote is not None:
+            await remote.close()
+        await http.close()
+
+
+async def _card(
+    address: str, given: Card | bytes | Path | None, dialect: str, finder: Finder
+) -> Found:
+    if isinstance(given, Card):
+        return Found(given, address)
+    if given is not None:
+        body = given if isinstance(given, bytes) else given.read_bytes()  # noqa: ASYNC240
+        return Found(await finder.believed(body, origin_of(address)), address)
+    try:
+        return await finder.find(address)
+    except PeerUnreachable:
+        # Whoever names a dialect needs no card; the oldest ones may have none.
+        if dialect not in DIALECTS:
+            raise
+        how = DIALECTS[dialect]
+        version = how.versions[0] if how.versions else ""
+        interface = Interface(url=address, binding=how.binding, version=version)
+        return Found(_unknown(address, (interface,)), address)
+
+
+def _unknown(name: str, interfaces: tuple[Interface, ...]) -> Card:
+    return Card(name=name, description="", version="", interfaces=interfaces)
+
+
+def _grpc_service(url: str) -> Found:
+    interfaces = tuple(
+        Interface(url=url, binding="GRPC", version=version) for version in ("1.0", "0.3")
+    )
+    return Found(_unknown(url, interfaces), url)
+
+
+def _lines(
+    found: Found,
+    address: str,
+    dialect: str,
+    prefer: Sequence[str],
+    http: Http,
+    wallet: Wallet,
+    ca: str,
+    limits: Limits,
+) -> list[Line]:
+    if dialect in DIALECTS and not DIALECTS[dialect].versions:
+        # No card has a word for it: it is spoken at the address itself.
+        interface = Interface(url=address, binding="", version="")
+        return [line(interface, DIALECTS[dialect], http, wallet, ca)]
+    ways = choices(found.card, dialect, prefer, limits.interfaces)
+    return lines(ways, found.card, http, wallet, ca)

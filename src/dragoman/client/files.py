@@ -1,0 +1,182 @@
+"""Files out and in: what is sent along, what is fetched, and where it is saved.
+
+A file that lies elsewhere is fetched through guarded sockets, within a size, and with credentials
+only if its origin is one that the user allows. A name that another side gave is a name, not a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ..agent.values import json_of, parts_of
+from ..errors import AgentMisbehaved, BadParams, PeerRefused, TooLarge, Unauthenticated
+from ..model import AnyPart, Artifact, Blob, Data, File, Link, Message, Task, Text
+from .credentials import Wallet
+from .http import Http, Stream
+
+Progress = Callable[[int, int | None], None]
+"""Told how many bytes there are so far, and of how many if that is known."""
+Source = Task | Message | Artifact | AnyPart
+
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]+')
+LONGEST_NAME = 120
+
+
+async def parts_to_send(what: Iterable[object], max_size: int) -> tuple[AnyPart, ...]:
+    """What is said, as parts: str, bytes, Path, dict, numbers, Structs, Parts."""
+    given = list(what)
+    for value in given:
+        if isinstance(value, Path):
+            size = (await asyncio.to_thread(value.stat)).st_size
+            if size > max_size:
+                raise TooLarge(f"{value.name} has {size} bytes, more than {max_size}")
+    try:
+        if any(isinstance(value, Path) for value in given):
+            return await asyncio.to_thread(parts_of, given)
+        return parts_of(given)
+    except AgentMisbehaved:
+        wrong = ", ".join(sorted({type(value).__name__ for value in given}))
+        raise BadParams(
+            f"Of {wrong} something cannot be sent; give str, bytes, Path, dict, a number, "
+            "a Struct, a Part or a list of these"
+        ) from None
+
+
+def files_in(source: Source) -> list[tuple[File, str]]:
+    """The files of a task, message, artifact or part, each with the name of what it is in."""
+    match source:
+        case Task():
+            return [found for artifact in source.artifacts for found in files_in(artifact)]
+        case Artifact():
+            return [(p, source.name) for p in source.parts if isinstance(p, Blob | Link)]
+        case Message():
+            return [(p, "") for p in source.parts if isinstance(p, Blob | Link)]
+        case Blob() | Link():
+            return [(source, "")]
+    return []
+
+
+class Files:
+    """Fetches and saves for one connection."""
+
+    def __init__(self, http: Http, wallet: Wallet) -> None:
+        self._http = http
+        self._wallet = wallet
+
+    async def fetch(
+        self, part: AnyPart, *, max_size: int | None = None, progress: Progress | None = None
+    ) -> bytes:
+        """The content of a part: of a link, what lies there."""
+        if isinstance(part, Link):
+            got = bytearray()
+            async for chunk in self._chunks(part.url, max_size, progress):
+                got += chunk
+            return bytes(got)
+        if isinstance(part, Blob):
+            return part.content
+        return part.text.encode() if isinstance(part, Text) else json_of(part.value)
+
+    async def save(
+        self,
+        source: Source,
+        folder: Path | str = ".",
+        *,
+        max_size: int | None = None,
+        progress: Progress | None = None,
+    ) -> list[Path]:
+        """Writes the files of a task, message, artifact or part; never over what is there.
+
+        An artifact of text or data that is saved by itself becomes a file too.
+        """
+        folder = Path(folder)
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        saved: list[Path] = []
+        for part, name in files_in(source) or _written(source):
+            path = _free(folder, _named(part, name))
+            content = await self.fetch(part, max_size=max_size, progress=progress)
+            await asyncio.to_thread(_write, path, content)
+            saved.append(path)
+        return saved
+
+    async def _chunks(
+        self, url: str, max_size: int | None, progress: Progress | None
+    ) -> AsyncGenerator[bytes, None]:
+        limits = self._http.limits
+        most = limits.file_size if max_size is None else max_size
+        address = self._http.address(url)
+        who = self._wallet.kept(address.origin) or await self._wallet.ask(address.origin)
+        opening = self._http.stream(
+            "GET", address, address.path, {"accept": "*/*"}, b"", who, idle=limits.answer
+        )
+        async with opening as stream:
+            total = _checked(stream, url, most)
+            have = 0
+            async for chunk in stream.chunks:
+                have += len(chunk)
+                if have > most:
+                    raise TooLarge(f"The file at {url[:200]} is larger than {most} bytes")
+                if progress is not None:
+                    progress(have, total)
+                yield chunk
+
+
+def _checked(stream: Stream, url: str, most: int) -> int | None:
+    """The size that is told, if the file is there and not too large."""
+    if stream.status in (401, 403):
+        raise Unauthenticated(f"The file at {url[:200]} is not for us")
+    if stream.status != 200:
+        raise PeerRefused(f"The file at {url[:200]} is not there", code=stream.status)
+    told = stream.headers.get("content-length", "")
+    total = int(told) if told.isdecimal() and len(told) < 19 else None
+    if total is not None and total > most:
+        raise TooLarge(f"The file at {url[:200]} has {total} bytes, more than {most}")
+    return total
+
+
+def _written(source: Source) -> list[tuple[AnyPart, str]]:
+    """An artifact without files, or a part that is none, as a file of its own."""
+    if isinstance(source, Artifact):
+        text = source.text
+        parts: list[AnyPart] = [p for p in source.parts if isinstance(p, Data)]
+        if text:
+            parts.insert(0, Text(text))
+        return [(part, source.name or source.artifact_id) for part in parts]
+    return [(source, "")] if isinstance(source, Text | Data) else []
+
+
+def _named(part: AnyPart, name: str) -> str:
+    """A file name for it: the one it has, of its address, or of what it is in."""
+    given = part.filename
+    if not given and isinstance(part, Link):
+        given = unquote(urlsplit(part.url).path).rpartition("/")[2]
+    given = safe_name(given or name)
+    if "." in given:
+        return given
+    kinds = {Text: ".txt", Data: ".json"}
+    return given + (mimetypes.guess_extension(part.media_type or "") or kinds.get(type(part), ""))
+
+
+def safe_name(said: str) -> str:
+    """A name that stays in its folder and hides nothing, on any system."""
+    name = _UNSAFE.sub("_", said.replace("\\", "/").rpartition("/")[2]).strip(" .")
+    stem, dot, ending = name[-LONGEST_NAME:].rpartition(".")
+    return f"{stem}{dot}{ending}" if name else "file"
+
+
+def _free(folder: Path, name: str) -> Path:
+    path, number = folder / name, 1
+    while path.exists():
+        stem, dot, ending = name.rpartition(".")
+        number += 1
+        path = folder / (f"{stem}-{number}.{ending}" if dot else f"{name}-{number}")
+    return path
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:  # never what came to be there meanwhile, nor through a link
+        file.write(content)

@@ -1,0 +1,156 @@
+"""gRPC as the client needs it. The only file of the client that imports grpc, an extra."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from ..card import Interface
+from ..dialects.a2a.grpc_caller import failed
+from ..errors import ConfigError, PeerUnreachable
+from ..net import egress
+from ..ops import AnyOperation, CancelTask, Invoke, SendMessage, Streamed
+from ..peer import Batch, Context
+from ..session import Frame
+from .credentials import Credentials, Wallet
+from .http import Address, Http
+from .lines import Dialect, Line, answer_in, steps
+
+_DETAILS = "grpc-status-details-bin"
+_SLOW = (SendMessage, CancelTask, Invoke)
+_NEVER_LEFT = ("failed to connect", "dns resolution failed", "name resolution failure")
+
+
+class GrpcLine(Line):
+    """One service on one channel."""
+
+    def __init__(
+        self, http: Http, interface: Interface, dialect: Dialect, wallet: Wallet, ca: str = ""
+    ) -> None:
+        self._http = http
+        self._address = http.address(_as_url(interface.url, http.scheme))
+        super().__init__(interface, dialect, wallet, self._address.origin)
+        self._ca = ca
+        self._channel: grpc.aio.Channel | None = None
+
+    async def _open(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            address, limits = self._address, self._http.limits
+            options: list[tuple[str, int | str]] = [
+                ("grpc.max_receive_message_length", limits.event_size),
+                ("grpc.enable_http_proxy", 0),
+                ("grpc.enable_retries", 0),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+                # Its own subchannels: one client's broken connection is not another's.
+                ("grpc.use_local_subchannel_pool", 1),
+            ]
+            where = f"{address.target.host}:{address.target.port}"
+            if ":" in address.target.host:
+                where = f"[{address.target.host}]:{address.target.port}"
+            if not address.trusted:
+                where = await self._checked(address)
+                options.append(("grpc.default_authority", address.target.authority))
+                options.append(("grpc.ssl_target_name_override", address.target.host))
+            if address.target.scheme == "https":
+                self._channel = grpc.aio.secure_channel(where, self._tls(), options=options)
+            else:
+                self._channel = grpc.aio.insecure_channel(where, options=options)
+        return self._channel
+
+    async def _checked(self, address: Address) -> str:
+        """The address itself: gRPC would resolve the name again, and could be told another."""
+        target = address.target
+        try:
+            async with asyncio.timeout(self._http.limits.connect):
+                found = await egress.system_resolver(target.host, target.port)
+        except (TimeoutError, egress.Unreachable) as exc:
+            raise PeerUnreachable(f"{self.origin} cannot be reached: {exc}") from exc
+        literal = f"[{found[0]}]" if ":" in found[0] else found[0]
+        egress.parse(f"{target.scheme}://{literal}:{target.port}/", self._http.rules)
+        return f"{literal}:{target.port}"
+
+    def _tls(self) -> grpc.ChannelCredentials:
+        certificate = self.wallet.certificate(self.origin)
+        try:
+            roots = Path(self._ca).read_bytes() if self._ca else None
+            chain = Path(certificate.cert).read_bytes() if certificate else None
+            key = Path(certificate.key or certificate.cert).read_bytes() if certificate else None
+        except OSError as exc:
+            raise ConfigError(f"The CA or the client certificate: {exc.strerror}") from None
+        return grpc.ssl_channel_credentials(roots, key, chain)
+
+    def _metadata(self, frame: Frame, ctx: Context, who: Credentials) -> tuple[Any, ...]:
+        headers = {**self._headers(frame, ctx), **who.headers}
+        return tuple(headers.items())
+
+    async def _call(self, op: AnyOperation, ctx: Context, who: Credentials) -> Any:
+        session, frame = self._said(op, ctx, stream=False)
+        channel = await self._open()
+        limits = self._http.limits
+        ask = channel.unary_unary(frame.target)
+        seconds = limits.wait if isinstance(op, _SLOW) else limits.answer
+        try:
+            body = await ask(frame.body, metadata=self._metadata(frame, ctx, who), timeout=seconds)
+        except grpc.aio.AioRpcError as exc:
+            return answer_in(session.receive(self._failed(exc)))
+        return answer_in(session.receive(Frame(body, "", {}, 0)))
+
+    async def _stream(
+        self, op: Streamed, ctx: Context, who: Credentials
+    ) -> AsyncGenerator[Batch, None]:
+        session, frame = self._said(op, ctx, stream=True)
+        channel = await self._open()
+        asked = channel.unary_stream(frame.target)(
+            frame.body, metadata=self._metadata(frame, ctx, who)
+        )
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(self._http.limits.idle):
+                        body = await asked.read()
+                except TimeoutError:
+                    raise PeerUnreachable(f"{self.origin} fell silent", sent=True) from None
+                except grpc.aio.AioRpcError as exc:
+                    body, told = grpc.aio.EOF, self._failed(exc)
+                else:
+                    told = Frame(b"" if body is grpc.aio.EOF else body, "", {}, 0)
+                entries, last, error = steps(session.receive(told))
+                if entries or last:
+                    yield Batch(entries, last)
+                if error is not None:
+                    raise error
+                if last or body is grpc.aio.EOF:
+                    return
+        finally:
+            asked.cancel()
+
+    def _failed(self, exc: grpc.aio.AioRpcError) -> Frame:
+        code, text = exc.code(), exc.details() or ""
+        details = dict(exc.trailing_metadata() or ()).get(_DETAILS, b"")
+        if code is grpc.StatusCode.UNAVAILABLE and not details:
+            # Nobody there, or the connection broke: no server says it without details.
+            sent = not any(words in text.lower() for words in _NEVER_LEFT)
+            raise PeerUnreachable(f"{self.origin} cannot be reached: {text}", sent=sent) from exc
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED and not details:
+            raise PeerUnreachable(f"{self.origin} did not answer in time", sent=True) from exc
+        return failed(code.value[0], text, details if isinstance(details, bytes) else b"")
+
+    async def close(self) -> None:
+        """Ends the channel."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close(None)
+
+
+def _as_url(said: str, scheme: str) -> str:
+    """gRPC addresses stand on cards as URLs and as bare host:port (a2a-wire §10.3), which say
+    nothing of TLS: then it is as at the address that was typed."""
+    known, mark, rest = said.partition("://")
+    if not mark:
+        return f"{scheme}://{said}"
+    return f"{'http' if known in ('http', 'grpc') else 'https'}://{rest}"

@@ -1,0 +1,158 @@
+"""The receiver as an ASGI app: limits, proof, one telling, then the thank you."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from ...errors import (
+    ContentTypeUnsupported,
+    DragomanError,
+    Malformed,
+    TooLarge,
+    TooMany,
+    TooSlow,
+    Unauthenticated,
+)
+from ...net.asgi import TEXT, Header, Receive, Scope, Send, answer, headers_in
+from .memory import Heard, Memory
+from .notice import Notice
+from .proof import Proof, greet, prove
+from .reading import read
+
+log = logging.getLogger("dragoman.receiver")
+
+Tell = Callable[[Notice], Awaitable[None]]
+"""Takes a notice. When it returns, the sender is thanked; if it raises, it will call again."""
+
+MAX_SIZE = 4 * 1024 * 1024
+TYPES = frozenset(("", "application/json", "application/a2a+json"))
+AGAIN = (b"retry-after", b"2")
+
+STATUS: dict[type[DragomanError], int] = {
+    Unauthenticated: 401,
+    TooLarge: 413,
+    TooSlow: 408,
+    TooMany: 503,
+    ContentTypeUnsupported: 415,
+    Malformed: 400,
+    DragomanError: 500,
+}
+
+
+class Receiver:
+    """An ASGI app that hears webhooks, at whatever path it is mounted.
+
+    `tell` is awaited with each `Notice`, once for each name of a delivery, as long as the memory
+    reaches (`remember` names). Any 2xx means that `tell` has returned.
+    """
+
+    def __init__(
+        self,
+        tell: Tell,
+        proof: Proof,
+        *,
+        max_size: int = MAX_SIZE,
+        read_timeout: float = 15.0,
+        parallel: int = 64,
+        remember: int = 10_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.memory = Memory(remember)
+        self._tell, self._proof, self._clock = tell, proof, clock
+        self._max_size, self._timeout, self._free = max_size, read_timeout, parallel
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+        elif scope["type"] != "http":
+            raise RuntimeError("a webhook receiver speaks HTTP only")
+        elif scope["method"] != "POST":
+            await answer(send, 405, b"", TEXT, ((b"allow", b"POST"),))
+        else:
+            status, extra = await self._status(headers_in(scope["headers"]), receive)
+            await answer(send, status, b"", TEXT, extra)
+
+    async def _status(
+        self, headers: dict[str, str], receive: Receive
+    ) -> tuple[int, tuple[Header, ...]]:
+        self._free -= 1
+        try:
+            body = await self._body(headers, receive)
+            return await self.hear(headers, body), ()
+        except DragomanError as exc:
+            log.warning("refused reason=%s: %s", exc.reason, exc.message)
+            status = next(STATUS[cls] for cls in type(exc).__mro__ if cls in STATUS)
+            return status, (AGAIN,) if status == 503 else ()
+        finally:
+            self._free += 1
+
+    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
+        """The body, read only from callers that know what they must know."""
+        greet(headers, self._proof)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in TYPES:
+            raise ContentTypeUnsupported("Expected application/json")
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length[:20]) > self._max_size:
+            raise TooLarge()
+        if self._free < 0:
+            raise TooMany()
+        got = bytearray()
+        try:
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise TooSlow("The caller left.")
+                    got += message.get("body", b"")
+                    if len(got) > self._max_size:
+                        raise TooLarge()
+                    if not message.get("more_body", False):
+                        return bytes(got)
+        except TimeoutError:
+            raise TooSlow() from None
+
+    async def hear(self, headers: dict[str, str], body: bytes) -> int:
+        """The status for a call (names of headers in lower case), told if it is new.
+
+        For servers that are not ASGI. Raises what `STATUS` lists for calls that are refused.
+        """
+        if len(body) > self._max_size:
+            raise TooLarge()
+        proved = prove(headers, body, self._proof, self._clock())
+        notice = read(body, proved.id, signed=proved.signed)
+        if not proved.id:
+            return await self._told(notice)
+        heard = self.memory.begin(proved.id)
+        if heard is Heard.BEFORE:
+            return 204
+        if heard is Heard.UNDER_WAY:
+            raise TooMany("This delivery is being told right now.")
+        told = False
+        try:
+            status = await self._told(notice)
+            told = status == 204
+        finally:
+            self.memory.end(proved.id, told=told)
+        return status
+
+    async def _told(self, notice: Notice) -> int:
+        try:
+            await self._tell(notice)
+        except Exception:  # the user's code: the sender is told to come again, the log why
+            log.exception("notice=%s task=%s could not be told", notice.id, notice.task_id)
+            return 500
+        return 204
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """There is nothing to start and nothing to stop."""
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,77 @@
+"""Calls that are signed with a JSON Web Token, as the samples of A2A do it and 0.3 §9.5 shows."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from joserfc import jwk
+from joserfc import jwt as tokens
+from joserfc.errors import JoseError
+
+from ...errors import Unauthenticated
+from .proof import Issuer, Proved
+
+ALGORITHMS = ["RS256", "PS256", "ES256", "ES384", "EdDSA"]
+LONGEST = 8192
+BODY = "request_body_sha256"
+
+
+def claimed(
+    headers: Mapping[str, str], body: bytes, issuer: Issuer, now: float, tolerance: float
+) -> Proved:
+    """What the token proves; `Unauthenticated` if that is not enough."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST:
+        raise Unauthenticated("The sender's signed token is missing.")
+    claims = _claims(token.strip(), issuer)
+    made = _seconds(claims.get("iat"))
+    until = _seconds(claims.get("exp", now + tolerance))
+    if abs(now - made) > tolerance or until + tolerance < now:
+        raise Unauthenticated("The sender's signed token is too old, or a clock is wrong.")
+    if issuer.issuer and claims.get("iss") != issuer.issuer:
+        raise Unauthenticated("The signed token is that of another sender.")
+    told = claims.get("aud")
+    if issuer.audience and issuer.audience not in (told if isinstance(told, list) else [told]):
+        raise Unauthenticated("The signed token is meant for someone else.")
+    digest = claims.get(BODY)
+    if digest is None and issuer.body:
+        raise Unauthenticated("The signed token does not speak of this body.")
+    if digest is not None and not (
+        isinstance(digest, str)
+        and hmac.compare_digest(digest.encode(), hashlib.sha256(body).hexdigest().encode())
+    ):
+        raise Unauthenticated("The signed token is that of another body.")
+    name = claims.get("jti")
+    # A token is made anew for every call, so it names the call.
+    mark = name if isinstance(name, str) and name else hashlib.sha256(token.encode()).hexdigest()
+    return Proved(f"jwt:{mark[:256]}", digest is not None)
+
+
+def _claims(token: str, issuer: Issuer) -> dict[str, Any]:
+    for key in _keys(issuer):
+        try:
+            found = tokens.decode(token, key, algorithms=ALGORITHMS)
+        except (JoseError, ValueError):
+            continue  # of another key, or no token at all
+        # Keys that a token brings along prove nothing, and we know no critical extensions.
+        if "crit" not in found.header:
+            return found.claims
+    raise Unauthenticated("The sender's signed token is wrong.")
+
+
+def _keys(issuer: Issuer) -> Iterator[Any]:
+    for each in issuer.keys:
+        if each.get("kty") in ("RSA", "EC", "OKP"):  # a shared secret is no public key
+            try:
+                yield jwk.import_key(dict(each))
+            except (JoseError, ValueError, TypeError):
+                continue
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unauthenticated("The sender's signed token does not say when it was made.")
+    return float(value)

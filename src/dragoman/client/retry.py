@@ -1,0 +1,83 @@
+"""What an error says about trying again, here or elsewhere, and how long to wait before."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from ..errors import (
+    DragomanError,
+    PeerMisbehaved,
+    PeerRefused,
+    PeerUnreachable,
+    TaskNotFound,
+    TooMany,
+    UnknownMethod,
+    Unsupported,
+    VersionUnsupported,
+)
+from ..ops import (
+    CancelTask,
+    DeleteHook,
+    GetExtendedCard,
+    GetHook,
+    GetTask,
+    ListHooks,
+    ListTasks,
+    Operation,
+    SendMessage,
+)
+from .limits import Limits
+
+READS = (GetTask, ListTasks, GetHook, ListHooks, GetExtendedCard, DeleteHook, CancelTask)
+"""What may be asked twice."""
+_NOT_HERE = frozenset({404, 405, 406, 415, 421, 426, 501, 505})
+"""HTTP statuses that say: not here, or not so."""
+_PASSING = frozenset({500, 502, 504})
+"""HTTP statuses of something in between that cannot reach the agent for now."""
+
+
+def fell(exc: DragomanError, op: Operation[Any]) -> bool:
+    """Whether this says that the line is wrong, and surely nothing was done."""
+    match exc:
+        case PeerUnreachable():
+            return not exc.sent
+        case UnknownMethod() | VersionUnsupported():
+            return True
+        case PeerRefused():
+            return exc.code in _NOT_HERE
+        case TaskNotFound():  # a bare 404 over REST, where no task was named
+            return isinstance(op, SendMessage) and not op.message.task_id
+        case Unsupported():
+            return type(exc) is Unsupported and not exc.code  # our own: the dialect lacks it
+        case PeerMisbehaved():
+            return isinstance(op, READS)
+    return False
+
+
+def undone(exc: DragomanError) -> bool:
+    """Whether what was asked was surely not done, and may be later."""
+    return isinstance(exc, TooMany) or (isinstance(exc, PeerUnreachable) and not exc.sent)
+
+
+def passes(exc: DragomanError) -> bool:
+    """Whether this may be over soon."""
+    return exc.retry or (isinstance(exc, PeerRefused) and exc.code in _PASSING)
+
+
+class Pauses:
+    """How long to wait before the next try: twice as long each time, with jitter."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.count = 0
+
+    async def wait(self, exc: DragomanError | None = None) -> None:
+        """Waits; as long as the other side asks for, within reason."""
+        limits = self._limits
+        pause = min(limits.backoff * 2 ** min(self.count, 20), limits.backoff_most)
+        said = exc.public.get("retry_after", "") if exc is not None else ""
+        least = min(float(said), limits.backoff_most) if said.isdecimal() else 0.0
+        self.count += 1
+        await asyncio.sleep(max(least, pause * random.uniform(0.5, 1.0)))

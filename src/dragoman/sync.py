@@ -1,0 +1,236 @@
+"""The client for scripts and notebooks: the same verbs, without `await`.
+
+    from dragoman.sync import connect
+
+    with connect("https://agent.example.com") as agent:
+        print(agent.send("Three days in Kyoto").text)
+
+A loop in a thread of its own does the work; every verb waits for its answer there. Ctrl-C reaches
+what is being waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from . import client
+from .card import Card
+from .client.files import Progress, Source
+from .events import Stamped
+from .model import AnyPart, Hook, Json, Message, Task
+from .ops import HookPage, TaskPage
+
+__all__ = ["Agent", "Conversation", "Events", "connect"]
+
+T = TypeVar("T")
+Paths = list[Path]
+
+
+class _Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="dragoman-sync", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for it; whatever interrupts the waiting ends the work."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Ends the thread and what is left in the loop."""
+        with suppress(Exception):
+            self.run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        if not self._loop.is_running():
+            self._loop.close()
+
+
+class Events:
+    """Every event of a task, each once and in order."""
+
+    def __init__(self, loop: _Loop, events: client.Events) -> None:
+        self._loop = loop
+        self._events = events
+
+    def __iter__(self) -> Iterator[Stamped | Message]:
+        return self
+
+    def __next__(self) -> Stamped | Message:
+        async def step() -> Stamped | Message | None:
+            return await anext(self._events, None)
+
+        found = self._loop.run(step())
+        if found is None:
+            raise StopIteration
+        return found
+
+    @property
+    def task(self) -> Task | None:
+        """The task, made of the events so far."""
+        return self._events.task
+
+    @property
+    def reply(self) -> Message | None:
+        """The direct reply, if the agent gave one instead of a task."""
+        return self._events.reply
+
+    def result(self) -> Task | Message:
+        """The task, or the direct reply, when the stream has ended."""
+        return self._loop.run(self._events.result())
+
+    def close(self) -> None:
+        """Stops listening; the task goes on."""
+        self._loop.run(self._events.aclose())
+
+
+class Conversation:
+    """Messages of one context. What is said next answers the open question, if there is one."""
+
+    def __init__(self, loop: _Loop, conversation: client.Conversation) -> None:
+        self._loop = loop
+        self._conversation = conversation
+
+    @property
+    def context_id(self) -> str:
+        """Given by the agent with its first answer."""
+        return self._conversation.context_id
+
+    @property
+    def task(self) -> Task | None:
+        """The last one."""
+        return self._conversation.task
+
+    @property
+    def waits(self) -> bool:
+        """Whether the last task waits for an answer."""
+        return self._conversation.waits
+
+    def send(self, *what: object, **about: Any) -> Task | Message:
+        """Says the next thing."""
+        return self._loop.run(self._conversation.send(*what, **about))
+
+    def stream(self, *what: object, **about: Any) -> Events:
+        """Says the next thing and tells every event."""
+        return Events(self._loop, self._conversation.stream(*what, **about))
+
+    def cancel(self) -> Task | None:
+        """Stops the last task, if it runs or waits."""
+        return self._loop.run(self._conversation.cancel())
+
+
+class Agent:
+    """An agent somewhere else; every verb as `client.RemoteAgent` has it."""
+
+    def __init__(self, loop: _Loop, agent: client.RemoteAgent) -> None:
+        self._loop = loop
+        self._agent = agent
+
+    @property
+    def card(self) -> Card:
+        """What the agent says about itself."""
+        return self._agent.card
+
+    @property
+    def dialect(self) -> str:
+        """What is spoken now."""
+        return self._agent.dialect
+
+    def send(self, *what: object, **about: Any) -> Task | Message:
+        """Says something: the task when it finishes or asks back, or the direct reply."""
+        return self._loop.run(self._agent.send(*what, **about))
+
+    def stream(self, *what: object, **about: Any) -> Events:
+        """Says something and tells every event."""
+        return Events(self._loop, self._agent.stream(*what, **about))
+
+    def watch(self, task: Task | str, cursor: int | None = None) -> Events:
+        """Follows a task."""
+        return Events(self._loop, self._agent.watch(task, cursor))
+
+    def answer(self, task: Task | str, value: object, *, question: str = "") -> Task:
+        """Answers what a task waits for."""
+        return self._loop.run(self._agent.answer(task, value, question=question))
+
+    def call(self, skill: str, /, **arguments: Json) -> Json:
+        """Calls a skill with arguments and gives its result."""
+        return self._loop.run(self._agent.call(skill, **arguments))
+
+    def invoke(self, method: str, /, **params: Json) -> Json:
+        """Calls a method of the agent's own."""
+        return self._loop.run(self._agent.invoke(method, **params))
+
+    def conversation(self, context_id: str = "", *, skill: str = "") -> Conversation:
+        """Several messages that belong together."""
+        return Conversation(self._loop, self._agent.conversation(context_id, skill=skill))
+
+    def get(self, task: Task | str, history_length: int | None = None) -> Task:
+        """The task as it stands."""
+        return self._loop.run(self._agent.get(task, history_length))
+
+    def list(self, **filters: Any) -> TaskPage:
+        """A page of our tasks."""
+        return self._loop.run(self._agent.list(**filters))
+
+    def cancel(self, task: Task | str, metadata: Mapping[str, Json] | None = None) -> Task:
+        """Stops a task."""
+        return self._loop.run(self._agent.cancel(task, metadata))
+
+    def set_hook(self, task: Task | str, url: str, **about: str) -> Hook:
+        """Has a task's events sent to a webhook."""
+        return self._loop.run(self._agent.set_hook(task, url, **about))
+
+    def get_hook(self, task: Task | str, hook_id: str = "") -> Hook:
+        """One webhook of a task."""
+        return self._loop.run(self._agent.get_hook(task, hook_id))
+
+    def list_hooks(self, task: Task | str) -> HookPage:
+        """The webhooks of a task."""
+        return self._loop.run(self._agent.list_hooks(task))
+
+    def delete_hook(self, task: Task | str, hook_id: str) -> None:
+        """Ends a webhook."""
+        self._loop.run(self._agent.delete_hook(task, hook_id))
+
+    def extended_card(self) -> Card:
+        """What the agent says about itself to callers it knows."""
+        return self._loop.run(self._agent.extended_card())
+
+    def fetch(self, part: AnyPart, **options: Any) -> bytes:
+        """The content of a part."""
+        return self._loop.run(self._agent.fetch(part, **options))
+
+    def save(
+        self, source: Source, folder: Path | str = ".", progress: Progress | None = None
+    ) -> Paths:
+        """Writes the files of a task, message, artifact or part into a folder."""
+        return self._loop.run(self._agent.save(source, folder, progress=progress))
+
+
+@contextmanager
+def connect(address: str, **options: Any) -> Iterator[Agent]:
+    """An agent, ready to be talked to; options as `dragoman.connect` has them."""
+    loop = _Loop()
+    opening = client.connect(address, **options)
+    try:
+        agent = loop.run(opening.__aenter__())
+        try:
+            yield Agent(loop, agent)
+        finally:
+            loop.run(opening.__aexit__(None, None, None))
+    finally:
+        loop.close()

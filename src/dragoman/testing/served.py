@@ -1,0 +1,45 @@
+"""An agent on a real port of this machine, in this process, for as long as a block lasts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
+
+from ..agent import Agent
+from ..app import App, address, engine_for
+from ..net.listener import Listener, bind
+from ..net.log import Log
+from ..settings import Settings
+
+
+@asynccontextmanager
+async def served(
+    agent: Agent, settings: Settings | None = None, *, grpc: bool = False
+) -> AsyncIterator[str]:
+    """Serves the agent on a free port in every dialect, and gives its address.
+
+    The store is `memory:` unless settings say otherwise; `grpc` opens a second port.
+    """
+    if settings is None:
+        known = Settings()
+        server = replace(known.server, store="memory:", grpc_port=0, allow_private=True)
+        settings = replace(known, server=server)
+    sock = bind("127.0.0.1", 0)
+    app = listener = None
+    try:
+        url = address(sock, tls=bool(settings.tls.cert))
+        app = App(agent, engine_for(agent, settings), settings, Log("error"), url, grpc=grpc)
+        await app.start()
+        listener = Listener(app.route, sock, settings.limits, settings.tls)
+        listener.begin()
+        yield url
+    finally:
+        if listener is not None:
+            listener.refuse()
+        if app is not None:
+            await app.stop()
+        if listener is not None:
+            await listener.end(1.0)
+        sock.close()
