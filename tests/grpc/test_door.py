@@ -136,6 +136,9 @@ def test_whoever_names_the_port_means_it() -> None:
         ({"grpc_url": "https://desk.example"}, "http://a", "https://desk.example"),
         ({"public_url": "https://a", "grpc_url": "g.example:443"}, "https://a", "g.example:443"),
         ({"public_url": "https://a"}, "https://a", None),
+        ({"trusted_proxies": ("10.0.0.0/8",)}, "https://a", None),
+        ({"grpc_form": "grpc"}, "http://desk.example:8420", "grpc://desk.example:{port}"),
+        ({"grpc_form": "http"}, "http://[::1]:8420", "http://[::1]:{port}"),
     ],
 )
 async def test_where_the_card_says_it_is(

@@ -38,6 +38,7 @@ from .security import (
     scheme_in,
 )
 
+TRANSITIONS = "urn:dragoman:transitions:1"
 Words = list[str] | None
 Required = list[dict[str, Json]] | None
 """Requirements in any spelling: they differ too much for a Struct."""
@@ -60,6 +61,8 @@ class Capabilities(Wire, frozen=True):
     push_notifications: bool | None = None
     extended_agent_card: bool | None = None
     extensions: list[WireExtension] | None = None
+    # 0.3 and older
+    state_transition_history: bool | None = None
 
 
 class WireSkill(Wire, frozen=True):
@@ -183,6 +186,7 @@ def _with_old(card: Card, old: list[Interface]) -> Document:
         # 0.3 §5.6.2: the main interface is listed here once more.
         additional_interfaces=[OldInterface(i.url, i.binding) for i in old],
         supports_authenticated_extended_card=card.extended,
+        capabilities=_with_transitions(document.capabilities, card),
         security_schemes={name: scheme_both(scheme) for name, scheme in card.schemes.items()}
         or None,
         security=required_0_3(card.security),
@@ -191,6 +195,14 @@ def _with_old(card: Card, old: list[Interface]) -> Document:
             for skill in card.skills
         ],
     )
+
+
+def _with_transitions(can: Capabilities | None, card: Card) -> Capabilities | None:
+    """0.3's word for the extension that tells them; 1.0 dropped it."""
+    told = any(extension.uri == TRANSITIONS for extension in card.extensions)
+    if can is None or not told:
+        return can
+    return msgspec.structs.replace(can, state_transition_history=True)
 
 
 def _extension_out(extension: Extension) -> WireExtension:

@@ -112,6 +112,7 @@ def error_in(
     cls = meanings.get(code)
     error = cls(message) if cls is not None else e.PeerRefused(message, code=code)
     error.public = _public_in(data)
+    error.code, error.data = code, data
     return error
 
 

@@ -169,6 +169,11 @@ class GrpcCallee(Session):
         """The tenant the caller named in its request; 1.0 only."""
         return getattr(self._request, "tenant", "")
 
+    @property
+    def extensions_header(self) -> str:
+        """Under which name this version says what extensions are active."""
+        return VERSIONS[self._service.version].extensions_header
+
     @cached_property
     def extensions(self) -> tuple[str, ...]:
         """The extensions the caller activated."""

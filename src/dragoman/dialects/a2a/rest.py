@@ -212,7 +212,8 @@ class RestCaller(Session):
         self, binding: Binding = REST_1_0, extensions: Iterable[str] = (), tenant: str = ""
     ) -> None:
         self._binding = binding
-        self._prefix = f"/{quote(tenant, safe='')}" if tenant else binding.prefix
+        # 0.3 has no tenants, and its prefix says that it is 0.3.
+        self._prefix = binding.prefix or (f"/{quote(tenant, safe='')}" if tenant else "")
         self._open: tuple[Call, Method] | None = None
         self._headers = {"a2a-version": binding.version.name}
         if uris := ", ".join(extensions):

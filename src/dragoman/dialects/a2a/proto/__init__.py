@@ -16,6 +16,7 @@ from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
@@ -56,6 +57,12 @@ def writer(name: str) -> Callable[[Fields], bytes]:
         return written
 
     return write
+
+
+def json_of(message: Proto) -> bytes:
+    """The message as ProtoJSON; too slow for anything but cards."""
+    written: str = MessageToJson(message, indent=None)
+    return written.encode()
 
 
 def _message(name: str) -> Any:

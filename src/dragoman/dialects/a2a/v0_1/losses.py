@@ -36,7 +36,8 @@ from dragoman.session import Answer, Call, Fault, Signal, Update
 from .. import errors
 from ..version import Version
 from .calls import name_out, replied
-from .convert import ID, Flavour, part_in, part_out
+from .convert import ID, Flavour, hinted, part_in, part_out
+from .wire import Bag
 
 
 class Losses(Struct, frozen=True):
@@ -103,7 +104,8 @@ class Losses(Struct, frozen=True):
                 return Stamped(called(entry.task_id), "", seq, 0, replace(event, artifact=artifact))
             case StateChanged(state=state, message=message, metadata=metadata):
                 found = self._told(*told, Status(state, entry.at, message))
-                return replace(found, event=replace(found.event, metadata=metadata))
+                bag = self._metadata(metadata, state)
+                return replace(found, event=replace(found.event, metadata=bag))
             case Asked(state=state, message=message):
                 return self._told(*told, Status(state, entry.at, message))
             case Noted(state=state):
@@ -131,9 +133,7 @@ class Losses(Struct, frozen=True):
         return Stamped(called(task_id), "", seq, at, event)
 
     def _status(self, status: Status) -> Status:
-        state = State(_SAME.get(status.state, status.state))
-        if self.flavour.hint and status.state is State.AUTH_REQUIRED:
-            state = status.state
+        state = status.state if self.flavour.hint else _SAME.get(status.state, status.state)
         message = self._message(status.message) if status.message is not None else None
         return Status(state, status.at, message)
 
@@ -144,8 +144,12 @@ class Losses(Struct, frozen=True):
             status=self._status(task.status),
             artifacts=tuple(self._artifact(made, i) for i, made in enumerate(task.artifacts)),
             history=tuple(map(self._message, task.history)) if self.flavour.history else (),
-            metadata=task.metadata,
+            metadata=self._metadata(task.metadata, task.state),
         )
+
+    def _metadata(self, metadata: Bag, state: State) -> Bag:
+        """The same, but where a state was told in it, an empty one is none."""
+        return metadata if hinted(metadata, state, self.flavour) is metadata else metadata or None
 
     def _message(self, message: Message) -> Message:
         parts = tuple(map(self._part, message.parts))

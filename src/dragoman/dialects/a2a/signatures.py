@@ -1,0 +1,201 @@
+"""Signatures of cards: detached JWS over the canonical card (A2A 1.0 §8.4, a2a-wire §10.5).
+
+What a signer says of itself is not believed: `jwk`, `x5c`, `x5u` and the unprotected header play no
+part, a `jku` is only a hint for those who already decided to trust it, and the algorithm is that of
+the key. One good signature suffices, so a bad one beside it is no reason to refuse.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from joserfc import jwk
+from joserfc.errors import JoseError
+from joserfc.jws import JWSRegistry
+from msgspec import Struct
+
+from dragoman.card import Card, Signature
+from dragoman.model import Json
+
+from . import cards
+from .presence import FORMS, Uncanonical, document_in, payload
+
+MOST_SIGNATURES = 16
+"""Looked at in one card."""
+MOST_CHARS = 8192
+"""Of a protected header, and of a signature."""
+LEAST_RSA_BITS = 2048
+KINDS = {"ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519"), "RS256": ("RSA", "")}
+"""The algorithms that count, each with the one kind of key it takes. Nothing else is ever tried, so
+no header can choose `none`, or have a public key used as a shared secret."""
+
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
+_FORBIDDEN = ("crit", "b64")
+"""Extensions that change what is signed; we know none (RFC 7515 §4.1.11)."""
+
+
+class Refused(ValueError):
+    """This signature cannot count; the text says why."""
+
+
+class Key(Struct, frozen=True):
+    """A key with its name, for one algorithm."""
+
+    kid: str
+    alg: str
+    key: Any
+    private: bool = False
+
+    def public(self) -> dict[str, Json]:
+        """As it stands in a key set."""
+        said: dict[str, Json] = {**self.key.as_dict(private=False)}
+        said.pop("key_ops", None)
+        return {**said, "kid": self.kid, "alg": self.alg, "use": "sig"}
+
+
+def key_in(said: Mapping[str, Any]) -> Key:
+    """The key in a JWK, or `Refused`. Without `kid` its name is its thumbprint (RFC 7638)."""
+    held = {name: value for name, value in said.items() if name not in ("key_ops", "x5c", "x5u")}
+    if held.get("use", "sig") != "sig":
+        raise Refused("the key is not for signatures")
+    kind = (held.get("kty"), held.get("crv") or "")
+    alg = next((name for name, each in KINDS.items() if each == kind), None)
+    if alg is None or held.get("alg", alg) != alg:
+        raise Refused(f"no key for {', '.join(KINDS)}")
+    if not isinstance(held.get("kid", ""), str):
+        raise Refused("the kid is no text")
+    if alg == "RS256" and int.from_bytes(_bytes(held.get("n"))).bit_length() < LEAST_RSA_BITS:
+        raise Refused(f"an RSA key needs {LEAST_RSA_BITS} bits")
+    try:
+        key: Any = jwk.import_key(held)
+        JWSRegistry.algorithms[alg].check_key(key)
+        kid = held.get("kid") or key.thumbprint()
+    except (JoseError, ValueError, TypeError, KeyError) as exc:
+        raise Refused(f"not a key: {exc}") from None
+    return Key(kid, alg, key, bool(key.is_private))
+
+
+def sign(document: Json, key: Key, jku: str = "", form: str = "strict") -> Signature:
+    """A signature over a card's document; `Uncanonical` if it has no canonical form."""
+    header: dict[str, Json] = {"alg": key.alg, "kid": key.kid, "typ": "JOSE"}
+    if jku:
+        header["jku"] = jku
+    protected = _text(msgspec.json.encode(header))
+    signing = f"{protected}.{_text(payload(document, form))}".encode()
+    return Signature(protected, _text(JWSRegistry.algorithms[key.alg].sign(signing, key.key)))
+
+
+def signed(card: Card, key: Key, jku: str = "", *, compatible: bool = False) -> Card:
+    """The card with our signature, and no other: what was signed before was another card.
+
+    `compatible` adds one over what a2a-sdk makes of the card, if that differs.
+    """
+    document = document_in(cards.pure_1_0(card))
+    forms = ["strict"]
+    if compatible and payload(document, "stripped") != payload(document):
+        forms.append("stripped")
+    made = tuple(sign(document, key, jku, form) for form in forms)
+    return msgspec.structs.replace(card, signatures=made)
+
+
+class Claim(Struct, frozen=True):
+    """A signature that says it is by this key. It is not proved by anything here."""
+
+    protected: str
+    signature: bytes
+    alg: str
+    kid: str
+    jku: str
+
+
+def claim_in(entry: Json) -> Claim:
+    """One entry of `signatures`, or `Refused`."""
+    if not isinstance(entry, dict):
+        raise Refused("it is no object")
+    protected, signature = entry.get("protected"), entry.get("signature")
+    try:
+        header = document_in(_bytes(protected))
+    except Uncanonical as exc:
+        raise Refused(f"the protected header cannot be read: {exc}") from None
+    alg, kid, typ, jku = (header.get(name) for name in ("alg", "kid", "typ", "jku"))
+    for name in _FORBIDDEN:
+        if name in header:
+            raise Refused(f"`{name}` is not understood here")
+    if not isinstance(alg, str) or alg not in KINDS:
+        raise Refused(f"the algorithm {alg!r} is not one of {', '.join(KINDS)}")
+    if not isinstance(kid, str) or not kid:
+        raise Refused("it names no key")
+    if typ is not None and typ != "JOSE":
+        raise Refused(f"it is a {typ!r}, not a signature of a card")
+    if jku is not None and not isinstance(jku, str):
+        raise Refused("its jku is no text")
+    assert isinstance(protected, str)  # noqa: S101  _bytes takes nothing else
+    return Claim(protected, _bytes(signature), alg, kid, jku or "")
+
+
+class Document:
+    """A card as it came, with the signatures it claims to have."""
+
+    def __init__(self, body: bytes | Mapping[str, Json]) -> None:
+        """Raises `Uncanonical` if it is nothing that could be signed."""
+        raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        self.members = document_in(raw)
+        self.claims: list[Claim] = []
+        self.refused: list[str] = []
+        """Why each of the other entries does not count."""
+        listed = self.members.get("signatures")
+        if listed is not None and not isinstance(listed, list):
+            raise Uncanonical("signatures must be a list")
+        self.signed = bool(listed)
+        """Whether it claims to be signed at all."""
+        for place, entry in enumerate((listed or [])[:MOST_SIGNATURES]):
+            try:
+                self.claims.append(claim_in(entry))
+            except Refused as exc:
+                self.refused.append(f"signature {place + 1}: {exc}")
+        self._payloads: dict[str, bytes] = {}
+
+    def payload(self, form: str) -> bytes:
+        """The bytes a signer of this form would have signed."""
+        if form not in self._payloads:
+            self._payloads[form] = payload(self.members, form)
+        return self._payloads[form]
+
+    def proved(self, claim: Claim, key: Key, forms: tuple[str, ...] = tuple(FORMS)) -> str | None:
+        """The form in which this key signed it, or None if it did not."""
+        if key.alg != claim.alg or key.kid != claim.kid:
+            return None
+        algorithm = JWSRegistry.algorithms[key.alg]
+        for form in forms:
+            signing = f"{claim.protected}.{_text(self.payload(form))}".encode()
+            try:
+                if algorithm.verify(signing, claim.signature, key.key):
+                    return form
+            except (JoseError, ValueError):
+                return None
+        return None
+
+    def card(self, form: str) -> Card:
+        """What was signed and nothing else: members that no signature covers are left out."""
+        return cards.card_in(self.payload(form))
+
+
+def _text(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _bytes(text: Json) -> bytes:
+    """Strict: one text for each value (RFC 7515 §2)."""
+    if not isinstance(text, str) or len(text) > MOST_CHARS or not _BASE64URL.fullmatch(text):
+        raise Refused("it is not base64url")
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raise Refused("it is not base64url") from None
+    if _text(raw) != text:
+        raise Refused("it is not base64url")
+    return raw

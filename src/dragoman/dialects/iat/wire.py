@@ -1,0 +1,257 @@
+"""The envelope in its two forms: nested, as the requirement has it, and flat, as real hosts send.
+
+Nested has `header`, `metadata` and `payload`; its times are seconds and its ttl counts hops. Flat
+has all of it at the top; its times and its ttl are milliseconds, and an answer has the id of what
+it answers (dialects §2.1). Both are heard everywhere, whatever was spoken before.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.errors import DragomanError, Malformed, PeerMisbehaved, Unparseable
+from dragoman.model import Json
+
+from ..jsonrpc import check
+
+TTL = 3
+"""Hops that an envelope has left if it does not say."""
+MOST_TTL = 16
+"""Hops that are believed."""
+_LATEST_SECONDS = 10**11
+_LATEST_MILLIS = 10**16
+
+
+class Kind(StrEnum):
+    """What an envelope is."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+    NOTIFICATION = "notification"
+    CHUNK = "chunk"
+
+
+KINDS = {**{kind.value: kind for kind in Kind}, "stream_chunk": Kind.CHUNK, "error": Kind.RESPONSE}
+FLAT_KINDS = {Kind.CHUNK: "stream_chunk"}
+
+Word = str | int | None
+"""An id. The requirement has strings; some send numbers."""
+
+
+class Envelope(Struct, frozen=True, gc=False, kw_only=True):
+    """A message, free of its form."""
+
+    kind: Kind
+    action: str = ""
+    payload: dict[str, Json] = {}
+    id: str = ""
+    parent: str = ""
+    """What it answers, or belongs to."""
+    sender: str = ""
+    to: str = ""
+    at: int = 0
+    """Milliseconds."""
+    trace: str = ""
+    ttl: int = TTL
+    """Hops left, this one included."""
+    token: str = ""
+    flat: bool = False
+
+
+class HeaderIn(Struct, frozen=True, gc=False, rename={"sender": "from"}):
+    """`header`, as it is heard."""
+
+    msg_id: Word = ""
+    parent_id: Word = ""
+    type: str = ""
+    sender: str | None = ""
+    to: str | None = ""
+    timestamp: float | None = 0
+    action: str | None = ""
+
+
+class MetadataIn(Struct, frozen=True, gc=False):
+    """`metadata`, as it is heard."""
+
+    trace_id: str | None = ""
+    ttl: int | None = None
+    auth_token: str | None = ""
+
+
+class TraceIn(Struct, frozen=True, gc=False, rename="camel"):
+    """`trace` of the flat form."""
+
+    trace_id: str | None = ""
+
+
+class Heard(Struct, frozen=True, gc=False, rename={"sender": "from", "stream_id": "streamId"}):
+    """Either form."""
+
+    header: HeaderIn | None = None
+    metadata: MetadataIn | None = None
+    payload: Json = None
+    id: Word = ""
+    type: str = ""
+    sender: str | None = ""
+    to: str | None = ""
+    action: str | None = ""
+    timestamp: float | None = 0
+    trace: TraceIn | None = None
+    stream_id: Word = ""
+
+
+class Header(Struct, frozen=True, gc=False, rename={"sender": "from"}):
+    """`header`, as we write it."""
+
+    msg_id: str
+    parent_id: str
+    type: str
+    sender: str
+    to: str
+    timestamp: int
+
+
+class Metadata(Struct, frozen=True, gc=False, omit_defaults=True):
+    """`metadata`, as we write it."""
+
+    trace_id: str
+    ttl: int | None = None
+    auth_token: str = ""
+
+
+class Nested(Struct, frozen=True, gc=False):
+    """The nested form, as we write it."""
+
+    header: Header
+    metadata: Metadata
+    payload: dict[str, Json]
+
+
+class Flat(
+    Struct,
+    frozen=True,
+    gc=False,
+    omit_defaults=True,
+    rename={"sender": "from", "stream_id": "streamId"},
+):
+    """The flat form, as we write it."""
+
+    id: str
+    type: str
+    sender: str
+    to: str
+    action: str
+    payload: dict[str, Json]
+    trace: dict[str, str]
+    metadata: dict[str, Json]
+    timestamp: int
+    stream_id: str = ""
+
+
+encode = msgspec.json.Encoder().encode
+_read = msgspec.json.Decoder(Heard).decode
+
+
+def envelope_in(body: bytes) -> Envelope:
+    """The envelope in `body`; `Unparseable` or `Malformed` says why there is none."""
+    check(body)
+    try:
+        heard = _read(body)
+    except msgspec.ValidationError as exc:
+        raise Malformed(str(exc).replace(" | null`", "`")) from None
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise Unparseable(str(exc)) from None
+    payload = heard.payload
+    if not isinstance(payload, dict):
+        payload = {} if payload is None else {"content": payload}
+    flat = heard.header is None
+    header = heard.header or HeaderIn(
+        heard.id, heard.stream_id, heard.type, heard.sender, heard.to, heard.timestamp
+    )
+    kind = KINDS.get(header.type)
+    if kind is None:
+        what = "an envelope" if not header.type else f"a type: {header.type[:40]!r}"
+        raise Malformed(f"This is not {what}; expected header.type request, response, ...")
+    metadata = heard.metadata or MetadataIn()
+    trace = heard.trace.trace_id if flat and heard.trace is not None else metadata.trace_id
+    own, parent = _word(header.msg_id), _word(header.parent_id)
+    if flat and kind is not Kind.REQUEST:
+        parent = own  # an answer has the id of what it answers
+    hops = TTL if flat or metadata.ttl is None else metadata.ttl
+    action = payload.get("action")
+    return Envelope(
+        kind=kind,
+        action=action if isinstance(action, str) else heard.action or header.action or "",
+        payload=payload,
+        id=own,
+        parent=parent,
+        sender=header.sender or "",
+        to=header.to or "",
+        at=millis(header.timestamp or 0),
+        trace=trace or "",
+        ttl=max(0, min(hops, MOST_TTL)),
+        token=bare_token(metadata.auth_token or ""),
+        flat=flat,
+    )
+
+
+def answer_in(body: bytes) -> Envelope:
+    """The same of an answer: `PeerMisbehaved` says why there is none."""
+    try:
+        return envelope_in(body)
+    except DragomanError as exc:
+        raise PeerMisbehaved(f"This is not an IAT envelope: {exc.message}") from None
+
+
+def envelope_out(told: Envelope) -> bytes:
+    """An envelope in its form. What is told without an action has none (chunks)."""
+    if told.flat:
+        return encode(_flat(told))
+    payload = {"action": told.action, **told.payload} if told.action else told.payload
+    return encode(
+        Nested(
+            Header(
+                *(told.id, told.parent, told.kind.value),
+                *(told.sender, told.to, told.at // 1000),
+            ),
+            Metadata(told.trace, told.ttl, f"bearer {told.token}" if told.token else ""),
+            payload,
+        )
+    )
+
+
+def _flat(told: Envelope) -> Flat:
+    asking = told.kind is Kind.REQUEST or not told.parent
+    metadata: dict[str, Json] = {"auth_token": f"bearer {told.token}"} if told.token else {}
+    return Flat(
+        told.id if asking else told.parent,
+        FLAT_KINDS.get(told.kind, told.kind.value),
+        *(told.sender, told.to, told.action, told.payload),
+        {"traceId": told.trace} if told.trace else {},
+        *(metadata, told.at),
+        told.parent if told.kind in (Kind.REQUEST, Kind.CHUNK) else "",
+    )
+
+
+def millis(said: float) -> int:
+    """A time as milliseconds: real hosts send seconds, milliseconds, and those times a million."""
+    if said > _LATEST_MILLIS:
+        return int(said) // 1_000_000
+    return int(said) if said > _LATEST_SECONDS else int(said * 1000)
+
+
+def bare_token(said: str) -> str:
+    """A token without the word before it."""
+    scheme, _, token = said.strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else said.strip()
+
+
+def _word(said: Word) -> str:
+    return said if isinstance(said, str) else "" if said is None else str(said)
+
+
+Form = Literal["nested", "flat"]
