@@ -1,0 +1,132 @@
+"""What a check is: an id, a sentence, where the spec says so, and a small function that may object.
+
+A check returns nothing when it is content. It raises `Broken` with what is wrong, or `Unknowable`
+with the reason why it cannot tell. Writing one is a function and a decorator; the table, the
+documentation and the test that every check can fail pick it up by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+ALL = frozenset({"jsonrpc", "rest", "grpc"})
+HTTP = frozenset({"jsonrpc", "rest"})
+V1 = frozenset({"1.0"})
+V0_3 = frozenset({"0.3"})
+SINCE_0_3 = frozenset({"0.3", "1.0"})
+EVERY = frozenset({"0.1", "0.3", "1.0"})
+
+
+class Level(StrEnum):
+    """The spec's own words."""
+
+    MUST = "must"
+    SHOULD = "should"
+    MAY = "may"
+
+
+class Broken(Exception):
+    """What the agent does is not what the statement says."""
+
+
+class Unknowable(Exception):
+    """The check cannot tell with this agent; the text says why."""
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One statement that is true of a sound agent."""
+
+    id: str
+    level: Level
+    says: str
+    spec: str
+    """Sections: `1.0 §3.1.1; 0.3 §7.1`."""
+    run: Callable[[Any], None]
+    bindings: frozenset[str] = ALL
+    versions: frozenset[str] = SINCE_0_3
+    once: bool = False
+    """About the card or the whole agent, not about one interface."""
+
+    @property
+    def group(self) -> str:
+        """The first word of its id."""
+        return self.id.partition(".")[0]
+
+
+CHECKS: dict[str, Check] = {}
+"""All of them, by id."""
+GROUPS = {
+    "card": "the agent card",
+    "rpc": "JSON-RPC itself",
+    "rest": "REST itself",
+    "grpc": "gRPC itself",
+    "auth": "credentials",
+    "send": "sending a message",
+    "get": "reading a task",
+    "cancel": "cancelling a task",
+    "list": "listing tasks",
+    "stream": "streams",
+    "subscribe": "coming back to a stream",
+    "push": "webhooks",
+    "version": "versions",
+    "extensions": "extensions",
+    "extended": "the extended card",
+    "across": "all interfaces together",
+    "input": "bad input",
+}
+"""What the first word of an id means, in the order in which checks are run."""
+
+
+def in_order() -> list[Check]:
+    """All checks as they are run."""
+    order = {group: place for place, group in enumerate(GROUPS)}
+    return sorted(CHECKS.values(), key=lambda check: order[check.group])
+
+
+Body = Callable[[Any], None]
+
+
+def check(
+    id: str,
+    says: str,
+    spec: str,
+    level: Level = Level.MUST,
+    *,
+    bindings: frozenset[str] = ALL,
+    versions: frozenset[str] = SINCE_0_3,
+    once: bool = False,
+) -> Callable[[Body], Body]:
+    """Puts a function into the table."""
+
+    def add(run: Body) -> Body:
+        if id in CHECKS or id.partition(".")[0] not in GROUPS:
+            raise ValueError(f"{id} is taken, or of no group")
+        CHECKS[id] = Check(
+            id=id,
+            level=level,
+            says=says,
+            spec=spec,
+            run=run,
+            bindings=bindings,
+            versions=versions,
+            once=once,
+        )
+        return run
+
+    return add
+
+
+def need(condition: object, problem: str) -> None:
+    """Objects unless it is so."""
+    if not condition:
+        raise Broken(problem)
+
+
+def given(condition: object, reason: str) -> None:
+    """Gives up unless it is so."""
+    if not condition:
+        raise Unknowable(reason)

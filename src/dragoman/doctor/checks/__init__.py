@@ -1,0 +1,29 @@
+"""All checks; importing this fills the table."""
+
+from . import (
+    card,
+    card_served,
+    envelope,
+    extras,
+    inputs,
+    listing,
+    push,
+    rest,
+    send,
+    streams,
+    tasks,
+)
+
+__all__ = [
+    "card",
+    "card_served",
+    "envelope",
+    "extras",
+    "inputs",
+    "listing",
+    "push",
+    "rest",
+    "send",
+    "streams",
+    "tasks",
+]

@@ -1,0 +1,87 @@
+"""How the card is served: where, as what, and for how long."""
+
+from __future__ import annotations
+
+from ..case import Patient
+from ..check import Level, check, given, need
+
+
+@check("card.found", "The card is at its well-known address.", "1.0 §8.2; 0.3 §5.3", once=True)
+def found(it: Patient) -> None:
+    answer = it.wire.ask("GET", it.card_url)
+    need(answer.status == 200, f"answered {answer.status}")
+
+
+@check("card.json", "The card is one JSON object.", "1.0 §8.2; 0.3 §5.5", once=True)
+def is_json(it: Patient) -> None:
+    need(isinstance(it.answer.json(), dict), "it is not an object")
+
+
+@check("card.type", "The card is served as application/json.", "1.0 §8.2; 0.3 §5.3", once=True)
+def content_type(it: Patient) -> None:
+    need(
+        it.answer.type in ("application/json", "application/a2a+json"),
+        f"it is served as {it.answer.type or 'nothing'}",
+    )
+
+
+@check(
+    "card.cache",
+    "The card says how long it may be kept (Cache-Control with max-age).",
+    "1.0 §8.6.1",
+    Level.SHOULD,
+    once=True,
+)
+def cache(it: Patient) -> None:
+    need("max-age" in it.answer.headers.get("cache-control", ""), "no max-age")
+
+
+@check("card.etag", "The card carries an ETag.", "1.0 §8.6.1", Level.SHOULD, once=True)
+def etag(it: Patient) -> None:
+    need(it.answer.headers.get("etag"), "no ETag")
+
+
+@check(
+    "card.not-modified",
+    "A reader who names the card's ETag gets 304.",
+    "1.0 §8.6.1",
+    Level.SHOULD,
+    once=True,
+)
+def not_modified(it: Patient) -> None:
+    tag = it.answer.headers.get("etag")
+    given(tag, "the card has no ETag")
+    answer = it.wire.ask("GET", it.card_url, headers={"if-none-match": str(tag)})
+    need(answer.status == 304, f"answered {answer.status}")
+
+
+@check(
+    "card.vary",
+    "A card that depends on A2A-Version says so in Vary.",
+    "1.0 §8.6.1",
+    Level.SHOULD,
+    once=True,
+)
+def vary(it: Patient) -> None:
+    other = it.wire.ask("GET", it.card_url, headers={"A2A-Version": "1.0"})
+    given(other.body != it.answer.body, "the card is the same for all versions")
+    need("a2a-version" in it.answer.headers.get("vary", "").lower(), "no Vary: A2A-Version")
+
+
+@check("card.stable", "Read twice, the card is the same.", "1.0 §8.2", Level.SHOULD, once=True)
+def stable(it: Patient) -> None:
+    first = it.wire.ask("GET", it.card_url)
+    need(it.wire.ask("GET", it.card_url).body == first.body, "it differs")
+
+
+@check(
+    "card.old-path",
+    "Readers of 0.2 find the card at /.well-known/agent.json.",
+    "0.2 §5.3",
+    Level.MAY,
+    once=True,
+)
+def old_path(it: Patient) -> None:
+    given(not it.url.endswith(".json"), "the card's own address was given")
+    answer = it.wire.ask("GET", f"{it.url.rstrip('/')}/.well-known/agent.json")
+    need(answer.status == 200, f"answered {answer.status}")

@@ -1,0 +1,146 @@
+"""Versions, extensions and the extended card."""
+
+from __future__ import annotations
+
+from ..case import NO_TASK, Case
+from ..check import HTTP, V0_3, V1, Broken, Level, check, given, need
+from ..refusals import ANY, NEEDS_EXTENSION, NO_EXTENDED, NO_VERSION, NOT_FOUND, UNSUPPORTED
+
+
+@check(
+    "version.unknown",
+    "A version that the agent does not speak is refused as such.",
+    "1.0 §3.6.2",
+    versions=V1,
+)
+def unknown(it: Case) -> None:
+    it.refused(it.ask("get", {"A2A-Version": "9.9"}, id=NO_TASK), NO_VERSION)
+
+
+@check(
+    "version.next",
+    "The refusal of a version is the agent's only trouble: the next call works.",
+    "1.0 §3.6.2",
+    versions=V1,
+)
+def next_call(it: Case) -> None:
+    it.ask("get", {"A2A-Version": "9.9"}, id=NO_TASK)
+    it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
+
+
+@check(
+    "version.patch",
+    "A patch number in A2A-Version changes nothing.",
+    "1.0 §3.6",
+    Level.SHOULD,
+    versions=V1,
+)
+def patch(it: Case) -> None:
+    it.refused(it.ask("get", {"A2A-Version": "1.0.1"}, id=NO_TASK), NOT_FOUND)
+
+
+@check(
+    "version.header-0.3",
+    "A caller of 0.3 that says so is as welcome as one that does not.",
+    "1.0 §3.6.2",
+    Level.SHOULD,
+    versions=V0_3,
+)
+def header_0_3(it: Case) -> None:
+    it.refused(it.ask("get", {"A2A-Version": "0.3"}, id=NO_TASK), NOT_FOUND)
+
+
+UNKNOWN = "https://example.com/doctor/v1"
+
+
+def echoed(it: Case, uri: str) -> str:
+    """What the agent says is active when a caller activates this."""
+    (name,) = asked = it.extensions(uri)
+    answer = it.send(headers=asked).answer
+    return answer.headers.get(name.lower(), "") if answer is not None else ""
+
+
+@check(
+    "extensions.unknown",
+    "An extension that the agent does not know is ignored.",
+    "1.0 §4.6; 0.3 §5.5.2.1",
+)
+def unknown_extension(it: Case) -> None:
+    it.told(it.send(headers=it.extensions(UNKNOWN)))
+
+
+@check(
+    "extensions.echo",
+    "Activated extensions are named in the answer.",
+    "1.0 §4.6.2",
+    Level.SHOULD,
+    bindings=HTTP,
+)
+def echo(it: Case) -> None:
+    uris = [str(one.get("uri")) for one in it.patient.extensions]
+    given(uris, "the card declares no extensions")
+    for uri in uris:
+        if uri in echoed(it, uri):
+            return
+    raise Broken(f"none of {len(uris)} declared extensions is named")
+
+
+@check(
+    "extensions.not-echoed",
+    "An extension that the agent does not know is not named as activated.",
+    "1.0 §4.6.2",
+    bindings=HTTP,
+)
+def not_echoed(it: Case) -> None:
+    told = echoed(it, UNKNOWN)
+    need(UNKNOWN not in told, f"it answers {told!r}")
+
+
+@check(
+    "extensions.required",
+    "Without a required extension, a call is refused as such.",
+    "1.0 §4.6; 0.3 §5.5.2.1",
+)
+def required(it: Case) -> None:
+    given(it.patient.required, "no extension is required")
+    it.refused(
+        it.send(headers=dict.fromkeys(it.extensions(), "")),
+        NEEDS_EXTENSION if it.version == "1.0" else ANY,
+    )
+
+
+@check(
+    "extended.declared",
+    "A declared extended card is given, or asks for credentials.",
+    "1.0 §3.1.11; 0.3 §7.10",
+)
+def extended(it: Case) -> None:
+    given(has_extended(it), "the card declares no extended card")
+    reply = it.ask("extended")
+    refusal = reply.refusal
+    if refusal is not None:
+        asks = refusal.status in (401, 403) or refusal.code in (-31401, -31403)
+        asks = asks or refusal.grpc in ("UNAUTHENTICATED", "PERMISSION_DENIED")
+        need(asks, f"refused: {refusal}")
+    else:
+        need(isinstance(reply.result, dict) and reply.result.get("name"), "it is no card")
+
+
+@check(
+    "extended.undeclared",
+    "An extended card that is not declared is refused.",
+    "1.0 §3.1.11; 0.3 §7.10",
+)
+def no_extended(it: Case) -> None:
+    given(not has_extended(it), "the card declares an extended card")
+    reply = it.ask("extended")
+    if it.version == "0.3" and it.binding == "grpc":
+        given(reply.refusal is not None, "0.3's GetAgentCard may give the public card")
+    kinds = (UNSUPPORTED, NO_EXTENDED) if it.version == "1.0" else (NO_EXTENDED, UNSUPPORTED)
+    it.refused(reply, *kinds)
+
+
+def has_extended(it: Case) -> bool:
+    """Whether the card promises one."""
+    old = it.patient.card.get("supportsAuthenticatedExtendedCard") is True
+    return it.patient.can("extendedAgentCard") or old

@@ -1,0 +1,160 @@
+"""Bad input: a clear answer, and the next request works."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from ..case import NO_TASK, Case
+from ..check import HTTP, Level, check, need
+from ..probes import RestProbe, RpcProbe
+from ..refusals import BAD_PARAMS, NOT_FOUND
+from ..spelling import rest_request
+from ..wire import Answer, NoAnswer
+
+DEEP = 20_000
+HUGE = 24 * 1024 * 1024
+
+
+def post(it: Case, insert: bytes, marker: str = "DOCTOR-PUTS-IT-HERE") -> Answer:
+    """An ordinary send in which one string is replaced by anything."""
+    args = {"message": it.message(metadata={"doctor": marker})}
+    probe = it.probe
+    if isinstance(probe, RpcProbe):
+        return probe.post(probe.body("send", args).replace(f'"{marker}"'.encode(), insert))
+    assert isinstance(probe, RestProbe)  # noqa: S101  (the table says so)
+    verb, path, body = rest_request(it.version, "send", args)
+    raw = json.dumps(body).encode().replace(f'"{marker}"'.encode(), insert)
+    return probe.call(verb, path, raw)
+
+
+def clear(it: Case, answer: Answer) -> None:
+    """Objects to a server error or to an answer that nobody can read."""
+    need(answer.status < 500, f"the status is {answer.status}")
+    if answer.body and answer.status < 300:
+        answer.json()
+
+
+def alive(it: Case) -> None:
+    """Objects unless the next request works."""
+    it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
+
+
+def refused(it: Case, answer: Answer) -> None:
+    """Objects if it was taken."""
+    value = answer.json() if answer.body and answer.status < 300 else {}
+    taken = answer.status < 300 and not (isinstance(value, dict) and "error" in value)
+    need(not taken, "it was taken as if nothing were wrong")
+
+
+@check(
+    "input.deep",
+    "JSON nested very deep does no harm.",
+    "1.0 §13; 0.3 §10.2",
+    Level.SHOULD,
+    bindings=HTTP,
+)
+def deep(it: Case) -> None:
+    clear(it, post(it, b"[" * DEEP + b"]" * DEEP))
+    alive(it)
+
+
+@check(
+    "input.huge",
+    "A body of 24 MiB does no harm.",
+    "1.0 §13; 0.3 §10.2",
+    Level.SHOULD,
+    bindings=HTTP,
+)
+def huge(it: Case) -> None:
+    # A server may close the connection while we still write (RFC 9110 §15.5.14).
+    with suppress(NoAnswer):
+        clear(it, post(it, b" " * HUGE + b'"x"'))  # blanks: nothing to keep
+    alive(it)
+
+
+@check("input.nan", "NaN is not JSON.", "1.0 §9.5; 0.3 §8.1", Level.SHOULD, bindings=HTTP)
+def nan(it: Case) -> None:
+    answer = post(it, b"NaN")
+    clear(it, answer)
+    refused(it, answer)
+    alive(it)
+
+
+@check("input.utf8", "Bytes that are not UTF-8 are refused.", "1.0 §9.1; 0.3 §3.2.1", bindings=HTTP)
+def utf8(it: Case) -> None:
+    answer = post(it, b'"\xff\xfe"')
+    clear(it, answer)
+    refused(it, answer)
+    alive(it)
+
+
+@check(
+    "input.surrogate",
+    "Half a surrogate pair never comes back as broken JSON.",
+    "1.0 §9.1; 0.3 §3.2.1",
+    Level.SHOULD,
+    bindings=HTTP,
+)
+def surrogate(it: Case) -> None:
+    clear(it, post(it, b'"\\ud800"'))
+    alive(it)
+
+
+@check(
+    "input.number",
+    "A number beyond all measure does no harm.",
+    "1.0 §13; 0.3 §10.2",
+    Level.SHOULD,
+    bindings=HTTP,
+)
+def number(it: Case) -> None:
+    clear(it, post(it, b"1" + b"0" * 5000))
+    alive(it)
+
+
+@check("input.empty", "An empty body is refused.", "1.0 §9.5; 0.3 §8.1", bindings=HTTP)
+def empty(it: Case) -> None:
+    probe = it.probe
+    if isinstance(probe, RpcProbe):
+        answer = probe.post(b"")
+    else:
+        assert isinstance(probe, RestProbe)  # noqa: S101  (the table says so)
+        answer = probe.call(*rest_request(it.version, "send", {})[:2], b"")
+    clear(it, answer)
+    refused(it, answer)
+    alive(it)
+
+
+@check("input.id", "An id full of odd characters is just an unknown id.", "1.0 §3.1.3; 0.3 §7.3")
+def odd_id(it: Case) -> None:
+    # Over gRPC 0.3 an id is part of a resource's name, which such an id breaks.
+    named = (it.binding, it.version) == ("grpc", "0.3")
+    kinds = (NOT_FOUND, BAD_PARAMS) if named else (NOT_FOUND,)
+    it.refused(it.ask("get", id="../%2e%2e/'\";--é 1"), *kinds)
+
+
+@check(
+    "input.long-id",
+    "An id of 4,000 characters is just an unknown id.",
+    "1.0 §3.1.3; 0.3 §7.3",
+    Level.SHOULD,
+)
+def long_id(it: Case) -> None:
+    reply = it.ask("get", id="x" * 4000)
+    need(reply.refusal is not None, "it was found")
+    status = reply.refusal.status if reply.refusal else 0
+    need(status < 500, f"the status is {status}")
+    alive(it)
+
+
+@check(
+    "input.text",
+    "A text of 200 KB is taken or refused, but answered.",
+    "1.0 §3.1.1; 0.3 §7.1",
+)
+def long_text(it: Case) -> None:
+    reply = it.send(it.patient.text + " " * 200_000)
+    status = reply.refusal.status if reply.refusal else 0
+    need(status < 500, f"the status is {status}")
+    alive(it)

@@ -1,0 +1,154 @@
+"""Webhooks: what the agent keeps of them. Nothing is delivered, as no task is changed."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from ..case import NO_TASK, Case
+from ..check import V1, Broken, Level, check, given, need
+from ..refusals import ANY, BAD_PARAMS, NO_PUSH, NOT_FOUND
+
+HOOK = "https://example.com/doctor"
+"""A public address that belongs to nobody (RFC 2606)."""
+
+
+def flat(value: Any) -> dict[str, Any]:
+    """A config in the form of 1.0, whatever its own."""
+    if not isinstance(value, dict):
+        raise Broken("the answer is no config")
+    if "pushNotificationConfig" not in value:
+        return value
+    inner = value["pushNotificationConfig"]
+    task = value.get("taskId") or str(value.get("name", "")).split("/")[1:2]
+    return {"taskId": task[0] if isinstance(task, list) else task, **inner}
+
+
+def configs(value: Any) -> list[Any]:
+    """The configs of a list; 0.3 over JSON-RPC has a bare array."""
+    found = value.get("configs", []) if isinstance(value, dict) else value
+    need(isinstance(found, list), "the answer is no list")
+    return [flat(one) for one in found]
+
+
+def stored(it: Case, **members: Any) -> tuple[str, dict[str, Any]]:
+    """A task and a config of its own."""
+    given(it.patient.can("pushNotifications"), "the card does not declare push notifications")
+    task_id = str(it.done["id"])
+    config = {"id": str(uuid4()), "url": HOOK, "token": "t-1", **members}
+    return task_id, flat(it.accepted(it.ask("push.set", taskId=task_id, **config)))
+
+
+def kept(it: Case, **members: Any) -> tuple[str, dict[str, Any]]:
+    """The same, for checks about something else."""
+    try:
+        return stored(it, **members)
+    except Broken as exc:
+        given(False, f"no config to look at: {exc}")
+        raise
+
+
+@check(
+    "push.undeclared",
+    "Without the capability, webhooks are refused as not supported.",
+    "1.0 §3.3.4; 0.3 §8.2",
+)
+def undeclared(it: Case) -> None:
+    given(not it.patient.can("pushNotifications"), "the card declares push notifications")
+    it.refused(it.ask("push.set", taskId=NO_TASK, id="c", url=HOOK), NO_PUSH)
+
+
+@check("push.set", "A webhook that is set comes back with its id and url.", "1.0 §3.1.7; 0.3 §7.5")
+def put(it: Case) -> None:
+    _, config = stored(it)
+    need(config.get("url") == HOOK, f"url is {config.get('url')!r}")
+    need(config.get("id"), "it has no id")
+
+
+@check("push.get", "A webhook that was set can be read.", "1.0 §3.1.8; 0.3 §7.6")
+def get(it: Case) -> None:
+    task_id, config = kept(it)
+    read = flat(it.accepted(it.ask("push.get", taskId=task_id, id=config["id"])))
+    need(read.get("url") == HOOK and read.get("id") == config["id"], f"it is {read}")
+
+
+@check("push.list", "A webhook that was set is listed.", "1.0 §3.1.9; 0.3 §7.7")
+def listed(it: Case) -> None:
+    task_id, config = kept(it)
+    found = configs(it.accepted(it.ask("push.list", taskId=task_id)))
+    need(config["id"] in [one.get("id") for one in found], f"{len(found)} are, but not this one")
+
+
+@check("push.several", "A task can have several webhooks.", "1.0 §3.1.7; 0.3 §7.7")
+def several(it: Case) -> None:
+    task_id, one = kept(it)
+    _, two = kept(it)
+    ids = [config.get("id") for config in configs(it.accepted(it.ask("push.list", taskId=task_id)))]
+    need(one["id"] in ids and two["id"] in ids and one["id"] != two["id"], f"there are {ids}")
+
+
+@check("push.delete", "A webhook that was deleted is gone.", "1.0 §3.1.10; 0.3 §7.8")
+def delete(it: Case) -> None:
+    task_id, config = kept(it)
+    it.accepted(it.ask("push.delete", taskId=task_id, id=config["id"]))
+    rest = it.ask("push.list", taskId=task_id)
+    if rest.refusal is None:
+        ids = [one.get("id") for one in configs(rest.result)]
+        need(config["id"] not in ids, "it is still listed")
+    else:  # then nobody can look but by name
+        it.refused(it.ask("push.get", taskId=task_id, id=config["id"]), ANY)
+
+
+@check(
+    "push.delete-twice",
+    "Deleting a webhook twice does no harm.",
+    "1.0 §3.1.10",
+    Level.SHOULD,
+    versions=V1,
+)
+def delete_twice(it: Case) -> None:
+    task_id, config = kept(it)
+    for _ in range(2):
+        it.accepted(it.ask("push.delete", taskId=task_id, id=config["id"]))
+
+
+@check(
+    "push.unknown-task", "A webhook for a task that nobody has is refused.", "1.0 §3.1.7; 0.3 §8.2"
+)
+def unknown_task(it: Case) -> None:
+    given(it.patient.can("pushNotifications"), "the card does not declare push notifications")
+    it.refused(it.ask("push.set", taskId=NO_TASK, id="c", url=HOOK), NOT_FOUND)
+
+
+@check(
+    "push.unknown-config",
+    "A webhook that nobody set is not found.",
+    "1.0 §3.1.8; 0.3 §7.6",
+)
+def unknown_config(it: Case) -> None:
+    task_id, _ = kept(it)
+    it.refused(it.ask("push.get", taskId=task_id, id=NO_TASK), NOT_FOUND, BAD_PARAMS, ANY)
+
+
+@check(
+    "push.url",
+    "A webhook whose url is no address is refused.",
+    "1.0 §13.2; 0.3 §10.2",
+    Level.SHOULD,
+)
+def url(it: Case) -> None:
+    given(it.patient.can("pushNotifications"), "the card does not declare push notifications")
+    task_id = it.done["id"]
+    it.refused(it.ask("push.set", taskId=task_id, id="bad", url="not an address"), BAD_PARAMS)
+
+
+@check(
+    "push.private",
+    "A webhook at the cloud's metadata address is refused.",
+    "1.0 §13.2; 0.3 §10.2",
+    Level.SHOULD,
+)
+def private(it: Case) -> None:
+    given(it.patient.can("pushNotifications"), "the card does not declare push notifications")
+    bad = "http://169.254.169.254/latest/meta-data"
+    it.refused(it.ask("push.set", taskId=it.done["id"], id="meta", url=bad), BAD_PARAMS, ANY)

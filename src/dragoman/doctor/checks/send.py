@@ -1,0 +1,303 @@
+"""Sending a message, and what comes back."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from uuid import uuid4
+
+from ..case import NO_TASK, Case
+from ..check import EVERY, HTTP, V1, Broken, Level, check, given, need
+from ..refusals import ANY, BAD_PARAMS, NO_TYPE, NOT_FOUND, UNSUPPORTED
+
+RPC = frozenset({"jsonrpc"})
+FREE = "0.3's protobuf form does not require it"
+
+
+@check(
+    "send.answer",
+    "A message is answered with a Task or a Message.",
+    "1.0 §3.1.1; 0.3 §7.1",
+    versions=EVERY,
+)
+def answer(it: Case) -> None:
+    it.told(it.sent)
+
+
+@check(
+    "send.shape",
+    "The answer has every required member, each of its type.",
+    "1.0 §4.1; 0.3 §6",
+    versions=EVERY,
+)
+def shape(it: Case) -> None:
+    kind, value = it.told(it.sent)
+    it.shaped(kind, value)
+
+
+@check(
+    "send.state",
+    "The state is one of those the spec lists.",
+    "1.0 §4.1.3; 0.3 §6.3",
+    versions=EVERY,
+)
+def state(it: Case) -> None:
+    found = it.state(it.task(it.sent))
+    need(found in it.form.states, f"the state is {found!r}")
+
+
+@check(
+    "send.timestamp",
+    "The status says when, in UTC with Z (0.3: ISO 8601).",
+    "1.0 §5.6.1; 0.3 §6.2",
+    Level.SHOULD,
+    versions=EVERY,
+)
+def timestamp(it: Case) -> None:
+    status = it.task(it.sent).get("status") or {}
+    need(isinstance(status, dict) and status.get("timestamp"), "the status has no timestamp")
+    it.shaped("Status", status)
+
+
+@check("send.context", "A task says which context it is in.", "1.0 §3.4.1; 0.3 §6.1")
+def context(it: Case) -> None:
+    _, value = it.told(it.sent)
+    need(value.get("contextId"), "contextId is missing")
+
+
+@check(
+    "send.task-ids", "Every new task has an id of its own.", "1.0 §3.4.2; 0.3 §6.1", versions=EVERY
+)
+def task_ids(it: Case) -> None:
+    first, second = it.task(it.sent), it.task(it.send())
+    need(first.get("id") != second.get("id"), f"both are {first.get('id')!r}")
+
+
+@check(
+    "send.keeps-context",
+    "A contextId of the caller's is kept (or refused), never replaced.",
+    "1.0 §3.4.1; 0.3 §6.4",
+)
+def keeps_context(it: Case) -> None:
+    wanted = str(uuid4())
+    reply = it.send(contextId=wanted)
+    if reply.refusal is not None:
+        it.refused(reply, BAD_PARAMS, NOT_FOUND)
+        return
+    _, value = it.told(reply)
+    need(value.get("contextId") == wanted, f"it became {value.get('contextId')!r}")
+
+
+@check(
+    "send.same-context",
+    "A second message in a context makes a new task in it.",
+    "1.0 §3.4.1; 0.3 §6.4",
+)
+def same_context(it: Case) -> None:
+    done = it.done
+    given(done.get("contextId"), "the task has no context")
+    second = it.task(it.send(contextId=done["contextId"]))
+    need(second.get("contextId") == done["contextId"], "the context is another")
+    need(second.get("id") != done.get("id"), "it is the same task")
+
+
+@check(
+    "send.waits",
+    "A send waits until the task is over or needs something.",
+    "1.0 §3.2.2; 0.3 §7.1.1",
+)
+def waits(it: Case) -> None:
+    found = it.state(it.task(it.sent))
+    need(it.form.resting(found), f"it was answered while {found!r}")
+
+
+@check(
+    "send.at-once",
+    "A caller who does not want to wait gets the task at once.",
+    "1.0 §3.2.2; 0.3 §7.1.1",
+    Level.SHOULD,
+)
+def at_once(it: Case) -> None:
+    given(it.patient.words.slow, "needs a text that keeps the agent busy (--slow-text)")
+    began = time.monotonic()
+    reply = it.send(it.patient.words.slow, {"returnImmediately": True})
+    spent = time.monotonic() - began
+    found = it.state(it.task(reply))
+    need(not it.form.final(found), f"it was answered after {spent:.1f} s, {found}")
+    it.ask("cancel", id=it.task(reply)["id"])
+
+
+@check(
+    "send.history-none",
+    "historyLength 0 leaves the history out.",
+    "1.0 §3.2.4",
+    versions=V1,
+)
+def history_none(it: Case) -> None:
+    task = it.task(it.send(configuration={"historyLength": 0}))
+    need(not task.get("history"), f"{len(task.get('history', ()))} messages came")
+
+
+@check("send.history-some", "historyLength 1 gives at most one message.", "1.0 §3.2.4; 0.3 §7.1.1")
+def history_some(it: Case) -> None:
+    task = it.task(it.send(configuration={"historyLength": 1}))
+    need(len(task.get("history") or ()) <= 1, f"{len(task['history'])} messages came")
+
+
+@check(
+    "send.history-negative",
+    "A negative historyLength is refused.",
+    "1.0 §3.2.4",
+    Level.SHOULD,
+    versions=V1,
+)
+def history_negative(it: Case) -> None:
+    it.refused(it.send(configuration={"historyLength": -1}), BAD_PARAMS)
+
+
+@check("send.no-message", "A send without a message is refused.", "1.0 §3.1.1; 0.3 §7.1.1")
+def no_message(it: Case) -> None:
+    it.refused(it.ask("send"), BAD_PARAMS)
+
+
+@check("send.no-parts", "A message without parts is refused.", "1.0 §4.1.4; 0.3 §6.4", Level.SHOULD)
+def no_parts(it: Case) -> None:
+    given(it.version == "1.0" or it.binding == "jsonrpc", FREE)
+    it.refused(it.send(parts=[]), BAD_PARAMS)
+
+
+@check("send.no-id", "A message without messageId is refused.", "1.0 §4.1.4; 0.3 §6.4")
+def no_id(it: Case) -> None:
+    given(it.version == "1.0" or it.binding == "jsonrpc", FREE)
+    it.refused(it.send(messageId=None), BAD_PARAMS)
+
+
+@check("send.role", "A role that nobody knows is refused.", "1.0 §4.1.5; 0.3 §6.4", bindings=HTTP)
+def role(it: Case) -> None:
+    it.refused(it.send(role="doctor"), BAD_PARAMS)
+
+
+@check(
+    "send.part-type",
+    "A part whose text is not a string is refused.",
+    "1.0 §4.1.6; 0.3 §6.5.1",
+    bindings=HTTP,
+)
+def part_type(it: Case) -> None:
+    it.refused(it.send(parts=[{"text": {"no": "string"}}]), BAD_PARAMS)
+
+
+@check(
+    "send.part-oneof",
+    "A part with two contents is refused.",
+    "1.0 §4.1.6",
+    Level.SHOULD,
+    bindings=HTTP,
+    versions=V1,
+)
+def part_oneof(it: Case) -> None:
+    it.refused(it.send(parts=[{"text": "a", "url": "https://example.com/"}]), BAD_PARAMS)
+
+
+@check(
+    "send.data",
+    "A data part is taken, or refused as a content type.",
+    "1.0 §4.1.6; 0.3 §6.5.3",
+    bindings=RPC,
+)
+def data(it: Case) -> None:
+    reply = it.send(parts=[{"text": it.patient.text}, {"data": {"doctor": [1, None, "é"]}}])
+    if reply.refusal is not None:
+        it.refused(reply, NO_TYPE, BAD_PARAMS)
+
+
+@check("send.unicode", "Any Unicode text is taken.", "1.0 §5.5; 0.3 §3.1", bindings=HTTP)
+def unicode(it: Case) -> None:
+    it.told(it.send(f"{it.patient.text} – 你好 👋\u0000\u2028 é"))
+
+
+@check(
+    "send.metadata",
+    "Metadata of a message is taken as it is.",
+    "1.0 §4.1.4; 0.3 §6.4",
+)
+def metadata(it: Case) -> None:
+    it.told(it.send(metadata={"https://example.com/doctor": {"a": [1, True, None]}}))
+
+
+@check(
+    "send.unknown-members",
+    "Members that nobody knows are ignored.",
+    "1.0 §5.7; 0.3 §3.4",
+    Level.SHOULD,
+    bindings=HTTP,
+)
+def unknown_members(it: Case) -> None:
+    it.accepted(it.send(doctorAsks={"to": "ignore this"}))
+
+
+@check(
+    "send.unknown-task", "A message to a task that nobody has is refused.", "1.0 §3.4.2; 0.3 §8.2"
+)
+def unknown_task(it: Case) -> None:
+    it.refused(it.send(taskId=NO_TASK), NOT_FOUND)
+
+
+@check("send.finished-task", "A message to a finished task is refused.", "1.0 §3.1.1; 0.3 §7.1")
+def finished_task(it: Case) -> None:
+    reply = it.send(taskId=it.done["id"], contextId=it.done.get("contextId"))
+    it.refused(reply, UNSUPPORTED if it.version == "1.0" else ANY)
+
+
+@check(
+    "send.other-context",
+    "A message whose contextId is not its task's is refused.",
+    "1.0 §3.4.3; 0.3 §6.4",
+)
+def other_context(it: Case) -> None:
+    it.refused(it.send(taskId=it.done["id"], contextId=str(uuid4())), ANY)
+
+
+@check(
+    "send.artifacts",
+    "Artifacts have parts, and ids of their own within the task.",
+    "1.0 §4.1.7; 0.3 §6.7",
+)
+def artifacts(it: Case) -> None:
+    held: list[Any] = it.done.get("artifacts") or []
+    given(held, "the task has no artifacts")
+    ids = [artifact.get("artifactId") for artifact in held]
+    need(len(ids) == len(set(ids)), f"the ids are {ids}")
+    for artifact in held:
+        need(artifact.get("parts"), f"artifact {artifact.get('artifactId')!r} has no parts")
+
+
+@check(
+    "send.history",
+    "A task's history names its task and context in every message.",
+    "1.0 §4.1.4; 0.3 §6.4",
+    Level.SHOULD,
+)
+def history(it: Case) -> None:
+    held: list[Any] = it.done.get("history") or []
+    given(held, "the task has no history")
+    for message in held:
+        own = message.get("taskId", it.done["id"]), message.get("contextId", "")
+        need(own[0] == it.done["id"], f"a message names task {own[0]!r}")
+        right = not own[1] or own[1] == it.done.get("contextId")
+        need(right, f"a message names context {own[1]!r}")
+
+
+@check(
+    "send.same-message",
+    "The same messageId sent twice is answered both times.",
+    "1.0 §3.3.1; 0.3 §6.4",
+    Level.SHOULD,
+)
+def same_message(it: Case) -> None:
+    name = str(uuid4())
+    for _ in range(2):
+        try:
+            it.told(it.send(messageId=name))
+        except Broken as exc:
+            raise Broken(f"{exc}") from None

@@ -1,0 +1,171 @@
+"""Reading and cancelling tasks, and the same task seen through every interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..case import NO_TASK, Case, Patient
+from ..check import EVERY, V1, Broken, Level, Unknowable, check, given, need
+from ..refusals import ANY, BAD_PARAMS, NOT_CANCELABLE, NOT_FOUND
+from ..shapes import plain_state
+
+
+@check("get.shape", "A task that is read is shaped as one.", "1.0 §3.1.3; 0.3 §7.3", versions=EVERY)
+def shape(it: Case) -> None:
+    it.shaped("Task", it.accepted(it.ask("get", id=it.done["id"])))
+
+
+@check("get.same", "A task that is read is the one that was made.", "1.0 §3.1.3; 0.3 §7.3")
+def same(it: Case) -> None:
+    task = it.accepted(it.ask("get", id=it.done["id"]))
+    for member in ("id", "contextId"):
+        need(task.get(member) == it.done.get(member), f"{member} is {task.get(member)!r}")
+    need(it.state(task) == it.state(it.done), f"the state is {it.state(task)!r}")
+
+
+@check("get.artifacts", "A task that is read has its artifacts.", "1.0 §3.1.3; 0.3 §7.3")
+def artifacts(it: Case) -> None:
+    given(it.done.get("artifacts"), "the task has no artifacts")
+    task = it.accepted(it.ask("get", id=it.done["id"]))
+    need(text_of(task) == text_of(it.done), "they are not those of the send")
+
+
+@check(
+    "get.unknown", "A task that nobody has is not found.", "1.0 §3.1.3; 0.3 §8.2", versions=EVERY
+)
+def unknown(it: Case) -> None:
+    it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
+
+
+@check("get.no-id", "Without an id, nothing is read.", "1.0 §3.1.3; 0.3 §7.3.1")
+def no_id(it: Case) -> None:
+    given(it.binding != "rest", "over REST the path has the id")
+    kinds = (BAD_PARAMS,) if it.binding == "jsonrpc" else (BAD_PARAMS, NOT_FOUND)
+    it.refused(it.ask("get"), *kinds)
+
+
+@check("get.history-none", "historyLength 0 leaves the history out.", "1.0 §3.2.4", versions=V1)
+def history_none(it: Case) -> None:
+    task = it.accepted(it.ask("get", id=it.done["id"], historyLength=0))
+    need(not task.get("history"), f"{len(task.get('history') or ())} messages came")
+
+
+@check("get.history-some", "historyLength 1 gives at most one message.", "1.0 §3.2.4; 0.3 §7.3.1")
+def history_some(it: Case) -> None:
+    task = it.accepted(it.ask("get", id=it.done["id"], historyLength=1))
+    need(len(task.get("history") or ()) <= 1, f"{len(task['history'])} messages came")
+
+
+@check(
+    "get.history-negative",
+    "A negative historyLength is refused.",
+    "1.0 §3.2.4",
+    Level.SHOULD,
+    versions=V1,
+)
+def history_negative(it: Case) -> None:
+    it.refused(it.ask("get", id=it.done["id"], historyLength=-1), BAD_PARAMS)
+
+
+@check(
+    "cancel.unknown",
+    "A task that nobody has cannot be cancelled: it is not found.",
+    "1.0 §3.1.5; 0.3 §8.2",
+    versions=EVERY,
+)
+def cancel_unknown(it: Case) -> None:
+    it.refused(it.ask("cancel", id=NO_TASK), NOT_FOUND)
+
+
+@check(
+    "cancel.finished",
+    "A finished task is not cancelable, and says so.",
+    "1.0 §3.1.5; 0.3 §8.2",
+    versions=EVERY,
+)
+def cancel_finished(it: Case) -> None:
+    it.refused(it.ask("cancel", id=it.done["id"]), NOT_CANCELABLE)
+
+
+@check(
+    "cancel.running",
+    "A running task is cancelled, and stays so.",
+    "1.0 §3.1.5; 0.3 §7.4",
+)
+def cancel_running(it: Case) -> None:
+    task = it.running()
+    told = it.accepted(it.ask("cancel", id=task["id"]))
+    it.shaped("Task", told)
+    need(told.get("id") == task["id"], f"the answer is task {told.get('id')!r}")
+    ended = it.ended(told)
+    need(plain_state(it.state(ended)) == "canceled", f"it ended {it.state(ended)!r}")
+
+
+@check(
+    "cancel.no-id", "Without an id, nothing is cancelled.", "1.0 §3.1.5; 0.3 §7.4.1", Level.SHOULD
+)
+def cancel_no_id(it: Case) -> None:
+    given(it.binding != "rest", "over REST the path has the id")
+    kinds = (BAD_PARAMS,) if it.binding == "jsonrpc" else (BAD_PARAMS, NOT_FOUND)
+    it.refused(it.ask("cancel"), *kinds)
+
+
+@check(
+    "cancel.immutable",
+    "After a refused cancel the finished task is as it was.",
+    "1.0 §3.1.5; 0.3 §6.3",
+)
+def immutable(it: Case) -> None:
+    it.refused(it.ask("cancel", id=it.done["id"]), ANY)
+    task = it.accepted(it.ask("get", id=it.done["id"]))
+    need(it.state(task) == it.state(it.done), f"it became {it.state(task)!r}")
+
+
+@check(
+    "across.task",
+    "A task made through one interface is read alike through every other.",
+    "1.0 §5.1; 0.3 §3.4.1",
+    once=True,
+)
+def across_task(it: Patient) -> None:
+    cases = [case for case in it.cases if case.version != "0.1"]
+    given(len(cases) > 1, "only one interface is declared")
+    made = cases[0].done
+    for case in cases[1:]:
+        try:
+            read = case.accepted(case.ask("get", id=made["id"]))
+        except Broken as exc:
+            raise Broken(f"{case.name}: {exc}") from None
+        if not isinstance(read, dict):
+            raise Broken(f"{case.name} answers no task")
+        states = plain_state(case.state(read)), plain_state(cases[0].state(made))
+        need(states[0] == states[1], f"{case.name} says {states[0]}, not {states[1]}")
+        need(read.get("contextId") == made.get("contextId"), f"{case.name} has another context")
+        need(text_of(read) == text_of(made), f"{case.name} has other artifacts")
+
+
+@check(
+    "across.methods",
+    "Every interface answers a message.",
+    "1.0 §5.1; 0.3 §3.4.1",
+    once=True,
+)
+def across_methods(it: Patient) -> None:
+    given(len(it.cases) > 1, "only one interface is declared")
+    for case in it.cases:
+        try:
+            case.told(case.sent)
+        except Unknowable:
+            continue
+        except Broken as exc:
+            raise Broken(f"{case.name}: {exc}") from None
+
+
+def text_of(task: Any) -> str:
+    """The text of all artifacts; the same in every form."""
+    return "".join(
+        part["text"]
+        for artifact in task.get("artifacts") or ()
+        for part in artifact.get("parts") or ()
+        if isinstance(part, dict) and isinstance(part.get("text"), str)
+    )

@@ -1,0 +1,302 @@
+"""One probe for each binding: the same questions, each asked raw in its own way."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from .check import Broken
+from .refusals import Refusal
+from .shapes import NEW, OLD, OLDEST, PROTO, Form
+from .spelling import RPC_METHODS, Args, rest_request, rpc_params
+from .wire import Answer, Frame, Wire, frames, short, strict_json
+
+_ids = count(1)
+NO_HEADERS: Mapping[str, str] = {}
+
+
+class Reply(Struct, frozen=True):
+    """An answer, or a refusal."""
+
+    result: Any = None
+    refusal: Refusal | None = None
+    answer: Answer | None = None
+    """As it stood on the wire, over HTTP."""
+
+
+class Stream:
+    """The events of a stream as they come; what stood on the wire stays at hand."""
+
+    def __init__(self, events: Iterator[Any], refusal: Refusal | None = None) -> None:
+        self.refusal = refusal
+        self.answer: Answer | None = None
+        self.id: Any = None
+        self.raw: list[Frame] = []
+        self.closed = False
+        """Whether the agent ended it."""
+        self._events = events
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._events
+        self.closed = True
+
+    def all(self, most: int = 5000) -> list[Any]:
+        """Every event to the end."""
+        got = []
+        for event in self:
+            got.append(event)
+            if len(got) >= most:
+                break
+        return got
+
+
+class Probe(Protocol):
+    """Asks one interface."""
+
+    binding: str
+    version: str
+    url: str
+    form: Form
+    own: dict[str, str]
+    """Headers for this agent."""
+
+    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
+        """One question."""
+
+    def stream(
+        self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
+    ) -> AbstractContextManager[Stream]:
+        """A question with many answers."""
+
+    def close(self) -> None:
+        """Lets go of what it holds."""
+
+
+class HttpProbe:
+    """What both bindings over HTTP share."""
+
+    binding = ""
+
+    def __init__(self, wire: Wire, url: str, version: str, form: Form) -> None:
+        self.wire, self.url, self.version, self.form = wire, url, version, form
+        self.own: dict[str, str] = {}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What goes with every request of this version."""
+        named = {"A2A-Version": "1.0"} if self.version == "1.0" else {}
+        return {"content-type": "application/json", **named, **self.own}
+
+    def close(self) -> None:
+        """The wire is shared; nothing to let go of."""
+
+    @contextmanager
+    def _opened(
+        self, verb: str, url: str, body: bytes, headers: Mapping[str, str]
+    ) -> Iterator[Stream]:
+        wire = self.wire
+        fields = {**self.headers, "accept": "text/event-stream", **headers}
+        with wire.open(verb, url, body, fields) as (status, got, pieces):
+            answer = Answer(status, got, b"")
+            if answer.type != "text/event-stream" or status != 200:
+                answer = Answer(status, got, b"".join(pieces))
+                wire.note(wire.sent, f"{status} {answer.type} {short(str(answer.body[:400]))}")
+                refusal = self._refusal(answer) or Refusal(status=status, message="no stream")
+                stream = Stream(iter(()), refusal)
+            else:
+                stream = Stream(iter(()))
+                stream._events = self._events(stream, pieces)
+            stream.answer = answer
+            yield stream
+
+    def _events(self, stream: Stream, pieces: Iterator[bytes]) -> Iterator[Any]:
+        deadline = time.monotonic() + 3 * self.wire.timeout
+        for frame in frames(pieces):
+            stream.raw.append(frame)
+            self.wire.note(self.wire.sent, f"event {len(stream.raw)}: {frame.data[:400]}")
+            refusal, event = self._heard(strict_json(frame.data))
+            if refusal is not None:
+                stream.refusal = refusal
+                return
+            yield event
+            if time.monotonic() > deadline:
+                raise Broken(f"the stream is still open after {3 * self.wire.timeout:g} s")
+
+    def _refusal(self, answer: Answer) -> Refusal | None:
+        raise NotImplementedError
+
+    def _heard(self, value: Any) -> tuple[Refusal | None, Any]:
+        raise NotImplementedError
+
+
+class RpcProbe(HttpProbe):
+    """JSON-RPC."""
+
+    binding = "jsonrpc"
+
+    def body(self, op: str, args: Args, id: Any = None) -> bytes:
+        """The request as it goes out."""
+        method = RPC_METHODS[self.version][op]
+        params = rpc_params(self.version, op, args)
+        request = {"jsonrpc": "2.0", "id": id or f"d-{next(_ids)}", "method": method}
+        return json.dumps({**request, "params": params}, ensure_ascii=False).encode()
+
+    def post(self, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> Answer:
+        """Any bytes to the endpoint."""
+        return self.wire.ask("POST", self.url, body, {**self.headers, **headers})
+
+    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
+        return self.read(self.post(self.body(op, args), headers))
+
+    def read(self, answer: Answer) -> Reply:
+        """The envelope taken off; what is wrong with it is the business of other checks."""
+        refusal = self._refusal(answer)
+        if refusal is not None:
+            return Reply(None, refusal, answer)
+        value = answer.json()
+        if not isinstance(value, dict):
+            raise Broken("the answer is not an object")
+        return Reply(value.get("result"), None, answer)
+
+    def stream(
+        self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
+    ) -> AbstractContextManager[Stream]:
+        return self._named(op, args, headers)
+
+    @contextmanager
+    def _named(self, op: str, args: Args, headers: Mapping[str, str]) -> Iterator[Stream]:
+        name = f"s-{next(_ids)}"
+        with self._opened("POST", self.url, self.body(op, args, name), headers) as stream:
+            stream.id = name
+            yield stream
+
+    def _refusal(self, answer: Answer) -> Refusal | None:
+        if answer.status == 200 or answer.body:
+            try:
+                value = answer.json()
+            except Broken:
+                if answer.status == 200:
+                    raise
+                return Refusal(status=answer.status, message=short(str(answer.body[:100])))
+            if isinstance(value, dict) and "error" in value:
+                return _rpc_error(value["error"], answer.status)
+        return Refusal(status=answer.status) if answer.status >= 300 else None
+
+    def _heard(self, value: Any) -> tuple[Refusal | None, Any]:
+        if isinstance(value, dict) and "error" in value:
+            return _rpc_error(value["error"], 200), None
+        return None, value.get("result") if isinstance(value, dict) else None
+
+
+def _rpc_error(error: Any, status: int) -> Refusal:
+    if not isinstance(error, dict):
+        return Refusal(status=status, message=f"error is {short(str(error))}")
+    info = error_info(error.get("data"))
+    code = error.get("code")
+    return Refusal(
+        code=code if isinstance(code, int) else None,
+        status=status if status >= 300 else 0,
+        message=str(error.get("message", "")),
+        reason=info.get("reason", ""),
+        domain=info.get("domain", ""),
+    )
+
+
+def error_info(details: Any) -> dict[str, str]:
+    """The ErrorInfo among details, if there is one."""
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, dict) and str(detail.get("@type", "")).endswith(".ErrorInfo"):
+            return {key: str(value) for key, value in detail.items()}
+    return {}
+
+
+class RestProbe(HttpProbe):
+    """HTTP+JSON."""
+
+    binding = "rest"
+
+    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
+        verb, path, body = rest_request(self.version, op, args)
+        raw = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+        return self.read(self.call(verb, path, raw, headers))
+
+    def call(
+        self, verb: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS
+    ) -> Answer:
+        """Any request below the interface's address."""
+        return self.wire.ask(verb, self.at(path), body, {**self.headers, **headers})
+
+    def at(self, path: str) -> str:
+        """The address of a path."""
+        base = self.url.rstrip("/")
+        doubled = self.version != "1.0" and base.endswith("/v1")
+        return (base.removesuffix("/v1") if doubled else base) + path
+
+    def read(self, answer: Answer) -> Reply:
+        """The value, or the refusal."""
+        refusal = self._refusal(answer)
+        if refusal is not None:
+            return Reply(None, refusal, answer)
+        return Reply(answer.json() if answer.body else None, None, answer)
+
+    def stream(
+        self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
+    ) -> AbstractContextManager[Stream]:
+        verb, path, body = rest_request(self.version, op, args)
+        raw = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+        return self._opened(verb, self.at(path), raw, headers)
+
+    def _refusal(self, answer: Answer) -> Refusal | None:
+        if answer.status < 300:
+            return None
+        try:
+            value = answer.json()
+        except Broken:
+            value = {}
+        return _rest_error(value, answer.status)
+
+    def _heard(self, value: Any) -> tuple[Refusal | None, Any]:
+        if isinstance(value, dict) and isinstance(value.get("error"), dict):
+            return _rest_error(value, 400), None
+        return None, value
+
+
+def _rest_error(value: Any, status: int) -> Refusal:
+    error = value.get("error", value) if isinstance(value, dict) else {}
+    error = error if isinstance(error, dict) else {}
+    info = error_info(error.get("details"))
+    return Refusal(
+        status=status,
+        message=str(error.get("message", "")),
+        reason=info.get("reason", ""),
+        domain=info.get("domain", ""),
+    )
+
+
+FORMS: dict[tuple[str, str], Form] = {
+    ("jsonrpc", "1.0"): NEW,
+    ("jsonrpc", "0.3"): OLD,
+    ("jsonrpc", "0.1"): OLDEST,
+    ("rest", "1.0"): NEW,
+    ("rest", "0.3"): PROTO,
+    ("grpc", "1.0"): NEW,
+    ("grpc", "0.3"): PROTO,
+}
+
+
+def probe_for(wire: Wire, binding: str, version: str, url: str) -> Probe:
+    """The probe of an interface."""
+    form = FORMS[binding, version]
+    if binding == "jsonrpc":
+        return RpcProbe(wire, url, version, form)
+    if binding == "rest":
+        return RestProbe(wire, url, version, form)
+    from .grpc_probe import GrpcProbe  # gRPC is an extra
+
+    return GrpcProbe(wire, url, version, form)

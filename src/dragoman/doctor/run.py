@@ -1,0 +1,169 @@
+"""The examination: read the card, find the interfaces, run the checks one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatch
+
+from msgspec import Struct
+
+from . import checks  # noqa: F401  (fills the table)
+from .case import Case, Patient, Words
+from .check import CHECKS, Broken, Check, Level, Unknowable, in_order
+from .checks.card import interfaces
+from .probes import FORMS, RpcProbe, probe_for
+from .report import Outcome, Report, Result
+from .wire import Wire
+
+BINDINGS = {"JSONRPC": "jsonrpc", "HTTP+JSON": "rest", "GRPC": "grpc"}
+
+
+class Orders(Struct, frozen=True, kw_only=True):
+    """What the user wants."""
+
+    text: str = ""
+    slow_text: str = ""
+    only: tuple[str, ...] = ()
+    """Ids or patterns of checks (`card.*`)."""
+    skip: tuple[str, ...] = ()
+    on: tuple[str, ...] = ()
+    """Interfaces (`jsonrpc-1.0`); none means all that the card declares."""
+    timeout: float = 10.0
+    headers: Mapping[str, str] = {}
+
+
+def examine(url: str, orders: Orders, tell: Callable[[Result], None] = lambda _: None) -> Report:
+    """Everything that can be known about the agent at this address."""
+    began = time.monotonic()
+    wire = Wire(orders.timeout, orders.headers)
+    patient = Patient(url, wire, Words(text=orders.text, slow=orders.slow_text))
+    left_out: list[str] = []
+    results: list[Result] = []
+    try:
+        _find(patient, orders, left_out)
+        wanted = [check for check in in_order() if _wanted(check.id, orders)]
+        card = [check for check in wanted if check.group == "card"]
+        results += [_run(check, "card", patient, wire, tell) for check in card]
+        # What an agent keeps of bad input must not spoil what is found elsewhere: it comes last.
+        kind = [check for check in wanted if not check.once and check.group != "input"]
+        results += _each(patient, kind, tell)
+        whole = [check for check in wanted if check.once and check.group != "card"]
+        results += [_run(check, "all", patient, wire, tell) for check in whole]
+        results += _each(patient, [check for check in wanted if check.group == "input"], tell)
+    finally:
+        for case in patient.cases:
+            case.probe.close()
+        wire.close()
+    return Report(
+        url=url,
+        agent=_name(patient),
+        interfaces=tuple(case.name for case in patient.cases),
+        left_out=tuple(left_out),
+        requests=wire.requests,
+        seconds=time.monotonic() - began,
+        results=tuple(results),
+    )
+
+
+def _each(patient: Patient, wanted: list[Check], tell: Callable[[Result], None]) -> list[Result]:
+    """Runs the checks on every interface they fit."""
+    return [
+        _run(check, case.name, case, patient.wire, tell)
+        for case in patient.cases
+        for check in wanted
+        if case.binding in check.bindings and case.version in check.versions
+    ]
+
+
+def _wanted(id: str, orders: Orders) -> bool:
+    named = not orders.only or any(fnmatch(id, pattern) for pattern in orders.only)
+    return named and not any(fnmatch(id, pattern) for pattern in orders.skip)
+
+
+def _find(patient: Patient, orders: Orders, left_out: list[str]) -> None:
+    """The interfaces that can be asked, each once."""
+    try:
+        declared = list(interfaces(patient.card))
+    except (Broken, Unknowable):
+        declared = []
+    seen: set[str] = set()
+    for url, binding, spoken in declared:
+        version = ".".join(str(spoken or "").split(".")[:2])
+        version = "0.3" if version.startswith("0.2") else version
+        if not isinstance(url, str):
+            continue
+        name = f"{BINDINGS.get(str(binding), str(binding))}-{version or _oldest(patient, url)}"
+        if name in seen:
+            continue
+        seen.add(name)
+        _add(patient, name, url, orders, left_out)
+    for name in orders.on:
+        if name == "jsonrpc-0.1" and name not in seen:  # spoken at an address that says nothing
+            url = next((str(u) for u, b, _ in declared if b == "JSONRPC"), patient.url)
+            _add(patient, name, url, orders, left_out)
+
+
+def _oldest(patient: Patient, url: str) -> str:
+    """Cards before 0.2.5 name no version; whoever does not know message/send speaks 0.1."""
+    probe = RpcProbe(patient.wire, url, "0.3", FORMS["jsonrpc", "0.3"])
+    try:
+        refusal = probe.ask("send", {}).refusal
+    except Broken:
+        return "0.3"
+    return "0.1" if refusal is not None and refusal.code == -32601 else "0.3"
+
+
+def _add(patient: Patient, name: str, url: str, orders: Orders, left_out: list[str]) -> None:
+    if orders.on and name not in orders.on:
+        return
+    binding, _, version = name.partition("-")
+    if (binding, version) not in FORMS:
+        left_out.append(f"{name}: not a binding and version of A2A that the doctor knows")
+        return
+    try:
+        probe = probe_for(patient.wire, binding, version, url)
+    except ValueError as exc:
+        left_out.append(f"{name}: {url!r} is no address ({exc})")
+        return
+    except ModuleNotFoundError as exc:
+        if exc.name != "grpc":
+            raise
+        left_out.append(f"{name}: needs pip install 'dragoman[grpc]'")
+        return
+    patient.cases.append(Case(patient, probe))
+
+
+def _run(
+    check: Check, on: str, what: Patient | Case, wire: Wire, tell: Callable[[Result], None]
+) -> Result:
+    wire.note("", "")
+    outcome: Outcome = "pass"
+    why = ""
+    try:
+        check.run(what)
+    except Unknowable as exc:
+        outcome, why = "skipped", str(exc)
+    except Broken as exc:
+        outcome, why = ("fail" if check.level is Level.MUST else "warning"), str(exc)
+    except Exception as exc:  # an answer so odd that the check stumbled is a finding as well
+        outcome = "fail" if check.level is Level.MUST else "warning"
+        why = f"the answer is not what it should be ({type(exc).__name__}: {exc})"
+    # What went well needs no proof.
+    sent, came = ("", "") if outcome in ("pass", "skipped") else (wire.sent, wire.came)
+    veiled = wire.veiled(why)
+    result = Result(id=check.id, on=on, outcome=outcome, why=veiled, sent=sent, came=came)
+    tell(result)
+    return result
+
+
+def _name(patient: Patient) -> str:
+    try:
+        return str(patient.card.get("name", ""))
+    except (Broken, Unknowable):
+        return ""
+
+
+def known(patterns: Iterable[str]) -> list[str]:
+    """The patterns that fit no check."""
+    return [p for p in patterns if not any(fnmatch(id, p) for id in CHECKS)]
