@@ -85,6 +85,26 @@ def rest(db: Path) -> tuple[int, int, int]:
     return running, due, dead
 
 
+def why(db: Path) -> str:
+    """What is left, and what it waits for: seconds from now, tries and the last answer."""
+    now = int(time.time() * 1000)
+    connection = sqlite3.connect(db)
+    try:
+        hooks = connection.execute(
+            "SELECT hook_id, sent, taken, attempt, status, error, (due_at - ?) / 1000.0 FROM hook"
+            " WHERE due_at > 0 LIMIT 20",
+            (now,),
+        ).fetchall()
+        tasks = connection.execute(
+            "SELECT task_id, state, last_seq, attempt, worker, (run_at - ?) / 1000.0 FROM task"
+            " WHERE ended = 0 LIMIT 20",
+            (now,),
+        ).fetchall()
+    finally:
+        connection.close()
+    return "\n".join(map(str, (*hooks, *tasks)))
+
+
 def lengths(db: Path) -> dict[str, int]:
     """The length of each task's log, by the path of its webhook."""
     connection = sqlite3.connect(db)
@@ -135,7 +155,7 @@ async def test_nothing_is_lost_and_nothing_overtakes(tmp_path: Path) -> None:
             await asyncio.gather(load(), kills(), outage())
             until = time.monotonic() + SETTLE
             while (left := rest(db))[:2] != (0, 0):
-                assert time.monotonic() < until, f"{left} are left\n{server.logged()}"
+                assert time.monotonic() < until, f"{left} left\n{why(db)}\n{server.logged()}"
                 await asyncio.sleep(0.1)
         assert await server.stop(10.0)
     assert rest(db) == (0, 0, 0)

@@ -13,19 +13,19 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from ..agent import Agent, Shape, Skill
-from ..agent.agent import IDEMPOTENCY
-from ..agent.values import builtins_of, parts_of
+from ..agent import Agent, Skill
+from ..agent.agent import IDEMPOTENCY, TRANSITIONS, no_extended_card
+from ..agent.invoke import invoke
+from ..agent.tools import offered
+from ..agent.values import parts_of
 from ..errors import (
     BadParams,
     Conflict,
     DragomanError,
-    ExtendedCardOff,
     NotCancelable,
     TaskFinished,
     TaskNotFound,
     TooMany,
-    UnknownMethod,
     Unsupported,
 )
 from ..events import Opened, Snapshot, Stamped
@@ -57,10 +57,12 @@ from .hooks import Hooks
 from .ids import new_id, now_ms
 from .keeper import Keeper
 from .naming import Names, by_name, named
-from .pusher import Courier, Pusher
+from .pusher import Courier, Figures, Pusher
 from .run import Run
 from .runner import Runner
+from .shorten import with_history
 from .tail import Place, follow
+from .transitions import with_transitions
 
 AGAIN = 0.05
 """Seconds before another try to take a task from someone else."""
@@ -116,25 +118,35 @@ class Engine:
         """Tasks by state, and `runnable` ones that wait for a worker."""
         return await self.store.counts(self.agent.name)
 
+    async def mail(self) -> Figures | None:
+        """How webhooks fare; None without any."""
+        return await self.pusher.figures(self._clock()) if self.pusher is not None else None
+
     # Peer.
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """The answer to an operation."""
         # `Operation[R]` binds the answer's type to the operation's; a table cannot say so.
         try:
-            return cast(R, await _ANSWERS[type(op)](self, op, ctx))
+            answer = await _ANSWERS[type(op)](self, op, ctx)
         except TaskNotFound as missing:
             known = by_name(op, ctx)
             if known is None:
                 raise
             try:
-                return cast(R, await _ANSWERS[type(op)](self, known, ctx))
+                answer = await _ANSWERS[type(op)](self, known, ctx)
             except TaskNotFound:
                 raise missing from None
+        if ctx.extensions and TRANSITIONS in ctx.extensions and isinstance(answer, Task):
+            answer = await with_transitions(self.store, _scope(ctx), answer)
+        return cast(R, answer)
 
     def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Every step of a task, in batches of what is ready together."""
-        return self._follow(_scope(ctx), partial(self._place, op, ctx))
+        steps = self._follow(_scope(ctx), partial(self._place, op, ctx))
+        if type(op) is SendMessage and op.history_length is not None:
+            return with_history(steps, op.history_length)
+        return steps
 
     def _follow(
         self, scope: Scope, place: Callable[[], Awaitable[Place]]
@@ -153,8 +165,9 @@ class Engine:
         if op.open_as:
             op = await self._names.addressed(op, ctx)
         if op.message.task_id:
-            return Place(op.message.task_id, first=await self._continue(op, ctx))
-        run, task_id = await self._begin(op, ctx, waits=True)
+            begin = await self._continue(op, ctx)
+            return Place(begin.task_id, first=begin)
+        run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=True)
         if run is not None:
             await self._opened(run)
             if run.direct is not None:
@@ -170,9 +183,9 @@ class Engine:
             task_id = (await self._continue(op, ctx)).task_id
             run = self.runner.runs.get(task_id)
         else:
-            run, task_id = await self._begin(op, ctx, waits=op.wait)
-        if op.wait:
-            await self._rested(_scope(ctx), task_id, run)
+            run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=op.wait)
+        if op.wait and (run is None or not await self._rest(run)):
+            await self._rested(_scope(ctx), task_id)
         if run is not None:
             if run.direct is not None:
                 return run.direct
@@ -182,6 +195,22 @@ class Engine:
                 return shortened(task, op.history_length)
         _, task = await self.store.load(_scope(ctx), task_id)
         return shortened(task, op.history_length)
+
+    def _begun(self, op: SendMessage, ctx: Context) -> tuple[Run, str] | None:
+        """Opens a task and starts it at once, if nothing has to be known or kept before."""
+        runner = self.runner
+        skill = self._skill(op)
+        if skill.may_reply or op.hook is not None or op.open_as or runner.places <= 0:
+            return None
+        if ctx.idempotency_key or IDEMPOTENCY in ctx.extensions:
+            return None
+        skill.params.read(op.message)  # what is wrong is refused before a task is opened
+        run = self._draft(op, ctx, skill, queued=False)
+        run.open(run.opened, None, working=True)
+        # The code's first step comes before the flush: a quick task is a single write.
+        runner.start(run)
+        run.schedule()
+        return run, run.task_id
 
     async def _begin(self, op: SendMessage, ctx: Context, *, waits: bool) -> tuple[Run | None, str]:
         """Opens a task and starts it; no run if it waits for a place or was opened before."""
@@ -202,11 +231,6 @@ class Engine:
             runner.start(run)
             if key is None:
                 return run, run.task_id
-        elif key is None and not queued and not op.open_as:
-            # The code's first step comes before the flush: a quick task is a single write.
-            runner.start(run)
-            run.schedule()
-            return run, run.task_id
         else:
             run.flush()
         try:
@@ -265,7 +289,9 @@ class Engine:
             metadata=op.metadata,
             accepts=op.accepts,
             extensions=ctx.extensions,
+            context=op.context,
             trace=ctx.trace,
+            tools=offered(op, ctx),
         )
         return Run(self.runner.works, row, skill, opened, ctx)
 
@@ -290,7 +316,13 @@ class Engine:
     async def _continue(self, op: SendMessage, ctx: Context) -> Stamped:
         """Says something to a task that exists; gives the task as it was before."""
         message = op.message
-        begin, task = await self._snapshot(_scope(ctx), message.task_id)
+        try:
+            begin, task = await self._snapshot(_scope(ctx), message.task_id)
+        except TaskNotFound as missing:  # perhaps what its caller called it in 0.1
+            try:
+                begin, task = await self._snapshot(_scope(ctx), named(message.task_id, ctx))
+            except TaskNotFound:
+                raise missing from None
         if message.context_id and message.context_id != task.context_id:
             raise BadParams("The task belongs to another context", field="message.contextId")
         if task.state in FINAL:
@@ -309,21 +341,22 @@ class Engine:
 
     # Waiting.
 
-    async def _rested(self, scope: Scope, task_id: str, run: Run | None) -> None:
-        """Waits until a task finishes or asks back, `max_wait` at the most."""
-        if run is not None:
-            rest = run.rest()
-            if not rest.done():
-                waits = self.runner.waits
-                waits[rest] = self.runner.works.loop.time() + self.settings.max_wait
-                try:
-                    await rest
-                finally:
-                    del waits[rest]
-            if run.error is None:
-                return
-            if run.committed == 0:
-                raise run.error
+    async def _rest(self, run: Run) -> bool:
+        """Waits until a run finishes or asks back, `max_wait` at the most; false if it was lost."""
+        rest = run.rest()
+        if not rest.done():
+            waits = self.runner.waits
+            waits[rest] = self.runner.works.loop.time() + self.settings.max_wait
+            try:
+                await rest
+            finally:
+                del waits[rest]
+        if run.error is not None and run.committed == 0:
+            raise run.error
+        return run.error is None
+
+    async def _rested(self, scope: Scope, task_id: str) -> None:
+        """The same for a task that does not run here."""
         try:
             async with asyncio.timeout(self.settings.max_wait):
                 await self._rest_elsewhere(scope, task_id)
@@ -460,7 +493,7 @@ class Engine:
         return hook
 
     async def _extended_card(self, op: GetExtendedCard, ctx: Context) -> None:
-        raise ExtendedCardOff()
+        raise no_extended_card(self.agent)
 
     # What a guard in front asks.
 
@@ -481,17 +514,7 @@ class Engine:
         return self._skill(op)
 
     async def _invoke(self, op: Invoke, ctx: Context) -> Json:
-        """A method of the agent's own."""
-        method = self.agent.methods.get(op.method)
-        if method is None:
-            raise UnknownMethod(f"There is no method {op.method[:80]!r}")
-        arguments = method.params.take({} if op.params is None else op.params)
-        if method.shape is Shape.COROUTINE:
-            value = await method.function(ctx, **arguments)
-        else:
-            value = await asyncio.to_thread(method.function, ctx, **arguments)
-        method.params.check_result(value)
-        return builtins_of(value)
+        return await invoke(self.agent, op, ctx)
 
     async def _unstreamed(self, op: Watch, ctx: Context) -> None:
         raise Unsupported("Following a task is a stream, not a call")

@@ -106,6 +106,8 @@ class Line:
     _line_waiters: tuple[asyncio.Future[None], ...] = ()
     _fly_waiters: tuple[asyncio.Future[None], ...] = ()
     _rest_waiters: tuple[asyncio.Future[None], ...] = ()
+    _readers: set[asyncio.Future[bool]] | None = None
+    """Who follows the task and has seen all there is."""
     ring: deque[Stamped] | tuple[Stamped, ...] = ()
     """The latest committed events, for live readers."""
 
@@ -123,13 +125,14 @@ class Line:
         """Begins a new task: submitted and, if it runs here, working, in the creating write."""
         if idempotency is not None:
             self._idempotency = idempotency
-        self._stamp(opened)
+        self._stamp(opened, self.row.created_at)
         if working:
-            self._stamp(WORKING)
+            self._stamp(WORKING, self.row.created_at)
 
-    def _stamp(self, event: AnyEvent) -> None:
+    def _stamp(self, event: AnyEvent, at: int = 0) -> None:
         fold = self.fold
-        entry = Stamped(self.task_id, self.context_id, fold.seq + 1, self.works.clock(), event)
+        at = at or self.works.clock()
+        entry = Stamped(self.task_id, self.context_id, fold.seq + 1, at, event)
         fold.add(entry)
         self._line.append(entry)
         if type(event) is ArtifactChunk:
@@ -242,10 +245,10 @@ class Line:
             _wake(waiters)
         if self._line or self._records:
             self.flush()
-        elif self.resting:
+        elif self._rest_waiters and self.resting:
             rest, self._rest_waiters = self._rest_waiters, ()
             _wake(rest)
-        self.works.bell.ring(self.task_id)
+        self._tell()
 
     def _refused(self, write: Write | Draft, error: Exception) -> None:
         if isinstance(error, Unheard) and isinstance(write, Write):
@@ -343,7 +346,13 @@ class Line:
     @property
     def crowded(self) -> bool:
         """Whether the run should let others have their turn."""
-        return len(self._line) >= TURN_LIMIT or self._weight >= WEIGHT_LIMIT or self.over
+        return (
+            self.closed  # with the rest of `over`: this is asked for every chunk
+            or len(self._line) >= TURN_LIMIT
+            or self._weight >= WEIGHT_LIMIT
+            or self.fold.status.state in FINAL
+            or self.direct is not None
+        )
 
     async def room(self) -> None:
         """Lets others have their turn; waits for the disk when the run is far ahead of it."""
@@ -398,11 +407,38 @@ class Line:
             self._rest_waiters += (future,)
         return future
 
+    def news(self) -> asyncio.Future[bool]:
+        """Done, and true, when there is more to see, or the task is let go of."""
+        future: asyncio.Future[bool] = self.works.loop.create_future()
+        if self._readers is None:
+            self._readers = {future}
+        else:
+            self._readers.add(future)
+        return future
+
+    def hush(self, news: asyncio.Future[bool]) -> None:
+        """The reader stops waiting."""
+        if self._readers is not None:
+            self._readers.discard(news)
+
+    def _tell(self) -> None:
+        """Wakes those who follow the task, here and elsewhere."""
+        readers = self._readers
+        if readers is not None:
+            self._readers = None
+            for news in readers:
+                if not news.done():
+                    news.set_result(True)
+        self.works.bell.ring(self.task_id)
+
     def since(self, after: int) -> list[Stamped] | None:
         """Committed events behind `after`; None if the ring does not reach back that far."""
         ring = self.ring
-        if after >= self.committed:
+        ahead = self.committed - after
+        if ahead <= 0:
             return []
+        if ahead == 1 and ring:
+            return [ring[-1]]
         if not ring or after + 1 < ring[0].seq:
             return None
         return list(islice(ring, after + 1 - ring[0].seq, None))
@@ -429,7 +465,7 @@ class Line:
         _wake(self._line_waiters + self._fly_waiters + self._rest_waiters)
         self._line_waiters = self._fly_waiters = self._rest_waiters = ()
         self.works.over(self)
-        self.works.bell.ring(self.task_id)
+        self._tell()
 
 
 def _wake(waiters: tuple[asyncio.Future[None], ...]) -> None:

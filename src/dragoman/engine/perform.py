@@ -56,18 +56,18 @@ async def _drive(
     function = run.skill.function
     match run.skill.shape:
         case Shape.COROUTINE:
-            await _result(run, turn, await function(turn, **arguments))
+            _result(run, turn, await function(turn, **arguments))
         case Shape.GENERATOR:
             await _stream(run, turn, function(turn, **arguments))
         case Shape.PLAIN:
             value = await _in_thread(threads, function, _sync(turn), **arguments)
-            await _result(run, turn, value)
+            _result(run, turn, value)
         case Shape.PLAIN_GENERATOR:
             pieces = function(_sync(turn), **arguments)
             await _stream(run, turn, _from_thread(threads, pieces))
 
 
-async def _result(run: Run, turn: Turn, value: object) -> None:
+def _result(run: Run, turn: Turn, value: object) -> None:
     run.skill.params.check_result(value)
     parts = parts_of(value)
     if parts:
@@ -87,9 +87,9 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
             except StopAsyncIteration:
                 break
             out.put(parts_of(item))
-            if run.over:
-                break
             if run.crowded:
+                if run.over:
+                    break
                 await run.room()
         out.end()
     finally:
@@ -136,7 +136,7 @@ class _Chunks:
         parts, self._held = self._held, ()
         append, self._append = self._append, True
         artifact = Artifact(artifact_id=self._id, parts=parts)
-        self._run.emit(ArtifactChunk(artifact=artifact, append=append, last=last), now=now)
+        self._run.put(ArtifactChunk(artifact=artifact, append=append, last=last), now=now)
 
 
 class _Joined(_Chunks):

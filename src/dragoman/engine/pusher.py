@@ -3,8 +3,8 @@
 Theory. The store says what comes next for each hook and hides what was taken for a while, so
 nothing is lost when this process dies and nothing overtakes: of one hook there is at most one
 delivery on its way. A hook that fails waits for its next try, and what comes behind it waits with
-it. A host that fails again and again is left alone but for one probe now and then; what is put off
-for that reason has not been tried.
+it (but for the end of a task: `_overtake`). A host that fails again and again is left alone but
+for one probe now and then; what is put off for that reason has not been tried.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import suppress
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import DragomanError, TaskNotFound
 from ..events import Stamped
@@ -39,6 +40,23 @@ FOLDS = 64
 """Tasks kept added up, for hooks that are told whole tasks."""
 HOSTS = 10_000
 """Failing hosts remembered."""
+OVERTAKES = 3
+"""Tries of one event after which the end of its task is told before it: five minutes by default."""
+AGED = 100
+"""Deliveries whose age is looked at, from the front of the queue."""
+OUTCOMES = ("delivered", "retried", "dead", "gone")
+"""What becomes of a try: it arrived, or not yet, or never, or its receiver wants no more (410)."""
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """What became of webhooks, for whoever watches."""
+
+    tries: Counter[str]
+    """By `OUTCOMES`, since this process began."""
+    breakers: int
+    """Hosts that are left alone for now: their breaker is open."""
+    age: float
+    """Seconds since the oldest event that still waits happened."""
 
 
 class Answer(Struct, frozen=True, gc=False, kw_only=True):
@@ -93,6 +111,11 @@ class Breaker:
         self._probe = probe
         self._hosts: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
+    @property
+    def open(self) -> int:
+        """How many hosts are left alone."""
+        return sum(count >= self._failures for count, _ in self._hosts.values())
+
     def wait(self, host: str, now: float) -> float:
         """Seconds to leave a host alone; 0: try now, and whoever asks next waits for that.
         What has no host at all fails by itself."""
@@ -130,6 +153,8 @@ class Pusher:
         self._news = asyncio.Event()
         self._stopping = False
         self._loop: asyncio.Task[None] | None = None
+        self._tries: Counter[str] = Counter()
+        self._overtaken: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def wake(self) -> None:
         """Something may be due."""
@@ -212,14 +237,17 @@ class Pusher:
             return
         if found is None:
             await self._store.bury(delivery.id, 0, "the event is gone")
+            self._tries["dead"] += 1
             return
         answer = await self.courier.deliver(hook, *found)
         self._breaker.heard(host, now(), failed=answer.blames_host)
         if answer.arrived:
             await self._store.delivered(delivery.id)
+            self._tries["delivered"] += 1
         elif answer.status == GONE:
             log.info("hook task=%s hook=%s is gone; ended", hook.task_id, hook.hook_id)
             await self._end(delivery)
+            self._tries["gone"] += 1
         else:
             await self._failed(delivery, answer)
 
@@ -232,10 +260,34 @@ class Pusher:
                 *(hook.task_id, hook.hook_id, delivery.seq, *said),
             )
             await self._store.bury(delivery.id, *said)
+            self._tries["dead"] += 1
             return
+        if delivery.attempt >= OVERTAKES and not answer.blames_host:
+            with suppress(TaskNotFound):  # while it is held: one call at a time
+                await self._overtake(delivery)
         asked = min(max(0.0, answer.retry_after or 0.0), LONGEST_ASKED)
         wait = max(_spread(schedule[delivery.attempt]), asked)
         await self._later(delivery, wait, answer, tried=True)
+        self._tries["retried"] += 1
+
+    async def _overtake(self, delivery: Delivery) -> None:
+        """Tells how the task ended, once, though something before that is refused again and again:
+        one event that a receiver cannot read must not hide the result from it for days. In its own
+        turn the end is told once more, under the same id."""
+        hook = delivery.hook
+        key = (hook.task_id, hook.hook_id)
+        row, task = await self._store.load(delivery.scope, hook.task_id)
+        if key in self._overtaken or not row.final or row.last_seq <= delivery.seq:
+            return
+        last = replace(delivery, seq=row.last_seq)
+        found = await self._bare(last)
+        if found is None:
+            return
+        whole = task if self.courier.wants_task(hook) else None
+        if (await self.courier.deliver(hook, found[0], whole)).arrived:
+            self._overtaken[key] = None
+            if len(self._overtaken) > HOSTS:
+                self._overtaken.popitem(last=False)
 
     async def _later(self, delivery: Delivery, wait: float, said: Answer, *, tried: bool) -> None:
         wait_ms = int(wait * 1000) + 1
@@ -246,6 +298,22 @@ class Pusher:
     async def _end(self, delivery: Delivery) -> None:
         hook = delivery.hook
         await self._store.delete_hook(delivery.scope, hook.task_id, hook.hook_id)
+
+    async def figures(self, now: int) -> Figures:
+        """How it goes. `now` is the time of the log, in milliseconds."""
+        waiting = await self._store.outbox(dead=False, limit=AGED)
+        # Only the first of a hook is looked at: what comes behind it is younger.
+        heads = {(one.hook.task_id, one.hook.hook_id): one for one in reversed(waiting)}
+        found = [await self._happened(head) for head in heads.values()]
+        age = max((now - at for at in found if at is not None), default=0)
+        return Figures(tries=self._tries, breakers=self._breaker.open, age=max(age, 0) / 1000)
+
+    async def _happened(self, delivery: Delivery) -> int | None:
+        try:
+            entry = await self._bare(delivery)
+        except TaskNotFound:
+            return None
+        return entry[0].at if entry is not None else None
 
     # What happened.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum
 from functools import cached_property
 
@@ -13,13 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from ..agent import Skill
-from ..errors import AgentMisbehaved
+from ..errors import AgentMisbehaved, TaskNotFound
 from ..events import AnyEvent, Ask, Asked, Noted, Opened, StateChanged
 from ..lifecycle import FINAL, Fold
 from ..model import Json, Message, State, Task
 from ..peer import Context
 from ..store.base import Input, Record, Row
 from .line import Line, Works
+from .naming import named
 from .replay import Replay
 
 log = logging.getLogger("dragoman.run")
@@ -96,6 +98,10 @@ class Run(Line):
         dropped."""
         if self.let_out is not None:
             self.let_out()
+        self.put(event, now=now)
+
+    def put(self, event: AnyEvent, *, now: bool = False) -> None:
+        """As `emit`, from whoever holds chunks back."""
         if self.over:
             kind = type(event).__name__
             log.warning("dropped task=%s event=%s: it came after the end", self.task_id, kind)
@@ -221,6 +227,16 @@ class Run(Line):
     async def conversation(self, limit: int) -> tuple[Message, ...]:
         """The latest messages of the whole context."""
         return await self.works.conversation(self, limit)
+
+    async def tasks(self, ids: Iterable[str]) -> tuple[Task, ...]:
+        """Tasks of this run's caller, by id or by the caller's name for them; no others."""
+        found: list[Task] = []
+        for said in dict.fromkeys(ids):
+            for task_id in (said, named(said, self.caller)):
+                with suppress(TaskNotFound):
+                    found.append((await self.works.store.load(self.row.scope, task_id))[1])
+                    break
+        return tuple(found)
 
     async def reply(self, message: Message) -> None:
         """Answers without a task if none is open yet, else completes it with this message."""

@@ -114,6 +114,7 @@ class Runner:
             dialect=row.dialect,
             extensions=first.extensions,
             trace=first.trace,
+            tools=first.tools,
         )
         run = Run(self.works, row, self.skill_of(row), first, caller)
         run.take_over(task)
@@ -184,7 +185,10 @@ class Runner:
         row = await self.store.tell(scope, task_id, said, question)
         run = self.runs.get(task_id)
         if run is not None and row.worker == self.worker:
-            await self.bring(run, row.inputs)
+            try:
+                await self.bring(run, row.inputs)
+            except Fenced as lost:  # what was said is kept: who holds the task by now finds it
+                run.lose(lost)
         elif not row.worker and row.state in WAITING and not self.stopping:
             taken = await self.store.seize(self.worker, task_id, row.epoch)
             if taken is not None:

@@ -64,50 +64,53 @@ async def follow(
         yield Batch([place.first], False)
     now = asyncio.get_running_loop().time
     quiet = 0.0
-    news: asyncio.Future[bool] | None = None
-    try:
-        while True:
+    # A run that was lost before this reader heard its question cannot say that it rests. The store
+    # can, but then nothing may be left to tell.
+    told = False
+    while True:
+        if run is None or run.closed:
             run = find(task_id) or run
-            if run is not None and run.error is not None and not run.committed:
-                raise run.error  # it never came into being
+        if run is not None and run.error is not None and not run.committed:
+            raise run.error  # it never came into being
+        live = run if run is not None and not run.closed else None
+        news: asyncio.Future[bool] | None = None
+        try:
             entries = run.since(after) if run is not None else None
-            if entries is None or (run is not None and run.closed and not entries):
+            if entries is None or (live is None and not entries):
                 # Listen before reading, or an event slips between.
                 news = bell.listen(task_id)
                 page = await store.read(scope, task_id, after, PAGE)
                 entries, row = page.entries, page.row
                 complete = not entries or entries[-1].seq == row.last_seq
-                over = complete and (row.final or (bool(entries) and _ends(row.resting, row.state)))
+                told = told or bool(entries)
+                over = complete and (row.final or (told and _ends(row.resting, row.state)))
             else:
                 over = run is not None and bool(entries) and _ends(run.resting, run.fold.state)
             if entries or over:
                 after = entries[-1].seq if entries else after
-                quiet = 0.0
-                yield Batch(list(entries), over)
+                quiet, told = 0.0, True
+                yield Batch(entries, over)
                 if over:
                     return
+                continue
+            # A run of this process always tells; for any other the store is asked again.
+            if news is None:
+                news = live.news() if live is not None else bell.listen(task_id)
+            patience = POLL if live is None else IDLE
+            idle[news] = now() + patience
+            if await news:
+                quiet = 0.0
             else:
-                # A run of this process always rings; for any other the store is asked again.
-                patience = POLL if run is None or run.closed else IDLE
-                news = news or bell.listen(task_id)
-                idle[news] = now() + patience
-                try:
-                    rung = await news
-                finally:
-                    del idle[news]
-                if rung:
+                quiet += patience
+                if quiet >= IDLE:
                     quiet = 0.0
-                else:
-                    quiet += patience
-                    if quiet >= IDLE:
-                        quiet = 0.0
-                        yield Batch([], False)
+                    yield Batch([], False)
+        finally:
             if news is not None:
+                idle.pop(news, None)
                 bell.hush(task_id, news)
-                news = None
-    finally:
-        if news is not None:
-            bell.hush(task_id, news)
+                if live is not None:
+                    live.hush(news)
 
 
 def _ends(resting: bool, state: State) -> bool:

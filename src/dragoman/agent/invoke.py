@@ -1,0 +1,26 @@
+"""Calls a method of the author's own (A2A 0.3 §3.5.5)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..errors import UnknownMethod
+from ..model import Json
+from ..ops import Invoke
+from ..peer import Context
+from .agent import Agent, Shape
+from .values import builtins_of
+
+
+async def invoke(agent: Agent, op: Invoke, ctx: Context) -> Json:
+    """What the method answers, checked both ways; plain functions run in a thread."""
+    method = agent.methods.get(op.method)
+    if method is None:
+        raise UnknownMethod(f"There is no method {op.method[:80]!r}")
+    arguments = method.params.take({} if op.params is None else op.params)
+    if method.shape is Shape.COROUTINE:
+        value = await method.function(ctx, **arguments)
+    else:
+        value = await asyncio.to_thread(method.function, ctx, **arguments)
+    method.params.check_result(value)
+    return builtins_of(value)

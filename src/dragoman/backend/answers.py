@@ -1,0 +1,116 @@
+"""What functions of a backend may give, and what is made of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from ..events import AnyEvent, Event, Snapshot, Stamped
+from ..lifecycle import ENDS_STREAM, shortened
+from ..model import Message, State, Task
+from ..ops import GetTask, HookPage, ListHooks, ListTasks, Operation, SendMessage, TaskPage
+
+
+class WrongAnswer(TypeError):
+    """A function of a backend gave what it may not. Only the log tells what."""
+
+
+class Story:
+    """What a stream told so far: gives each piece its place, and refuses what breaks the order.
+
+    A2A 1.0 §3.1.2: one message and nothing else, or a task and then what happens to it.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.over = False
+        self._last: Stamped | None = None
+
+    def entry(self, piece: object) -> Stamped | Message:
+        """The piece as a stream carries it: Task, Message, an event, or one with its place."""
+        if isinstance(piece, Message) and self._last is None:
+            self.over = True
+            return cast(Message, checked(self.what, piece, (Message,)))
+        stamped = self._stamped(piece)
+        state = _state(stamped.event)
+        self.over = state in ENDS_STREAM
+        self._last = stamped
+        return stamped
+
+    def _stamped(self, piece: object) -> Stamped:
+        last = self._last
+        if isinstance(piece, Stamped):
+            return cast(Stamped, checked(self.what, piece, (Stamped,)))
+        if isinstance(piece, Task):
+            event: AnyEvent = Snapshot(task=checked(self.what, piece, (Task,)))
+            ids = piece.id, piece.context_id
+        elif isinstance(piece, Message):
+            raise WrongAnswer(
+                f"{self.what} gave a Message after a Task; "
+                "say it with a state: StateChanged(state=..., message=...)"
+            )
+        elif not isinstance(piece, Event):
+            raise WrongAnswer(
+                f"{self.what} gave {named(piece)}; give a Task, then events "
+                "(StateChanged, ArtifactChunk), or a single Message"
+            )
+        elif last is None:
+            raise WrongAnswer(f"{self.what} gave {named(piece)} before a Task")
+        else:
+            event = checked(self.what, piece, (type(piece),))
+            ids = last.task_id, last.context_id
+        seq = last.seq + 1 if last is not None else 1
+        return Stamped(*ids, seq, time.time_ns() // 1_000_000, event)
+
+
+def checked(what: str, value: object, kinds: tuple[type, ...]) -> Any:
+    """The value, or `WrongAnswer`. Structs do not check what they are made of, so this does."""
+    if not kinds:
+        return None
+    kind = next((kind for kind in kinds if isinstance(value, kind)), None)
+    if kind is None:
+        names = " or ".join(each.__name__ for each in kinds)
+        raise WrongAnswer(f"{what} gave {named(value)}; it must give {names}")
+    try:
+        return msgspec.convert(msgspec.to_builtins(value), kind)
+    except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as exc:
+        raise WrongAnswer(f"{what} gave a {kind.__name__} that is none: {exc}") from exc
+
+
+def page(op: Operation[Any], value: object) -> object:
+    """A list is a page too: the only one."""
+    if isinstance(op, ListTasks) and isinstance(value, list | tuple):
+        tasks = cast("tuple[Task, ...]", tuple(value))  # checked next
+        return TaskPage(tasks=tasks, next_token="", page_size=op.page_size, total=len(value))
+    if isinstance(op, ListHooks) and isinstance(value, list | tuple):
+        return HookPage(hooks=tuple(value))
+    return value
+
+
+def fitting(op: Operation[Any], value: Any) -> Any:
+    """The answer cut to what was asked, so that functions need not."""
+    match op:
+        case SendMessage() | GetTask() if isinstance(value, Task):
+            value = shortened(value, op.history_length)
+        case ListTasks():
+            tasks = tuple(shortened(task, op.history_length) for task in value.tasks)
+            if not op.with_artifacts:
+                tasks = tuple(replace(task, artifacts=()) for task in tasks)
+            value = replace(value, tasks=tasks)
+    asked = getattr(op, "task_id", "")
+    if asked and isinstance(value, Task) and value.id != asked:
+        raise WrongAnswer(f"asked for task {asked!r}, the backend gave {value.id!r}")
+    return value
+
+
+def _state(event: AnyEvent) -> State | None:
+    if isinstance(event, Snapshot):
+        return event.task.state
+    return getattr(event, "state", None)
+
+
+def named(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"

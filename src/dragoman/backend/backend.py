@@ -1,0 +1,123 @@
+"""Backend: tasks that are kept elsewhere, served in every version and binding.
+
+Whoever has a task system already gives plain functions, only those it has:
+
+    backend = Backend("Orders", send=send, get=get, cancel=cancel)
+
+Each takes the operation (`dragoman.ops`), and as a second parameter the caller (`Context`) if it
+wants to know; sync or async; and returns canonical types (`dragoman.model`). What is missing
+answers that it is unsupported, and the card says so. Doors, rates, limits and terms are those of
+any agent. Whose task is whose is the functions' own business: they are told tenant and principal.
+
+What a function may not give is explained in the log; the caller hears an id and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..agent import Agent
+from ..card import Card, Interface, Skill
+from ..errors import ConfigError
+from ..peer import Context
+from .function import Function
+from .peer import BackendPeer
+
+
+class Backend(Agent):
+    """An agent whose tasks are kept elsewhere, by functions of its author's."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        send: Callable[..., Any] | None = None,
+        stream: Callable[..., Any] | None = None,
+        get: Callable[..., Any] | None = None,
+        list: Callable[..., Any] | None = None,
+        cancel: Callable[..., Any] | None = None,
+        resubscribe: Callable[..., Any] | None = None,
+        set_hook: Callable[..., Any] | None = None,
+        get_hook: Callable[..., Any] | None = None,
+        list_hooks: Callable[..., Any] | None = None,
+        delete_hook: Callable[..., Any] | None = None,
+        card: Card | Callable[[], Card] | None = None,
+        extended_card: Callable[[Context], Any] | None = None,
+        skills: Iterable[Skill] = (),
+        start: Callable[[], Any] | None = None,
+        stop: Callable[[], Any] | None = None,
+        timeout: float = 300.0,
+        **about: Any,
+    ) -> None:
+        """`about` is what `Agent` takes: description, version, auth, extensions...
+
+        `timeout` is how many seconds a function has to answer; streams may last.
+        """
+        given = {
+            "send": send,
+            "stream": stream,
+            "get": get,
+            "list": list,
+            "cancel": cancel,
+            "resubscribe": resubscribe,
+            "set_hook": set_hook,
+            "get_hook": get_hook,
+            "list_hooks": list_hooks,
+            "delete_hook": delete_hook,
+        }
+        self.functions = {
+            what: Function(what, function)
+            for what, function in given.items()
+            if function is not None
+        }
+        if not self.functions:
+            raise ConfigError(f"Backend `{name}` has no functions: Backend({name!r}, send=...)")
+        if timeout <= 0:
+            raise ConfigError(f"Backend `{name}`: timeout must be positive")
+        streams = stream is not None or resubscribe is not None
+        super().__init__(name, streaming=streams, push=set_hook is not None, **about)
+        self.extended = extended_card
+        self.listed = tuple(skills)
+        """Its skills, as they stand on the card: which function does them is its own business."""
+        self.on_start, self.on_stop, self.timeout = start, stop, timeout
+        self._card = card
+
+    def skill(self, id: str, **about: Any) -> Any:
+        """A backend runs nothing here: its skills are only listed, `Backend(skills=[...])`."""
+        raise ConfigError(f"Backend `{self.name}` runs no skills; list them: skills=[Skill(...)]")
+
+    def card(self, interfaces: Iterable[Interface] = (), also: Container[str] = ()) -> Card:
+        """Its own card, or one made of what it says; capabilities follow from its functions."""
+        own = tuple(self.extensions.values())
+        if self._card is None:
+            skills = tuple(
+                replace(
+                    skill,
+                    input_modes=skill.input_modes or self.input_modes,
+                    output_modes=skill.output_modes or self.output_modes,
+                )
+                for skill in self.listed
+            )
+            return replace(super().card(interfaces), skills=skills, extensions=own)
+        given = self._card() if callable(self._card) else self._card
+        if not isinstance(given, Card):
+            raise ConfigError(f"Backend `{self.name}`: card gave a {type(given).__name__}")
+        return replace(
+            given,
+            interfaces=tuple(interfaces),
+            streaming=self.streaming,
+            extensions=(*given.extensions, *own),
+        )
+
+    def peer(self, *, push: bool = True) -> BackendPeer:
+        """What is served: the functions, asked like any agent. `push`: whether webhooks may be."""
+        return BackendPeer(
+            self,
+            self.functions,
+            push=push and self.push,
+            timeout=self.timeout,
+            around=(self.on_start, self.on_stop),
+        )

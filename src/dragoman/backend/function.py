@@ -1,0 +1,45 @@
+"""A function of a backend's author, and how it is called."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from ..agent import Shape
+from ..errors import ConfigError
+from ..ops import Operation
+from ..peer import Context
+
+
+class Function:
+    """A function of the author's, and how it wants to be called."""
+
+    def __init__(self, what: str, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise ConfigError(f"Backend: {what} must be a function, not {function!r}")
+        self.what, self.function, self.shape = what, function, Shape.of(function)
+        try:
+            inspect.signature(function).bind(None, None)
+            self._wants_caller = True
+        except TypeError:
+            self._wants_caller = False
+            try:
+                inspect.signature(function).bind(None)
+            except TypeError:
+                raise ConfigError(
+                    f"Backend: {what} takes the operation, and the caller if it wants: "
+                    f"def {what}(op) or def {what}(op, caller)"
+                ) from None
+
+    async def ask(self, threads: ThreadPoolExecutor, op: Operation[Any], ctx: Context) -> Any:
+        """What it gives; plain functions run in a thread."""
+        asked = partial(self.function, *((op, ctx) if self._wants_caller else (op,)))
+        if self.shape is not Shape.PLAIN:
+            value = asked()
+        else:
+            value = await asyncio.get_running_loop().run_in_executor(threads, asked)
+        return await value if inspect.isawaitable(value) else value
