@@ -11,12 +11,36 @@ from ..errors import DragomanError
 
 HELP = """Write an agent once, speak every agent-to-agent dialect.
 
-Start with `dragoman demo`, then `dragoman new my-agent`.
+Start with `dragoman demo`, then `dragoman new my-agent`; talk to any agent with `dragoman send`.
 """
 
 
-def build() -> App:
-    """The tree of commands."""
+COMMANDS = {
+    "serve": "Serve the agent in a Python file until Ctrl-C.",
+    "demo": "Start the showcase agent and watch it work.",
+    "new": "Write a ready agent project with its test.",
+    "send": "Say something to an agent, and see what comes of it.",
+    "chat": "Talk with an agent in the terminal.",
+    "card": "Show an agent's card; sign, verify and validate cards.",
+    "tasks": "List, show, watch and cancel tasks of an agent.",
+    "hooks": "Have an agent call a webhook.",
+    "listen": "Receive webhooks, and print what arrives.",
+    "login": "Log in to an agent as its card asks for it.",
+    "doctor": "Check any A2A agent against the specification.",
+    "bench": "Measure how fast an agent answers.",
+    "outbox": "Look at what webhooks are told, and tell it again.",
+    "approvals": "List and answer what waits for approval.",
+    "iat": "Run a host that has sub-agents over IAT.",
+    "data": "Give out or erase what is kept.",
+    "keys": "Make keys that sign cards.",
+    "completion": "Print a script that completes commands in your shell.",
+}
+"""Each is the function or the group of that name in the module of that name."""
+
+
+def build(asked: str = "") -> App:
+    """The tree of commands. The one that is `asked` for tells all about itself in its help; of the
+    others the summary is enough, and nothing is imported."""
     app = App(
         name="dragoman",
         help=HELP,
@@ -25,25 +49,17 @@ def build() -> App:
         exit_on_error=False,
         print_error=False,
     )
-    for name, summary in (
-        ("serve", "Serve the agent in a Python file until Ctrl-C."),
-        ("demo", "Start the showcase agent and watch it work."),
-        ("new", "Write a ready agent project with its test."),
-    ):
-        app.command(f"dragoman.cli.{name}:{name}", name=name, help=summary)
-    app.command(
-        "dragoman.cli.outbox:outbox",
-        name="outbox",
-        help="Look at what webhooks are told, and tell it again.",
-    )
-    app.command("dragoman.cli.data:data", name="data", help="Give out or erase what is kept.")
+    for name, summary in COMMANDS.items():
+        about = None if name == asked else summary
+        app.command(f"dragoman.cli.{name}:{name}", name=name, help=about)
     return app
 
 
 def main(tokens: list[str] | None = None) -> None:
     """Runs a command. A user's mistake is one or two lines and exit code 2, never a traceback."""
+    given = sys.argv[1:] if tokens is None else tokens
     try:
-        build()(tokens)
+        build(next(iter(given), ""))(given)
     except CycloptsError as exc:
         chain = " ".join(("dragoman", *(exc.command_chain or ())))
         complain(" ".join(str(exc).split()), f"See: {chain} --help")

@@ -40,7 +40,7 @@ def listed(
         waiting = [] if dead else await found.outbox(dead=False, limit=limit)
         return await found.outbox(dead=True, limit=limit) + waiting
 
-    deliveries = _with(store, look)
+    deliveries = opened(store, look)
     if not deliveries:
         print("Nothing was given up." if dead else "Nothing is on its way.")
     for one in deliveries:
@@ -50,7 +50,7 @@ def listed(
 @outbox.command
 def show(id: Id, /, *, store: StoreUrl = None) -> None:
     """Show one delivery: where to, how often it was tried, and how that ended."""
-    one = _with(store, lambda found: _find(found, id))
+    one = opened(store, lambda found: _find(found, id))
     if one is None:
         raise ConfigError(f"There is no delivery {id} in the outbox.")
     for name, value in (
@@ -64,8 +64,8 @@ def show(id: Id, /, *, store: StoreUrl = None) -> None:
         ("state", _state(one)),
         ("tries", one.attempt),
         ("last answer", one.status or one.error or "none"),
-        ("next try", "" if one.dead_at else _time(one.due_at) or "after the one before it"),
-        ("given up", _time(one.dead_at)),
+        ("next try", "" if one.dead_at else shown_time(one.due_at) or "after the one before it"),
+        ("given up", shown_time(one.dead_at)),
     ):
         if value != "":
             print(f"{name:<12} {value}")
@@ -90,15 +90,20 @@ def redeliver(
         done = [id for id in chosen if await found.redeliver(id)]
         return done, [id for id in chosen if id not in done]
 
-    done, missing = _with(store, work)
+    done, missing = opened(store, work)
     print(f"{len(done)} on the way again." if done else "Nothing to do.")
     if missing:
         raise ConfigError(f"No dead letters: {', '.join(map(str, missing))}.")
 
 
-def _with(url: str | None, work: Callable[[Store], Awaitable[R]]) -> R:
+def place_of(url: str | None) -> str:
+    """The URL of the store: the one given, else that of the settings."""
+    return config.load({"store": url}, os.environ).server.store
+
+
+def opened(url: str | None, work: Callable[[Store], Awaitable[R]]) -> R:
     """Does something with the store of these settings."""
-    place = config.load({"store": url}, os.environ).server.store
+    place = place_of(url)
     scheme, _, rest = place.partition(":")
     if scheme == "memory":
         raise ConfigError("A store in memory lives in its server alone; there is nothing to open.")
@@ -138,7 +143,8 @@ def _shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path}{'?...' if parts.query else ''}"
 
 
-def _time(millis: int) -> str:
+def shown_time(millis: int) -> str:
+    """A time for people; empty for none."""
     if not millis:
         return ""
     return datetime.fromtimestamp(millis / 1000, UTC).isoformat(" ", "seconds")

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from .. import settings as config
 from ..app import load_agent, run, shown
+from ..backend import Backend
 
 
 def serve(
@@ -39,6 +40,16 @@ def serve(
     ] = None,
     public_url: Annotated[
         str | None, Parameter(help="Where others reach this agent; stands on its card.")
+    ] = None,
+    signing_key: Annotated[
+        tuple[str, ...] | None,
+        Parameter(
+            help="Key that signs the card, or a folder of them; the newest signs.", negative=()
+        ),
+    ] = None,
+    workspace: Annotated[
+        str | None,
+        Parameter(help="Folder that tools may touch, and nothing outside of it."),
     ] = None,
     allow_private: Annotated[
         bool | None,
@@ -76,6 +87,8 @@ def serve(
         "grpc": grpc,
         "store": store,
         "public_url": public_url,
+        "signing_keys": signing_key,
+        "workspace": workspace,
         "allow_private": allow_private,
         "insecure": insecure,
         "log_level": log_level,
@@ -92,7 +105,8 @@ def serve(
         watch(path.parent)
         return
     agent = load_agent(file)
-    run(agent, settings, lambda url: announce(agent.name, url, shown(settings.server.store)))
+    kept = "the backend's own" if isinstance(agent, Backend) else shown(settings.server.store)
+    run(agent, settings, lambda url: announce(agent.name, url, kept))
 
 
 def announce(name: str, url: str, store: str) -> None:

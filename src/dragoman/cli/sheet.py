@@ -1,0 +1,172 @@
+"""`dragoman card URL`: a card as a readable sheet."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import Console
+from rich.text import Text
+
+from ..card import ApiKey, Card, HttpAuth, MutualTls, OAuth2, OpenId, Scheme
+from ..client.auth import CardAuth
+from ..client.cards import Finder, Found
+from ..client.credentials import Wallet
+from ..client.http import Http
+from ..client.limits import Limits
+from ..dialects.a2a import checks
+from ..dialects.a2a.presence import Uncanonical, document_in
+from ..errors import CardUntrusted
+from ..net.trust import Trust
+from . import spelled, words
+from .calling import DONE, NOT_DONE, Url, completed, run
+
+UNSIGNED, GOOD, UNKNOWN, BROKEN = "not signed", "good", "unknown key", "broken"
+
+
+def sheet(
+    url: Url,
+    /,
+    *,
+    json: Annotated[
+        bool, Parameter(help="Answer as JSON.", negative=(), show_default=False)
+    ] = False,
+) -> None:
+    """Show an agent's card: skills, interfaces, security, signature and problems.
+
+    A signature is checked with the keys that the card's own host publishes: it says that the card
+    is whole, not that its owner is someone you trust. `dragoman card verify` does that.
+
+    Exit code 0: the card is as it should be; 1: it has errors, or its signature does not hold;
+    2: the command is wrong; 3: the agent cannot be reached.
+    """
+
+    async def work() -> int:
+        found = await _found(completed(url))
+        state, about = await _signature(found)
+        try:
+            problems = checks.problems(document_in(found.raw))
+        except Uncanonical as exc:
+            problems = [checks.Problem("", str(exc))]
+        if json:
+            spelled.show(_told(found, state, about, problems))
+        else:
+            _show(found, state, about, problems)
+        bad = state == BROKEN or any(not problem.warning for problem in problems)
+        return NOT_DONE if bad else DONE
+
+    run(work, url, as_json=json)
+
+
+async def _found(url: str) -> Found:
+    auth = CardAuth.of(os.environ)
+    http = Http(
+        Limits(),
+        host=urlsplit(url).hostname or "",
+        scheme=urlsplit(url).scheme,
+        certificate=auth.keyring.certificate,
+    )
+    try:
+        async with auth:
+            return await Finder(http, Wallet(auth, [url])).find(url)
+    finally:
+        await http.close()
+
+
+async def _signature(found: Found) -> tuple[str, str]:
+    if not found.card.signatures:
+        return UNSIGNED, ""
+    trust = Trust("if-present", jku=("self",), allow_private=True)
+    try:
+        verdict = await trust.check(found.raw, found.url)
+    except CardUntrusted as exc:
+        state = UNKNOWN if exc.public.get("why") == "unknown_key" else BROKEN
+        return state, exc.message
+    finally:
+        await trust.close()
+    return GOOD, f"{verdict.kid} ({verdict.alg}), with a key that its own host publishes"
+
+
+def _told(found: Found, state: str, about: str, problems: list[checks.Problem]) -> dict[str, Any]:
+    return {
+        "url": found.url,
+        "card": msgspec.json.decode(found.raw),
+        "signature": {"state": state, "about": about},
+        "problems": [
+            {"field": p.field, "text": p.text, "level": "warning" if p.warning else "error"}
+            for p in problems
+        ],
+    }
+
+
+def _show(found: Found, state: str, about: str, problems: list[checks.Problem]) -> None:
+    card, out = found.card, Console(highlight=False)
+
+    def head(title: str) -> None:
+        out.print(Text(f"\n{title}", "bold"))
+
+    def row(text: str, style: str = "", first: str = "") -> None:
+        out.print(Text(f"  {first}{words.line(text, 400)}", style), soft_wrap=True)
+
+    version = f"  {words.line(card.version, 40)}" if card.version else ""
+    out.print(Text.assemble((words.line(card.name, 80), "bold"), version), soft_wrap=True)
+    if card.description:
+        out.print(Text(words.line(card.description, 1000)))
+    out.print(Text(found.url, "dim"), soft_wrap=True)
+    if card.provider is not None:
+        out.print(Text(f"by {words.line(f'{card.provider.organization} {card.provider.url}')}"))
+    head("Skills")
+    for skill in card.skills:
+        row(skill.description, first=f"{words.line(skill.id, 40):16} ")
+    head("Interfaces")
+    for each in card.interfaces:
+        row(each.url, first=f"{words.line(each.binding, 40):10} {words.line(each.version, 9):5} ")
+    head("Can do")
+    row(", ".join(_abilities(card)))
+    for extension in card.extensions:
+        row(extension.uri + ("  (required)" if extension.required else ""), "dim")
+    head("Security")
+    for line in _security(card):
+        row(line)
+    head("Signature")
+    row(f"{state}: {about}" if about else state, "red" if state == BROKEN else "")
+    head("Problems")
+    for problem in problems:
+        style = "yellow" if problem.warning else "red"
+        row(f"{'warning' if problem.warning else 'error  '}  {problem}", style)
+    if not problems:
+        row("none")
+
+
+def _abilities(card: Card) -> list[str]:
+    offered = (
+        ("streams", card.streaming),
+        ("webhooks", card.push),
+        ("an extended card", card.extended),
+    )
+    return [name for name, has in offered if has] or ["only plain answers"]
+
+
+def _security(card: Card) -> list[str]:
+    lines = [f"{name:16} {_scheme(scheme)}" for name, scheme in card.schemes.items()]
+    asked = [" and ".join(way) for way in card.security if way]
+    if asked:
+        lines.append(f"asked for: {', or '.join(asked)}")
+    return lines or ["nothing is asked for"]
+
+
+def _scheme(scheme: Scheme) -> str:
+    match scheme:
+        case ApiKey():
+            return f"API key in the {scheme.location}, {scheme.name}"
+        case HttpAuth():
+            return f"HTTP {scheme.scheme}"
+        case OAuth2():
+            return f"OAuth 2: {', '.join(flow.kind for flow in scheme.flows)}"
+        case OpenId():
+            return f"OpenID Connect, {scheme.url}"
+        case MutualTls():
+            return "a client certificate"

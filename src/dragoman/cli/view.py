@@ -1,0 +1,315 @@
+"""What happens to a task, shown as it happens: on a terminal, through a pipe, or as JSON lines.
+
+Text that grows is printed line by line, and what is printed stays. Only the unfinished line and
+the line of state below it are drawn anew: they live in the last rows of the terminal and are gone
+when the task rests.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ..client.auth.origins import printable
+from ..dialects.a2a.extensions import WORK
+from ..events import ArtifactChunk, Asked, Note, Noted, Snapshot, Stamped, StateChanged
+from ..lifecycle import FINAL, WAITING
+from ..model import Artifact, Message, State, Task
+from ..model import Text as TextPart
+from . import spelled, words
+
+BAR = 24
+MOST_ROWS = 4
+"""Of an unfinished line that are drawn anew; what is above them is printed."""
+REFRESH = 8
+
+
+class View(Protocol):
+    """Who is told what happens between a message and its result."""
+
+    def begin(self) -> None:
+        """Something was said."""
+
+    def tell(self, entry: Stamped | Message) -> None:
+        """Something happened."""
+
+    def end(self, result: Task | Message) -> None:
+        """The task rests, or the agent replied."""
+
+    def stop(self) -> None:
+        """Leaves the terminal as it should be, whatever happened."""
+
+    def note(self, text: str) -> None:
+        """Something beside it, for the person."""
+
+
+class OnTerminal:
+    """Draws."""
+
+    def __init__(self, console: Console, *, closing: bool = True) -> None:
+        self._console = console
+        self._closing = closing
+        self._live: Live | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._began = time.monotonic()
+        self._state = State.SUBMITTED
+        self._progress: tuple[float, float | None] | None = None
+        self._partial = ""
+        self._artifact = ""
+        self._shown: set[str] = set()
+
+    def begin(self) -> None:
+        """A line of state appears."""
+        self._forget()
+        self._live = Live(
+            get_renderable=self._footer,
+            console=self._console,
+            transient=True,
+            refresh_per_second=REFRESH,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+
+    def tell(self, entry: Stamped | Message) -> None:
+        """Prints what is finished, and remembers the rest for the last rows."""
+        if isinstance(entry, Message):
+            return  # `end` has it
+        match entry.event:
+            case ArtifactChunk(artifact=artifact, append=append):
+                self._chunk(artifact, append=append)
+            case Snapshot(task=task):
+                self._state = task.state
+                for artifact in task.artifacts:
+                    self._chunk(artifact, append=False)
+            case StateChanged(state=state, message=message, metadata=metadata):
+                self._state = state
+                self._progress = _progress_in(metadata) or self._progress
+                if message is not None and state not in FINAL | WAITING:
+                    self._say(words.message_words(message))
+            case Asked() as asked:
+                self._state = asked.state
+            case Noted(kind=kind, body=body):
+                self._work(kind, body)
+
+    def end(self, result: Task | Message) -> None:
+        """The last rows go, a line about the end stays."""
+        self._flush()
+        self.stop()
+        if isinstance(result, Message):
+            self._print(words.message_words(result))
+            return
+        if not self._shown and (text := words.result_words(result)):
+            self._print(text)
+        self._summary(result)
+
+    def stop(self) -> None:
+        """The last rows go."""
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def note(self, text: str) -> None:
+        """A dim line."""
+        self._flush()
+        self._print(words.clean(text), "dim")
+
+    def _summary(self, task: Task) -> None:
+        said = task.status.message
+        why = words.message_words(said) if said is not None else ""
+        done = task.state is State.COMPLETED
+        if task.state in FINAL and not done and why:
+            self._print(why)
+        if task.state in WAITING or (done and not self._closing):
+            return
+        line = Text(task.state.value, words.COLOURS.get(task.state, "cyan"))
+        if self._closing:
+            seconds = time.monotonic() - self._began
+            line.append(f" in {seconds:.1f} s, task {printable(task.id, 80)}", "dim")
+        self._console.print(line, soft_wrap=True)
+
+    def _chunk(self, artifact: Artifact, *, append: bool) -> None:
+        key = artifact.artifact_id
+        if key != self._artifact or not append:
+            self._flush()
+            if key in self._shown and not append:
+                self._print("(begins again)", "dim")
+            if artifact.name and (key not in self._shown or key != self._artifact):
+                self._print(words.line(artifact.name, 80), "bold")
+        self._artifact = key
+        self._shown.add(key)
+        for part in artifact.parts:
+            if isinstance(part, TextPart):
+                self._grow(words.clean(part.text))
+            else:
+                self._flush()
+                self._print(words.part_words(part))
+
+    def _grow(self, text: str) -> None:
+        *lines, self._partial = (self._partial + text).split("\n")
+        for line in lines:
+            self._print(line)
+        width = self._console.width
+        if cell_len(self._partial) > MOST_ROWS * width:
+            *rows, last = Text(self._partial).wrap(self._console, width)
+            for row in rows:
+                self._console.print(row, soft_wrap=True)
+            self._partial = last.plain
+
+    def _flush(self) -> None:
+        partial, self._partial = self._partial, ""
+        if partial.strip():
+            self._print(partial.rstrip())
+
+    def _say(self, text: str) -> None:
+        self._flush()
+        self._print(text, "italic")
+
+    def _work(self, kind: Note, body: object) -> None:
+        told = body if isinstance(body, dict) else {}
+        text = told.get("text") or told.get("message") or words.line(body)
+        self._flush()
+        self._print(f"{kind.value}: {words.clean(str(text))}", "dim italic")
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style), highlight=False)
+
+    def _footer(self) -> RenderableType:
+        seconds = time.monotonic() - self._began
+        line = Text(self._state.value, words.COLOURS.get(self._state, "cyan"))
+        if self._progress is not None:
+            fraction, eta = self._progress
+            full = round(fraction * BAR)
+            line.append("  ").append("━" * full, "green").append("━" * (BAR - full), "dim")
+            line.append(f" {fraction:4.0%}")
+            if eta is not None:
+                line.append(f", {eta:.0f} s left")
+        line.append(f"  {seconds:.0f} s", "dim")
+        line.append("  Ctrl-C cancels", "dim")
+        line.no_wrap, line.overflow = True, "ellipsis"
+        return Group(Text(self._partial), line) if self._partial else line
+
+
+def _progress_in(metadata: dict[str, object] | None) -> tuple[float, float | None] | None:
+    """How far it is, from agents that tell it (docs/extensions/work.md)."""
+    told = (metadata or {}).get(f"{WORK}/progress")
+    fraction = told.get("fraction") if isinstance(told, dict) else None
+    if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+        return None
+    eta = told.get("eta") if isinstance(told, dict) else None
+    return float(fraction), float(eta) if isinstance(eta, int | float) and eta >= 0 else None
+
+
+class ThroughPipe:
+    """Results on standard output and nothing else; what is for people goes to standard error."""
+
+    def __init__(self, *, growing: bool) -> None:
+        self._growing = growing
+        """Whether text is written as it comes, or when the task rests."""
+        self._artifact = ""
+        self._open = False
+
+    def begin(self) -> None:
+        """Nothing to show yet."""
+        self._artifact = ""
+
+    def tell(self, entry: Stamped | Message) -> None:
+        """Text, if it is wanted as it grows."""
+        if not self._growing or isinstance(entry, Message):
+            return
+        match entry.event:
+            case ArtifactChunk(artifact=artifact):
+                self._chunk(artifact)
+            case Snapshot(task=task):
+                for artifact in task.artifacts:
+                    self._chunk(artifact)
+
+    def _chunk(self, artifact: Artifact) -> None:
+        if artifact.artifact_id != self._artifact:
+            self._break()
+        self._artifact = artifact.artifact_id
+        for part in artifact.parts:
+            if isinstance(part, TextPart):
+                self._write(words.clean(part.text))
+            else:
+                self._break()
+                self._write(words.part_words(part) + "\n")
+
+    def end(self, result: Task | Message) -> None:
+        """The result, if it is not there already; why there is none."""
+        if self._artifact:
+            self._break()
+        elif text := words.result_words(result):
+            self._write(text)
+            self._break()
+        if isinstance(result, Task) and result.state in FINAL - {State.COMPLETED}:
+            said = result.status.message
+            why = f": {words.line(said.text, 1000)}" if said is not None and said.text else ""
+            self.note(f"The task is {result.state.value}{why}")
+
+    def stop(self) -> None:
+        """Lines end as lines do."""
+        self._break()
+
+    def note(self, text: str) -> None:
+        """A line on standard error."""
+        print(words.clean(text), file=sys.stderr, flush=True)
+
+    def _write(self, text: str) -> None:
+        if text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            self._open = not text.endswith("\n")
+
+    def _break(self) -> None:
+        if self._open:
+            self._write("\n")
+
+
+class AsJson:
+    """A line of JSON for the result, or for every event."""
+
+    def __init__(self, *, events: bool) -> None:
+        self._events = events
+
+    def begin(self) -> None:
+        """Nothing happened yet."""
+
+    def tell(self, entry: Stamped | Message) -> None:
+        """One event, one line."""
+        if self._events and isinstance(entry, Stamped):
+            spelled.show(spelled.event(entry))
+
+    def end(self, result: Task | Message) -> None:
+        """The result as a whole, last."""
+        spelled.show(spelled.result(result))
+
+    def stop(self) -> None:
+        """Every line is whole already."""
+
+    def note(self, text: str) -> None:
+        """A line on standard error."""
+        print(words.clean(text), file=sys.stderr, flush=True)
+
+
+def console() -> Console:
+    """Standard output; colours only on a terminal that wants them."""
+    return Console(highlight=False)
+
+
+def chosen(*, as_json: bool, growing: bool, closing: bool = True) -> View:
+    """The view for where the output goes."""
+    if as_json:
+        return AsJson(events=growing)
+    out = console()
+    if out.is_terminal and not out.is_dumb_terminal:
+        return OnTerminal(out, closing=closing)
+    return ThroughPipe(growing=growing)
