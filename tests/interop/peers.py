@@ -142,7 +142,8 @@ A2A_SDK_0_3 = Peer(
 )
 A2A_JS = Peer(
     name="a2a-js-1.3.0",
-    pins=("@a2a-js/sdk@1.3.0",),
+    # What its gRPC client asks for beside it.
+    pins=("@a2a-js/sdk@1.3.0", "@grpc/grpc-js@1.14.7", "@bufbuild/protobuf@2.17.0"),
     build=_build_npm,
     start=_start_node,
 )
@@ -158,7 +159,19 @@ PYTHON_A2A = Peer(
     build=_build_venv,
     start=_start_python,
 )
-ALL = (A2A_SDK, A2A_SDK_0_3, A2A_JS, FASTA2A, PYTHON_A2A)
+A2A_JS_SERVER = Peer(
+    name="a2a-js-1.3.0-server",
+    pins=(*A2A_JS.pins, "express@5.3.0"),
+    build=_build_npm,
+    start=_start_node,
+)
+FASTA2A_SERVER = Peer(
+    name="fasta2a-2.1.1-server",
+    pins=(*FASTA2A.pins, "uvicorn==0.54.0"),
+    build=_build_venv,
+    start=_start_python,
+)
+ALL = (A2A_SDK, A2A_SDK_0_3, A2A_JS, FASTA2A, PYTHON_A2A, A2A_JS_SERVER, FASTA2A_SERVER)
 
 
 def main() -> None:

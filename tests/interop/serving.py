@@ -18,8 +18,9 @@ AGENT = Path(__file__).parent / "agent.py"
 
 
 @contextmanager
-def served(folder: Path, agent: Path = AGENT) -> Iterator[str]:
-    """The address of a served agent."""
+def served(folder: Path, agent: Path = AGENT, config: str = "", **env: str) -> Iterator[str]:
+    """The address of a served agent. `config` is its `dragoman.toml`, `env` what that refers to."""
+    (folder / "dragoman.toml").write_text(config)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -30,7 +31,7 @@ def served(folder: Path, agent: Path = AGENT) -> Iterator[str]:
         process = subprocess.Popen(
             [*command, *store],
             cwd=folder,
-            env={k: v for k, v in os.environ.items() if not k.startswith("DRAGOMAN_")},
+            env={k: v for k, v in os.environ.items() if not k.startswith("DRAGOMAN_")} | env,
             stdout=output,
             stderr=subprocess.STDOUT,
         )

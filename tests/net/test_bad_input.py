@@ -76,16 +76,18 @@ async def test_a_declared_length_too_large_is_refused_unread() -> None:
         assert b" 413 " in heard.splitlines()[0]
 
 
-@pytest.mark.parametrize("limits", [{"body_idle": 0.3}, {"body_time": 0.3}], ids=str)
+@pytest.mark.parametrize("limits", [{"body_idle": 0.3}, {"body_time": 1.0}], ids=str)
 async def test_a_half_sent_request_is_told_so(limits: dict[str, float]) -> None:
     async with house(**limits) as home:
         reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(post(GOOD, "A2A-Version: 1.0")[:-10])
         if "body_time" in limits:  # never idle for long, but never done either
-            for _ in range(5):
+            # Well before the time is over: what arrives after the answer makes TCP reset the
+            # connection, and then the answer may be lost on its way to us.
+            for _ in range(4):
                 await asyncio.sleep(0.1)
                 writer.write(b"x")
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(5):
             heard = await reader.readuntil(b"}")
         assert b" 408 " in heard.splitlines()[0]
         writer.close()

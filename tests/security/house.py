@@ -20,16 +20,22 @@ from dragoman import Agent, Turn
 from dragoman.app import App, address, engine_for
 from dragoman.dialects.a2a import go, routes, rpc
 from dragoman.dialects.a2a.grpc import RPCS
+from dragoman.dialects.a2a.older import SHARED
 from dragoman.dialects.a2a.proto import POOL
+from dragoman.dialects.a2a.v0_1 import V0_1
+from dragoman.dialects.a2a.v1_0 import V1_0
+from dragoman.dialects.a2a.version import Method, Version, own
 from dragoman.model import Hook, Message, Role, Text
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
+from dragoman.net.older import PYTHON_A2A
 from dragoman.ops import (
     CancelTask,
     DeleteHook,
     GetExtendedCard,
     GetHook,
     GetTask,
+    Invoke,
     ListHooks,
     ListTasks,
     Operation,
@@ -37,6 +43,7 @@ from dragoman.ops import (
     SetHook,
     Watch,
 )
+from dragoman.peer import Context
 from dragoman.schemes import Jwt
 from dragoman.settings import Server, Settings
 from security.issuer import AUDIENCE, ISSUER, Issuer
@@ -45,6 +52,15 @@ CANARY = "canary-4711-of-alice"
 HOOK = "hook-of-alice"
 RECEIVER = "http://127.0.0.1:9/x"
 """Where nobody listens."""
+RECALL = "keeper.house/recall"
+"""A method of the agent's own: what the caller told it to keep."""
+HYBRID = {
+    "message/send": "SendMessage",
+    "message/stream": "SendStreamingMessage",
+    "tasks/get": "GetTask",
+    "tasks/cancel": "CancelTask",
+}
+"""What fasta2a asks, and how 1.0 calls it."""
 
 
 class Asking(Struct):
@@ -79,26 +95,36 @@ def question(op: type[Operation[Any]], task_id: str) -> Operation[Any]:
         GetHook: GetHook(task_id=task_id, hook_id=HOOK),
         ListHooks: ListHooks(task_id=task_id),
         DeleteHook: DeleteHook(task_id=task_id, hook_id=HOOK),
+        Invoke: Invoke(method=RECALL, params={}),
     }
     return made[op]
 
 
 def all_ways() -> Iterator[Asking]:
     """Every operation in every binding, out of the tables the server itself is made of."""
-    for name, (version, method) in rpc._METHODS.items():
+    shared = [(name, (V0_1, V0_1.methods[name])) for name in SHARED]  # told apart by the header
+    for name, (version, method) in (*rpc._METHODS.items(), *shared, *_own_methods()):
         yield Asking(
             f"JSON-RPC {version.name}",
             name,
             method.op,
             method.stream,
             _rpc_sender("/", name, version.name, method),
-            version.name == "1.0",
+            version.name == "1.0" and method.op is not Invoke,  # its params are the method's
         )
     for name, method in go.A2A_GO.methods.items():
         sender = _rpc_sender("/a2a-go", name, "", method)
         yield Asking("a2a-go", name, method.op, method.stream, sender, False)
+    for name, spelled in HYBRID.items():  # names of 0.3, shapes of 1.0, and no id
+        method = V1_0.methods[spelled]
+        sender = _rpc_sender("/", name, "", method, ident=1 if method.stream else None)
+        yield Asking("hybrid", name, method.op, method.stream, sender, False)
+    for path in PYTHON_A2A:
+        for name, method in (*V0_1.methods.items(), (RECALL, own(RECALL))):
+            sender = _rpc_sender(path, name, "", method)
+            yield Asking("python-a2a", f"{path} {name}", method.op, method.stream, sender, False)
     for binding in routes.BINDINGS:
-        for route in binding.routes:
+        for route in (*binding.routes, routes._own_route(RECALL)):
             yield Asking(
                 f"REST {binding.version.name}",
                 f"{route.verb} {route.path}",
@@ -107,22 +133,34 @@ def all_ways() -> Iterator[Asking]:
                 _rest_sender(binding, route),
                 binding.version.name == "1.0",
             )
+    usual = {binding.prefix + route.path for binding in routes.BINDINGS for route in binding.routes}
+    for path, (binding, found) in routes.PLAIN.items():
+        for route in found.verbs.values() if path not in usual else ():
+            sender = _rest_sender(binding, route, path)
+            name = f"{route.verb} {path}"
+            yield Asking("paths of 0.2", name, route.method.op, route.method.stream, sender, False)
     for path, (service, each) in RPCS.items():
-        if service.name.startswith("dragoman"):
-            continue  # the agent's own methods have no fixed shape
         name = path.rpartition("/")[2]
         kind = _kind(name)
         sender = _grpc_sender(path, service.name, name, kind, stream=each.stream)
-        version = service.version
-        yield Asking(f"gRPC {version}", name, kind, each.stream, sender, version == "1.0")
+        version, tenants = service.version, service.version == "1.0" and kind is not Invoke
+        yield Asking(f"gRPC {version}", name, kind, each.stream, sender, tenants)
 
 
-def _rpc_sender(path: str, name: str, version: str, method: Any) -> Callable[..., Any]:
+def _own_methods() -> Iterator[tuple[str, tuple[Version, Method]]]:
+    """The agent's own method over JSON-RPC, of whatever version the header names."""
+    for version in {version.name: version for version, _ in rpc._METHODS.values()}.values():
+        yield RECALL, (version, own(RECALL))
+
+
+def _rpc_sender(
+    path: str, name: str, version: str, method: Any, ident: int | None = 1
+) -> Callable[..., Any]:
     async def send(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
-        params = msgspec.to_builtins(method.op_out(question(method.op, task_id)))
+        params = msgspec.to_builtins(method.op_out(question(method.op, task_id))) or {}
         if tenant:
             params["tenant"] = tenant
-        body = {"jsonrpc": "2.0", "id": 1, "method": name, "params": params}
+        body = {"jsonrpc": "2.0", "id": ident, "method": name, "params": params}
         headers = _headers(token) | ({"a2a-version": version} if version else {})
         reply = await house.client.post(path, json=body, headers=headers)
         return _rpc_status(reply), reply.text
@@ -135,10 +173,10 @@ def _rpc_status(reply: httpx2.Response) -> int:
     return 400 if reply.status_code == 200 and '"error"' in reply.text else reply.status_code
 
 
-def _rest_sender(binding: Any, route: Any) -> Callable[..., Any]:
+def _rest_sender(binding: Any, route: Any, at: str = "") -> Callable[..., Any]:
     async def send(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
-        said = msgspec.to_builtins(route.method.op_out(question(route.method.op, task_id)))
-        path = binding.prefix + route.path
+        said = msgspec.to_builtins(route.method.op_out(question(route.method.op, task_id))) or {}
+        path = at or binding.prefix + route.path
         for variable in route.ids:
             path = path.replace("{" + variable + "}", str(said.pop(variable, "x")))
         if tenant:
@@ -165,6 +203,7 @@ _KINDS: tuple[tuple[str, type[Operation[Any]]], ...] = (
     ("TaskSub", Watch),
     ("GetExtended", GetExtendedCard),
     ("GetAgentCard", GetExtendedCard),
+    ("Invoke", Invoke),
 )
 
 
@@ -205,6 +244,7 @@ def _fields(old: bool, op: type[Operation[Any]], task: str) -> dict[str, Any]:
         ListHooks: {"task_id": task},
         ListTasks: {},
         GetExtendedCard: {},
+        Invoke: {"method": RECALL},
     }
     return made.get(op, {"id": task})
 
@@ -277,6 +317,14 @@ def make_agent() -> Agent:
         await turn.say(f"I know {turn.text}")
         answer = await turn.ask(f"More than {turn.text}?")
         return f"{turn.text} {answer}"
+
+    kept: dict[tuple[str, str], str] = {}
+
+    @agent.method(RECALL)
+    async def recall(caller: Context, note: str = "") -> str:
+        if note:
+            kept[caller.tenant, caller.principal] = note
+        return kept.get((caller.tenant, caller.principal), "nothing")
 
     @agent.skill("hidden", extended=True, scopes=("deep",))
     async def hidden(turn: Turn) -> str:

@@ -12,22 +12,23 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from dragoman.net.policy import Policy
-from dragoman.ops import GetExtendedCard, GetTask, ListTasks, SendMessage
-from security.house import CANARY, HOOK, RECEIVER, Asking, House, all_ways, open_house
+from dragoman.ops import GetExtendedCard, GetTask, Invoke, ListTasks, SendMessage
+from security.house import CANARY, HOOK, RECALL, RECEIVER, Asking, House, all_ways, open_house
 
 REFUSED = {401, 16}
 FORBIDDEN = {403, 7}
 MISSING = "01a1e163-75f6-7000-86e0-000000000000"
-OLDEST = ("JSON-RPC 0.1", "a2a-go")
+OLDEST = ("JSON-RPC 0.1", "a2a-go", "python-a2a")
 WAYS = sorted(all_ways(), key=lambda way: way.binding in OLDEST and way.op is SendMessage)
 """In 0.1 a caller names its new task itself, so those come last: it is then the caller's own."""
 
 
 async def opened(house: House) -> str:
-    """A task of alice's in acme that waits for her, with a webhook."""
+    """A task of alice's in acme that waits for her, with a webhook; and what she had kept."""
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": CANARY}]}
     hook = {"id": HOOK, "url": f"{RECEIVER}/{CANARY}"}
     headers = {"authorization": f"Bearer {house.token()}", "a2a-version": "1.0"}
@@ -37,6 +38,8 @@ async def opened(house: House) -> str:
     path = f"/tasks/{task}/pushNotificationConfigs"
     kept = await house.client.post(path, json=hook | {"taskId": task}, headers=headers)
     assert kept.status_code == 200, kept.text
+    noted = await house.client.post(f"/{RECALL}", json={"note": CANARY}, headers=headers)
+    assert noted.json() == CANARY, noted.text
     return task
 
 
@@ -62,7 +65,13 @@ async def test_every_operation_in_every_binding_with_every_wrong_credential(
 ) -> None:
     counts: Counter[tuple[str, str]] = Counter()
     leaks: list[str] = []
+    asked_at: set[str] = set()
+
+    async def note(request: httpx2.Request) -> None:
+        asked_at.add(request.url.path)
+
     async with open_house(tmp_path) as house:
+        house.client.event_hooks = {"request": [note]}
         task = await opened(house)
         if finished:
             await answered(house, task)
@@ -96,12 +105,23 @@ async def test_every_operation_in_every_binding_with_every_wrong_credential(
                 if status not in FORBIDDEN or CANARY in body:
                     leaks.append(f"{where} naming a tenant: {status} {body[:200]}")
         await untouched(house, task, finished=finished)
+        forgotten = {
+            path
+            for path, methods in house.app.routes.items()
+            for handler in methods.values()
+            if getattr(handler, "policy", None) is Policy.CALLER and "{" not in path
+        } - asked_at
     with capsys.disabled():
         print(table(counts, len(leaks)))
     assert leaks[:5] == []
+    assert not forgotten, f"routes that nobody asked at: {forgotten}"
     assert {way.binding for way in WAYS} >= {
         *("JSON-RPC 1.0", "JSON-RPC 0.3", "REST 1.0", "REST 0.3", "gRPC 1.0", "gRPC 0.3"),
+        *("JSON-RPC 0.1", "a2a-go", "python-a2a", "paths of 0.2", "hybrid"),
     }
+    own = {way.binding for way in WAYS if way.op is Invoke}
+    assert own >= {*(f"JSON-RPC {v}" for v in ("1.0", "0.3", "0.1")), "REST 1.0", "REST 0.3"}
+    assert own >= {"gRPC 1.0", "python-a2a"}
 
 
 async def answered(house: House, task: str) -> None:
@@ -127,6 +147,9 @@ async def untouched(house: House, task: str, *, finished: bool) -> None:
             assert status in (0, 200), (way.name, status, body)
             told = CANARY in body or way.op is ListTasks or way.binding == "a2a-go"
             assert told, way.name  # a2a-go tells no messages
+        if way.op is Invoke:
+            status, body = await asked(way, house, house.token(), "")
+            assert (status in (0, 200), CANARY in body) == (True, True), (way, status, body)
         if way.op is GetExtendedCard:
             status, body = await asked(way, house, house.token(scope="deep"), "")
             assert status in (0, 200), (way.name, status, body)

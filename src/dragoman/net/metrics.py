@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
+from ..engine.pusher import OUTCOMES, Figures
+
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the latency buckets, in seconds."""
 QUEUE = "runnable"
@@ -49,8 +51,16 @@ class Metrics:
         key = (reason, dialect)
         self.errors[key] = self.errors.get(key, 0) + 1
 
-    def text(self, *, streams: int, blocked: int, counts: Mapping[str, int]) -> bytes:
-        """All of it, as Prometheus reads it. `counts` is what the peer says of its tasks."""
+    def text(
+        self,
+        *,
+        streams: int,
+        blocked: int,
+        counts: Mapping[str, int],
+        mail: Figures | None = None,
+    ) -> bytes:
+        """All of it, as Prometheus reads it. `counts` is what the peer says of its tasks, `mail`
+        what of its webhooks."""
         out: list[str] = []
 
         def family(name: str, kind: str, help_text: str, lines: Iterable[str]) -> None:
@@ -89,7 +99,15 @@ class Metrics:
             "Tasks by state.",
             (f'{{state="{name}"}} {n}' for name, n in counts.items() if name != QUEUE),
         )
+        family(
+            "webhooks_total",
+            "counter",
+            "Tries to call a webhook, by outcome.",
+            (f'{{outcome="{each}"}} {mail.tries[each] if mail else 0}' for each in OUTCOMES),
+        )
         for name, kind, help_text, value in (
+            ("webhook_breakers_open", "gauge", "Hosts left alone.", mail.breakers if mail else 0),
+            ("webhook_age_seconds", "gauge", "Age of the oldest.", mail.age if mail else 0),
             ("queue", "gauge", "Tasks that wait for a worker.", counts.get(QUEUE, 0)),
             ("streams", "gauge", "Streams open now.", streams),
             ("streams_opened_total", "counter", "Streams opened.", self.streams_opened),

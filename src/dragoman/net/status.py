@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from ..engine.pusher import Figures
 from .asgi import TEXT, Handler, Receive, Scope, Send, answer
 from .exchange import Floor
 from .policy import Policy, policy
@@ -15,6 +16,14 @@ class Counted(Protocol):
 
     def counts(self) -> Awaitable[Mapping[str, int]]:
         """Tasks by state, length of the queue."""
+
+
+@runtime_checkable
+class Mailing(Protocol):
+    """A peer that calls webhooks."""
+
+    def mail(self) -> Awaitable[Figures | None]:
+        """How they fare."""
 
 
 class StatusPages:
@@ -57,12 +66,15 @@ class StatusPages:
     @policy(Policy.METRICS)
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """All counters."""
+        counts: Mapping[str, int] = {}
+        mail: Figures | None = None
         try:
             counts = await self._counted.counts()
+            if isinstance(self._counted, Mailing):
+                mail = await self._counted.mail()
         except Exception as exc:  # the rest is worth having without them
             self._floor.log.warning("no_counts", exception=type(exc).__name__)
-            counts = {}
         text = self._floor.metrics.text(
-            streams=len(self._floor.streams), blocked=self._blocked(), counts=counts
+            streams=len(self._floor.streams), blocked=self._blocked(), counts=counts, mail=mail
         )
         await answer(send, 200, text, (b"content-type", b"text/plain; version=0.0.4"))

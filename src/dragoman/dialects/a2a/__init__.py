@@ -7,6 +7,7 @@ from dragoman.session import Dialect
 from .go import A2A_GO as GO_VERSION
 from .go import GO, GoCallee, GoCaller
 from .losses import carried_0_3, carried_0_3_rest, carried_1_0, carried_1_0_rest
+from .python_a2a import PythonCaller
 from .rest import RestCallee, RestCaller
 from .routes import REST_0_3, REST_1_0
 from .rpc import RpcCallee, RpcCaller
@@ -60,6 +61,7 @@ __all__ = [
     "V1_0",
     "GoCallee",
     "GoCaller",
+    "PythonCaller",
     "RestCallee",
     "RestCaller",
     "RpcCallee",

@@ -1,0 +1,361 @@
+"""Cards as they are served: signed in every form, listed as configured, right behind proxies."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import time
+from base64 import urlsafe_b64decode
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from msgspec.structs import replace
+
+from cards.served import CARD, app_for, ask, desk
+from dragoman.app import address
+from dragoman.dialects.a2a import cards
+from dragoman.errors import ConfigError
+from dragoman.model import Json
+from dragoman.net.keys import new_key, save
+from dragoman.net.listener import Listener, bind
+from dragoman.net.trust import Trust
+from dragoman.schemes import Known, Secret, Tokens
+from dragoman.settings import Limits, Server, Signing, Tls, load
+from security.certs import Authority
+
+BASE = "https://desk.example"
+JWKS = "/.well-known/jwks.json"
+
+
+def key_file(folder: Path, name: str, alg: str = "ES256", made: float = 0.0) -> str:
+    path = folder / f"{name}.jwk"
+    save(path, {**new_key(alg, made or time.time()), "kid": name})
+    return str(path)
+
+
+def trusting(found: Any) -> Trust:
+    return Trust("require", keys=[found], strict=True)
+
+
+@pytest.mark.parametrize("alg", ["ES256", "EdDSA", "RS256"])
+async def test_every_form_of_the_card_is_signed(tmp_path: Path, alg: str) -> None:
+    app = app_for(signing=Signing(keys=(key_file(tmp_path, "k", alg),)))
+    keys = await ask(app, JWKS)
+    assert keys.headers["content-type"] == "application/jwk-set+json"
+    assert "max-age" in keys.headers["cache-control"]
+    assert not {"d", "p", "q"} & set(keys.json["keys"][0])
+    trust = trusting(keys.json)
+    for path, version in ((CARD, "1.0"), (CARD, "0.3"), ("/.well-known/agent.json", "")):
+        got = await ask(app, path, a2a_version=version)
+        verdict = await trust.check(got.body, BASE)
+        assert (verdict.proved, verdict.kid, verdict.alg) == (True, "k", alg)
+        meant = cards.card_in(cards.pure_1_0(app.card_at(BASE)))
+        assert verdict.card == replace(meant, signatures=())
+    again = await ask(app, JWKS, if_none_match=keys.headers["etag"])
+    assert again.status == 304
+
+
+async def test_the_signature_says_where_the_keys_are(tmp_path: Path) -> None:
+    asked: list[str] = []
+    app = app_for(signing=Signing(keys=(key_file(tmp_path, "k"),)))
+
+    async def fetch(url: str) -> bytes:
+        asked.append(url)
+        return (await ask(app, url.removeprefix(BASE))).body
+
+    trust = Trust("require", jku=["self"], fetch=fetch)
+    assert (await trust.check((await ask(app)).body, BASE)).proved
+    assert asked == [BASE + JWKS]
+
+    elsewhere = Signing(keys=(key_file(tmp_path, "j"),), jku="https://keys.example/all.json")
+    app = app_for(signing=elsewhere)
+    assert _header((await ask(app)).json)["jku"] == "https://keys.example/all.json"
+    app = app_for(base="http://127.0.0.1:8420", signing=replace(elsewhere, jku=""))
+    assert "jku" not in _header((await ask(app)).json)
+
+
+def _header(card: Any) -> dict[str, Json]:
+    said = card["signatures"][0]["protected"]
+    return json.loads(urlsafe_b64decode(said + "=" * (-len(said) % 4)))
+
+
+async def test_the_newest_key_signs_and_the_others_stay_published(tmp_path: Path) -> None:
+    now = time.time()
+    old = key_file(tmp_path, "old", made=now - 1000)
+    before = app_for(signing=Signing(keys=(str(tmp_path),)))
+    kept = (await ask(before)).body
+    key_file(tmp_path, "new", "EdDSA", made=now)
+    after = app_for(signing=Signing(keys=(str(tmp_path),)))
+    keys = (await ask(after, JWKS)).json
+    assert [each["kid"] for each in keys["keys"]] == ["new", "old"]
+    trust = trusting(keys)
+    assert (await trust.check((await ask(after)).body, BASE)).kid == "new"
+    assert (await trust.check(kept, BASE)).kid == "old"
+    os.unlink(old)
+    last = app_for(signing=Signing(keys=(str(tmp_path),)))
+    assert [each["kid"] for each in (await ask(last, JWKS)).json["keys"]] == ["new"]
+
+
+async def test_without_keys_nothing_is_signed_and_no_set_is_there() -> None:
+    app = app_for()
+    assert "signatures" not in (await ask(app)).json
+    assert (await ask(app, JWKS)).status == 404
+
+
+def test_key_files_that_stop_the_start(tmp_path: Path) -> None:
+    def start(*paths: str) -> None:
+        app_for(signing=Signing(keys=paths))
+
+    good = key_file(tmp_path, "good")
+    with pytest.raises(ConfigError, match="never written over"):
+        key_file(tmp_path, "good")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        start(str(tmp_path / "none.jwk"))
+    with pytest.raises(ConfigError, match="Two keys"):
+        start(good, good)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="holds no keys"):
+        start(str(tmp_path / "empty"))
+    save(tmp_path / "ended.jwk", {**new_key("ES256", 1.0), "exp": 2})
+    with pytest.raises(ConfigError, match="expired"):
+        start(str(tmp_path / "ended.jwk"))
+    made = new_key("ES256", 1.0)
+    save(tmp_path / "public.jwk", {name: made[name] for name in ("kty", "crv", "x", "y")})
+    with pytest.raises(ConfigError, match="public key"):
+        start(str(tmp_path / "public.jwk"))
+    os.chmod(good, 0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        start(good)
+    (tmp_path / "d.toml").write_text('[signing]\njku = "http://a"\n')
+    with pytest.raises(ConfigError, match="https"):
+        load(config=tmp_path / "d.toml")
+
+
+async def test_an_extended_card_is_signed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOSS", "a-token-of-the-boss-1")
+    agent = desk(auth={"robots": Tokens(callers={"boss": Known(secret=Secret(env="BOSS"))})})
+
+    @agent.skill("audit", extended=True)
+    async def audit(turn: Any) -> str:
+        return "well"
+
+    app = app_for(agent, signing=Signing(keys=(key_file(tmp_path, "k"),)))
+    got = await ask(app, "/extendedAgentCard", authorization="Bearer a-token-of-the-boss-1")
+    assert got.status == 200, got.body
+    keys = (await ask(app, JWKS)).json
+    verdict = await trusting(keys).check(got.body, BASE)
+    assert [skill.id for skill in verdict.card.skills] == ["look", "audit"]
+
+
+# What the card lists.
+
+
+def listed(card: Any) -> list[str]:
+    return [f"{i['protocolBinding']}/{i['protocolVersion']}" for i in card["supportedInterfaces"]]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "shown"),
+    [
+        (None, ["JSONRPC/1.0", "JSONRPC/0.3", "HTTP+JSON/1.0", "HTTP+JSON/0.3"]),
+        (["http+json/1.0", "JSONRPC"], ["HTTP+JSON/1.0", "JSONRPC/1.0", "JSONRPC/0.3"]),
+        (["JSONRPC/1.0", "JSONRPC/1.0"], ["JSONRPC/1.0"]),
+    ],
+)
+async def test_the_interfaces_are_those_that_were_chosen(
+    chosen: list[str] | None, shown: list[str]
+) -> None:
+    app = app_for(server={"interfaces": tuple(chosen)} if chosen else {})
+    card = (await ask(app)).json
+    assert listed(card) == shown
+    assert ("url" in card) == any("0.3" in each for each in shown)
+
+
+@pytest.mark.parametrize("wrong", ["SOAP", "JSONRPC/2.0", "JSONRPC/", ""])
+def test_an_interface_that_does_not_exist_stops_the_start(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="interfaces"):
+        app_for(server={"interfaces": (wrong,)})
+
+
+def test_a_card_without_any_interface_stops_the_start() -> None:
+    with pytest.raises(ConfigError, match="no address"):
+        app_for(server={"interfaces": ("GRPC",), "grpc": False})
+    app_for(server={"interfaces": ("GRPC",), "grpc": True})
+
+
+async def test_other_dialects_stand_under_our_extension() -> None:
+    card = (await ask(app_for())).json
+    (found,) = [e for e in card["capabilities"]["extensions"] if e["uri"].endswith("dialects:1")]
+    assert {each["dialect"]: each["url"] for each in found["params"]["addresses"]} == {
+        "a2a-0.1": f"{BASE}/",
+        "a2a-go": f"{BASE}/a2a-go",
+    }
+
+
+# Who asks, and what.
+
+PROXIES = {"trusted_proxies": ("10.0.0.0/8", "::1/128")}
+
+
+async def url(app: Any, **asked: Any) -> str:
+    return (await ask(app, **asked)).json["supportedInterfaces"][0]["url"]
+
+
+@pytest.mark.parametrize(
+    ("client", "headers", "seen"),
+    [
+        ("192.0.2.9", {"x_forwarded_host": "evil.example"}, "http://inner:8420/"),
+        ("10.0.0.1", {}, "http://inner:8420/"),
+        ("10.0.0.1", {"x_forwarded_proto": "https"}, "https://inner:8420/"),
+        (
+            "10.0.0.1",
+            {"x_forwarded_host": "desk.example", "x_forwarded_proto": "https"},
+            "https://desk.example/",
+        ),
+        ("::1", {"x_forwarded_host": "desk.example:81"}, "http://desk.example:81/"),
+        ("::ffff:10.0.0.1", {"x_forwarded_host": "desk.example"}, "http://desk.example/"),
+        ("10.0.0.1", {"x_forwarded_host": "evil.example/x?"}, "http://inner:8420/"),
+        ("10.0.0.1", {"x_forwarded_proto": "javascript"}, "http://inner:8420/"),
+        ("10.0.0.1", {"forwarded": "host=evil.example"}, "http://inner:8420/"),
+        (
+            "10.0.0.1",
+            {
+                "x_forwarded_for": "203.0.113.5, 10.0.0.2",
+                "x_forwarded_host": "desk.example, middle",
+                "x_forwarded_proto": "https, http",
+            },
+            "https://desk.example/",
+        ),
+        (
+            "10.0.0.1",
+            {
+                "x_forwarded_for": "198.51.100.1, 203.0.113.5",
+                "x_forwarded_host": "evil.example, desk.example",
+            },
+            "http://desk.example/",
+        ),
+    ],
+)
+async def test_what_proxies_say_counts_only_from_configured_ranges(
+    client: str, headers: dict[str, str], seen: str
+) -> None:
+    app = app_for(base="", server=PROXIES)
+    assert await url(app, client=client, **headers) == seen
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ("for=203.0.113.5;host=desk.example;proto=https", "https://desk.example/"),
+        ('for="[2001:db8::1]:99"; Host="desk.example:81"', "http://desk.example:81/"),
+        (
+            "for=6.6.6.6;host=evil.example, for=203.0.113.5;host=desk.example",
+            "http://desk.example/",
+        ),
+        (
+            "for=203.0.113.5;host=desk.example;proto=https, for=10.0.0.7;host=middle",
+            "https://desk.example/",
+        ),
+        ('for="a,b;host=evil.example";host=desk.example', "http://desk.example/"),
+        ("nonsense", "http://inner:8420/"),
+        ('host=evil.example;x=", for="[2001:db8::1]:9";host=desk.example', "http://inner:8420/"),
+        ("host=evil.example;host=desk.example", "http://inner:8420/"),
+        ("host=evil.example,", "http://inner:8420/"),
+        ("host=evil.example,," * 400, "http://inner:8420/"),
+        ("", "http://inner:8420/"),
+    ],
+)
+async def test_the_header_of_rfc_7239(said: str, seen: str) -> None:
+    app = app_for(base="", server={**PROXIES, "forwarded": "forwarded"})
+    asked = {"client": "10.0.0.1", "x_forwarded_host": "evil.example"}
+    assert await url(app, **asked, forwarded=said) == seen
+
+
+@pytest.mark.parametrize(
+    ("client", "forwarded_for", "status"),
+    [
+        ("192.0.2.9", None, 200),
+        ("192.0.2.8", None, 403),
+        ("192.0.2.8", "192.0.2.9", 403),  # anyone can write that
+        ("10.0.0.1", "192.0.2.9", 200),
+        ("10.0.0.1", "192.0.2.9:5000", 200),
+        ("10.0.0.1", "192.0.2.8", 403),
+        ("10.0.0.1", "192.0.2.9, 192.0.2.8", 403),  # the first was written by the caller
+        ("10.0.0.1", "192.0.2.8, 192.0.2.9", 200),
+        ("10.0.0.1", "192.0.2.9, 10.2.3.4", 200),
+        ("10.0.0.1", "unknown", 403),
+        ("10.0.0.1", "192.0.2.9, _hidden", 403),
+        ("10.0.0.1", None, 200),  # the proxy itself, which is within the ranges
+    ],
+)
+async def test_address_ranges_are_those_of_the_caller_not_of_the_proxy(
+    client: str, forwarded_for: str | None, status: int
+) -> None:
+    server = {**PROXIES, "card_access": "192.0.2.9, 10.0.0.0/8"}
+    app = app_for(base="", server=server)
+    headers = {"x_forwarded_for": forwarded_for} if forwarded_for else {}
+    assert (await ask(app, client=client, **headers)).status == status
+
+
+async def test_a_quote_that_is_left_open_opens_no_range() -> None:
+    server = {**PROXIES, "card_access": "10.0.0.0/8", "forwarded": "forwarded"}
+    app = app_for(base="", server=server)
+    for written, status in (("", 403), ("for=10.9.9.9, ", 403), ('for=10.9.9.9;x="', 403)):
+        said = f'{written}for="[2001:db8::1]:9";host=desk.example'
+        assert (await ask(app, client="10.0.0.1", forwarded=said)).status == status
+    own = "for=10.9.9.9;host=desk.example"
+    assert (await ask(app, client="10.0.0.1", forwarded=own)).status == 200
+
+
+async def test_a_scheme_without_an_address_opens_no_range() -> None:
+    server = {**PROXIES, "card_access": "10.0.0.0/8"}
+    app = app_for(base="", server=server)
+    assert (await ask(app, client="10.0.0.1", x_forwarded_proto="https")).status == 403
+
+
+def test_a_range_that_is_none_stops_the_start() -> None:
+    with pytest.raises(ConfigError, match="trusted_proxies"):
+        app_for(server={"trusted_proxies": ("10.0.0.0/33",)})
+
+
+async def test_a_public_url_beats_what_proxies_say() -> None:
+    app = app_for(server=PROXIES)
+    assert await url(app, client="10.0.0.1", x_forwarded_host="other.example") == f"{BASE}/"
+
+
+@pytest.mark.timeout(30)
+async def test_the_card_behind_mutual_tls(tmp_path: Path) -> None:
+    """A2A 0.3 §5.4: who has no certificate of ours does not even get to ask."""
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
+    app = app_for()
+    sock = bind("127.0.0.1", 0)
+    where = address(sock, tls=True)
+    listener = Listener(app.route, sock, Limits(), Tls(cert=cert, key=key, client_ca=authority.ca))
+    listener.begin()
+    try:
+        known = ssl.create_default_context(cafile=authority.ca)
+        known.load_cert_chain(*authority.issue("robot"))
+        async with httpx2.AsyncClient(verify=known) as client:
+            assert (await client.get(where + CARD)).json()["name"] == "Desk"
+        stranger = ssl.create_default_context(cafile=authority.ca)
+        async with httpx2.AsyncClient(verify=stranger) as client:
+            with pytest.raises((httpx2.TransportError, ssl.SSLError)):
+                await client.get(where + CARD)
+    finally:
+        listener.refuse()
+        await listener.end(1.0)
+
+
+def test_settings_of_the_address_of_grpc() -> None:
+    for good in ("desk.example:443", "grpc://desk.example:1", "https://desk.example", "[::1]:5"):
+        assert load({"grpc_url": good}).server.grpc_url == good
+    for bad in ("ftp://x", "a b", "https://u:p@x", "x/y/z"):
+        with pytest.raises(ConfigError, match="grpc_url"):
+            load({"grpc_url": bad})
+    assert Server().grpc_form == "host:port"
