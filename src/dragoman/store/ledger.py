@@ -100,11 +100,11 @@ class Ledger:
             return Conflict("A task with this id exists.", task_id=task_id)
         try:
             row = rules.opened(draft)
-            live = Live(row, [pack(draft.entries)], key)
+            log = [pack(draft.entries)]
             if draft.ended is None:
-                self.live[task_id] = live
+                self.live[task_id] = Live(row, log, key)
             else:
-                self.file(Frozen(row, key, pack(draft.ended), pack(live.log)))
+                self.file(Frozen(row, key, pack(draft.ended), pack(log)))
         except DragomanError as error:
             return error
         if key is not None and draft.idempotency is not None:
