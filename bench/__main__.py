@@ -101,11 +101,14 @@ def run_cell(cell: Cell, pace: Pace, cores: Cores) -> Sample:
     """Start the server, measure, stop it."""
     with (
         peers.running(
-            cell.subject, cell.scenario.store, core=cores.server, grpc=cell.scenario.grpc
+            SUBJECTS[OURS] if cell.scenario.clients else cell.subject,
+            cell.scenario.store,
+            core=cores.server,
+            grpc=cell.scenario.grpc,
         ) as server,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(scenarios.measured(server, cell.scenario, pace))
+        return runner.run(scenarios.measured(server, cell.scenario, pace, cell.subject.name))
 
 
 def run_all(cells: list[Cell], pace: Pace, cores: Cores) -> Results:

@@ -113,6 +113,7 @@ GOALS = (
         "one connection, send: a2a-sdk in memory / ours on SQLite",
         ours_in="send-one-sqlite",
     ),
+    _times_less("client-send", 2, "client CPU of a send to our server: a2a-sdk / ours"),
 )
 
 
@@ -233,6 +234,7 @@ def _notes(results: Results, repetitions: int) -> Iterator[str]:
     yield ""
     yield "- fasta2a answers a send before its agent has run; its CPU includes that run."
     yield "- Every answer is decoded and checked; every chunk is its own event on the wire."
+    yield "- Client CPU is of the client's process; both send to the same server, which is ours."
     yield "- On SQLite every answer follows its commit, on both sides."
     cells = [
         (f"{scenario} on {subject}", taken, results.median(scenario, subject, "load_share") or 0)

@@ -69,11 +69,17 @@ class Scenario:
     # What one unit of `cpu_us` and `per_second` is.
     unit: str = "request"
     grpc: bool = False
+    # Whether the subjects are clients of our server, and the CPU is theirs.
+    clients: bool = False
 
 
-async def measured(server: Server, scenario: Scenario, pace: Pace) -> Sample:
+async def measured(server: Server, scenario: Scenario, pace: Pace, subject: str) -> Sample:
     """Run the scenario once, within bounds."""
     async with asyncio.timeout(CELL_TIMEOUT):
+        if scenario.clients:
+            from .callers import sends as client_sends  # it needs what is defined here
+
+            return await client_sends(server, pace, subject)
         return await scenario.run(server, pace)
 
 
@@ -328,6 +334,14 @@ SCENARIOS = {
         Scenario("send-one", "Send, in memory, one connection", sends(1), (*A2A_SERVERS, BARE)),
         Scenario(
             "send-one-sqlite", "Send, on SQLite, one connection", sends(1), DURABLE, store="sqlite"
+        ),
+        Scenario(
+            "client-send",
+            f"Client CPU of a send to our server, {CONNECTIONS} at once",
+            sends(CONNECTIONS),
+            DURABLE,
+            unit="call",
+            clients=True,
         ),
         Scenario("idle-stream", "Memory of an idle stream", idle_streams, A2A_SERVERS),
         Scenario("cold-start", "Cold start", cold_start, A2A_SERVERS),

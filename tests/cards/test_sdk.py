@@ -12,14 +12,8 @@ from cards.forge import CARD, NOW, ORIGIN, key, public, signed
 from dragoman.dialects.a2a import cards, signatures
 from dragoman.dialects.a2a.presence import document_in
 from dragoman.net.trust import Trust
-from interop.peers import A2A_SDK, Peer, PeerUnavailable
+from interop.peers import A2A_SDK, PeerUnavailable
 
-SIGNING = Peer(
-    name="a2a-sdk-1.3.0-signing",
-    pins=("a2a-sdk[signing]==1.3.0", "protobuf==7.36.2"),
-    build=A2A_SDK.build,
-    start=A2A_SDK.start,
-)
 ALGORITHMS = ("ES256", "EdDSA", "RS256")
 KEYS = {alg: key(f"sdk-{alg}", alg) for alg in ALGORITHMS}
 
@@ -30,7 +24,7 @@ def asked(folder: Path, **question: Any) -> Any:
     path = folder / "question.json"
     path.write_text(json.dumps(question), "utf-8")
     try:
-        done = SIGNING.run(Path(__file__).with_name("sdk_signer.py"), str(path), timeout=60)
+        done = A2A_SDK.run(Path(__file__).with_name("sdk_signer.py"), str(path), timeout=60)
     except PeerUnavailable as exc:
         pytest.skip(str(exc))
     assert done.returncode == 0, done.stderr

@@ -191,9 +191,11 @@ def test_a_card_without_any_interface_stops_the_start() -> None:
 async def test_other_dialects_stand_under_our_extension() -> None:
     card = (await ask(app_for())).json
     (found,) = [e for e in card["capabilities"]["extensions"] if e["uri"].endswith("dialects:1")]
-    assert {each["dialect"]: each["url"] for each in found["params"]["addresses"]} == {
-        "a2a-0.1": f"{BASE}/",
-        "a2a-go": f"{BASE}/a2a-go",
+    assert {(each["dialect"], each["url"]) for each in found["params"]["addresses"]} == {
+        ("a2a-0.1", f"{BASE}/"),
+        ("a2a-go", f"{BASE}/a2a-go"),
+        ("iat", f"{BASE}/iat"),
+        ("iat", f"{BASE}/iat/ws"),
     }
 
 

@@ -24,9 +24,10 @@ from cli.run import dragoman as command  # noqa: E402
 from cli.run import serving  # noqa: E402
 from doctor.faulty import FAULTS  # noqa: E402
 from doctor.proxy import standing_before  # noqa: E402
-from doctor.servers import NEW, OLD, peer_server  # noqa: E402
+from doctor.servers import peer_server  # noqa: E402
 from dragoman.doctor import Level, Orders, Report, examine  # noqa: E402
 from dragoman.doctor.check import GROUPS, in_order  # noqa: E402
+from interop.peers import A2A_SDK, A2A_SDK_0_3  # noqa: E402
 
 PAGE = ROOT / "docs" / "doctor.md"
 RESULTS = HERE / "results"
@@ -46,8 +47,8 @@ def patients(folder: Path) -> dict[str, Callable[[], Any]]:
     """Who is examined: a name, and how to start it."""
     return {
         "dragoman": lambda: own(folder),
-        "a2a-sdk-1.3.0": lambda: peer_server(NEW, folder / "new.log"),
-        "a2a-sdk-0.3.26": lambda: peer_server(OLD, folder / "old.log"),
+        "a2a-sdk-1.3.0": lambda: peer_server(A2A_SDK, folder / "new.log"),
+        "a2a-sdk-0.3.26": lambda: peer_server(A2A_SDK_0_3, folder / "old.log"),
     }
 
 

@@ -1,4 +1,4 @@
-"""The official SDKs as servers, in environments of their own beside those of the clients."""
+"""The official SDKs as servers, in their own environments."""
 
 from __future__ import annotations
 
@@ -9,22 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from interop.peers import Peer, _build_venv, _start_python
+from interop.peers import A2A_SDK, A2A_SDK_0_3, Peer
 
 HERE = Path(__file__).parent
-NEW = Peer(
-    name="a2a-sdk-1.3.0-server",
-    pins=("a2a-sdk[grpc,http-server]==1.3.0", "uvicorn==0.54.0", "protobuf==7.36.2"),
-    build=_build_venv,
-    start=_start_python,
-)
-OLD = Peer(
-    name="a2a-sdk-0.3.26-server",
-    pins=("a2a-sdk[grpc,http-server]==0.3.26", "uvicorn==0.54.0"),
-    build=_build_venv,
-    start=_start_python,
-)
-SCRIPTS = {NEW.name: HERE / "sdk_1_3_server.py", OLD.name: HERE / "sdk_0_3_server.py"}
+SCRIPTS = {
+    A2A_SDK.name: HERE / "sdk_1_3_server.py",
+    A2A_SDK_0_3.name: HERE / "sdk_0_3_server.py",
+}
 
 
 def free_port() -> int:

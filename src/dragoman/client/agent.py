@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, overload
 from uuid import uuid4
@@ -162,7 +163,7 @@ class RemoteAgent:
         takes, gives = schemas_of(self.card, what)
         check_arguments(takes, arguments, what)
         answer = await self.send(arguments, skill=what)
-        return fitting(gives, _parts(answer, what), what)
+        return fitting(gives, result_parts(answer, what), what)
 
     async def invoke(self, method: str, /, **params: Json) -> Json:
         """Calls a method of the agent's own, such as `myorg.billing/refund`."""
@@ -264,6 +265,12 @@ class RemoteAgent:
 
     # Inside.
 
+    def bearing(self, **about: Any) -> RemoteAgent:
+        """The same agent, told this with every call: `trace=`, `hops=`, `deadline=`."""
+        found = copy(self)
+        found._context = replace(self._context, **about)
+        return found
+
     def _keyed(self, key: str) -> Context:
         return replace(self._context, idempotency_key=key)
 
@@ -304,7 +311,7 @@ def _id(task: Task | str) -> str:
     return task.id if isinstance(task, Task) else task
 
 
-def _parts(answer: Task | Message, skill: str) -> Sequence[AnyPart]:
+def result_parts(answer: Task | Message, skill: str) -> Sequence[AnyPart]:
     """What a finished skill gave."""
     if isinstance(answer, Message):
         return answer.parts

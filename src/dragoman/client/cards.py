@@ -30,12 +30,15 @@ from ..errors import (
 )
 from .credentials import NONE, Credentials, Wallet
 from .http import Address, Http, Reply
+from .lines import PYTHON
 from .retry import Pauses
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 MOST_KEPT = 256
 # 1.0's own form, where a server has several: the one that is signed, with every interface.
 _HEADERS = {"accept": "application/json", "a2a-version": "1.0"}
+_PYTHON_A2A = "google_a2a_compatible"
+"""The capability that no other server has."""
 _ELSEWHERE = frozenset({400, 404, 405, 406, 410, 501})
 """Statuses after which the card may still lie at another address."""
 
@@ -203,6 +206,7 @@ class _Said(Struct, rename="camel"):
 
     protocol_version: object = None
     supported_interfaces: object = None
+    capabilities: object = None
 
 
 _read_said = msgspec.json.Decoder(_Said).decode
@@ -225,4 +229,8 @@ def card_in(body: bytes) -> Card:
             if each.binding == "JSONRPC"
         )
         card = replace(card, interfaces=(*card.interfaces, *old))
+    if isinstance(said.capabilities, dict) and _PYTHON_A2A in said.capabilities:
+        # These call themselves 0.3 and answer to none of its methods.
+        own = tuple(replace(each, version=PYTHON) for each in card.interfaces)
+        card = replace(card, interfaces=own)
     return card

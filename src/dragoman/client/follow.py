@@ -1,9 +1,8 @@
 """Streams that survive: whatever happens to the connection, every event is told once, in order.
 
 While the other side numbers its events, a new connection goes on behind the last number. Else it is
-a new subscription, which begins with the task as it stands, and `Seen` tells what is new in that.
-Where there are no subscriptions, or they do not begin with the task, the task is looked at again
-and again.
+a new subscription, and whatever it tells means that the task is worth a look: `Seen` tells what is
+new in that. Where there are no subscriptions, the task is looked at again and again.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ..ops import GetTask, Operation, R, SendMessage, Streamed, Watch
 from ..peer import Batch, Context, Peer
 from .limits import Limits
 from .retry import Pauses, fell, passes, undone
-from .seen import NoSnapshot, Seen
+from .seen import Entry, NoSnapshot, Seen
 
 ALL_HISTORY = 1000
 """0.1 tells none of it unless it is asked for a number."""
@@ -76,6 +75,7 @@ class Follower:
         cursor = (ctx.cursor or 0) if ways.numbered else 0
         self.seen = Seen(op, numbered=ways.numbered, cursor=cursor)
         self._polls = not ways.streams
+        self._next_look = 0.0
         self.connections = 0
         """How many it took so far."""
 
@@ -89,11 +89,12 @@ class Follower:
                 async with aclosing(self._connection()) as batches:
                     async for batch in batches:
                         alive = monotonic()
-                        new = seen.take(batch.entries)
+                        if seen.unsure:
+                            new = await self._looked()
+                        else:
+                            new = seen.take(batch.entries)
                         if new:
                             pauses.count = 0
-                        if seen.over and seen.patched:
-                            new = seen.corrected(new, await self._task())
                         yield Batch(new, seen.over)
                         if seen.over:
                             return
@@ -152,6 +153,16 @@ class Follower:
         assert why is not None  # noqa: S101  there is at least one line
         raise why
 
+    async def _looked(self) -> list[Entry]:
+        """What is new in the task: an event only says that it is worth a look.
+
+        Others read the task they begin with and subscribe in no fixed order, so what they tell
+        next may be in it already, and nothing says whether it is.
+        """
+        await asyncio.sleep(self._next_look - monotonic())
+        self._next_look = monotonic() + self._ways.limits.poll / 10
+        return self.seen.catch_up(await self._task())
+
     async def _task(self) -> Task:
         """The task as it stands."""
         look = GetTask(task_id=self.seen.task_id, history_length=ALL_HISTORY)
@@ -161,7 +172,8 @@ class Follower:
         """What to ask for now: at first what was asked, later the rest of it."""
         seen = self.seen
         if not seen.begun:
-            seen.connected(cursor=True)
+            # What we send opens the stream; what others began may have told something already.
+            seen.connected(cursor=seen.seq > 0 or isinstance(self._op, SendMessage))
             return self._op, self._ctx
         cursor = seen.seq or None
         seen.connected(cursor=cursor is not None)

@@ -74,6 +74,7 @@ class Http:
         allow_private: bool = False,
         ca: str = "",
         certificate: Callable[[str], Certificate | None] = lambda origin: None,
+        prior_knowledge: bool = False,
     ) -> None:
         self.limits = limits
         self._host = host.lower()
@@ -82,6 +83,8 @@ class Http:
         self.rules = Rules(allow_private=allow_private, ports=tuple(range(1, 65536)))
         self._ca = ca
         self._certificate = certificate
+        self._prior = prior_knowledge and _HTTP2
+        """Whether to speak HTTP/2 at once where no TLS could have said so (RFC 9113 §3.3)."""
         self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
 
     def address(self, url: str) -> Address:
@@ -113,7 +116,8 @@ class Http:
                 max_connections=self.limits.connections,
                 max_keepalive_connections=min(self.limits.connections, MOST_IDLE),
                 keepalive_expiry=egress.KEEP,
-                http2=_HTTP2 and secure,
+                http1=secure or not self._prior,
+                http2=(_HTTP2 and secure) or self._prior,
                 network_backend=None if address.trusted else egress.guard(self.rules),
             )
         return found

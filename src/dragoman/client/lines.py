@@ -19,7 +19,17 @@ from msgspec.structs import replace
 from ..agent.values import parts_of
 from ..card import Interface
 from ..dialects import sse
-from ..dialects.a2a import REST_0_3, REST_1_0, V0_1, V0_3, V1_0, GoCaller, RestCaller, RpcCaller
+from ..dialects.a2a import (
+    REST_0_3,
+    REST_1_0,
+    V0_1,
+    V0_3,
+    V1_0,
+    GoCaller,
+    PythonCaller,
+    RestCaller,
+    RpcCaller,
+)
 from ..errors import (
     DragomanError,
     PeerMisbehaved,
@@ -38,7 +48,7 @@ from ..ops import (
     SendMessage,
     Streamed,
 )
-from ..peer import Batch, Context
+from ..peer import DEADLINE, HOPS, Batch, Context
 from ..session import Answer, Call, End, Fault, Frame, Session, Signal, Update
 from .credentials import Credentials, Wallet
 from .http import Http, Reply, Stream, read_all
@@ -46,6 +56,8 @@ from .http import Http, Reply, Stream, read_all
 EVENTS = "text/event-stream"
 _SLOW = (SendMessage, CancelTask, Invoke, Resolve)
 """What somebody has to work for."""
+PYTHON = "python-a2a"
+"""What its servers speak is no version, whatever their cards say."""
 _numbers = count(1)
 
 
@@ -81,6 +93,7 @@ DIALECTS = {
         Dialect("a2a-0.3-grpc", "GRPC", ("0.3", "0.2"), lambda e, t: _grpc_caller("0.3", e, t)),
         Dialect("a2a-0.1", "JSONRPC", ("0.1",), lambda e, t: RpcCaller(V0_1, e), old=True),
         Dialect("a2a-go", "", (), lambda e, t: GoCaller(), old=True),
+        Dialect("python-a2a", "JSONRPC", (PYTHON,), lambda e, t: PythonCaller(), old=True),
     )
 }
 """By name. The newest first: that is the order in which versions are preferred."""
@@ -161,6 +174,10 @@ class Line(ABC):
             headers["last-event-id"] = str(ctx.cursor)
         if ctx.trace:
             headers["traceparent"] = ctx.trace
+        if ctx.hops:
+            headers[HOPS] = str(ctx.hops)
+        if ctx.deadline is not None:
+            headers[DEADLINE] = f"{ctx.deadline:.3f}"
         return headers
 
     async def close(self) -> None:

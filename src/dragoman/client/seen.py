@@ -34,6 +34,7 @@ class Seen:
         """Whether the numbers of events can be relied on."""
         self._fold: Fold | None = None
         self._task_id = op.task_id if not isinstance(op, SendMessage) else op.message.task_id
+        self._watches = not isinstance(op, SendMessage)
         self.reply: Message | None = None
         """The direct reply, which is all there is then."""
         self.seq = cursor
@@ -41,9 +42,14 @@ class Seen:
         self._joined = True
         """Whether the connection we listen to is known to go on where we are."""
         self.patched = False
-        """Whether some of it was found by comparison: some servers keep chunks only at the end."""
+        """Whether a connection was lost and its events with it."""
         self._unheard = op.message if isinstance(op, SendMessage) else None
         """What we said and the task has not taken up yet."""
+
+    @property
+    def unsure(self) -> bool:
+        """Whether nothing says where in the task the stream is that we listen to."""
+        return self.patched or (self._watches and not self._numbered)
 
     @property
     def task_id(self) -> str:
@@ -78,8 +84,8 @@ class Seen:
 
     def connected(self, *, cursor: bool) -> None:
         """A new connection begins: behind our last event, or who knows where."""
-        self._joined = cursor or self._fold is None
-        self.patched = self.patched or not self._joined
+        self._joined = cursor
+        self.patched = self.patched or not (cursor or self._fold is None)
 
     def take(self, entries: Iterable[Entry]) -> list[Entry]:
         """What of this is new. Raises `NoSnapshot` if that cannot be known."""
@@ -98,14 +104,18 @@ class Seen:
     def catch_up(self, task: Task) -> list[Entry]:
         """What leads from what was told to the task as it stands."""
         stamp = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
+        if self._fold is not None and self._lags(stamp, task):
+            task = _caught_up(self._fold.task(), task)
         return self._compared(stamp, task)
 
-    def corrected(self, told: list[Entry], task: Task) -> list[Entry]:
-        """The last events, and before the very last what a comparison with the task adds."""
-        more = self.catch_up(task)
-        chunks = [each for each in more if _made(each)]
-        rest = [each for each in more if not _made(each)]
-        return [*told[:-1], *chunks, *told[-1:], *rest]
+    def _lags(self, entry: Stamped, task: Task) -> bool:
+        """Whether the task lacks what its own stream has told: some servers keep artifacts only
+        when the work is done."""
+        if self._fold is None or task.state in FINAL or (self._numbered and entry.seq):
+            return False
+        theirs = {made.artifact_id: made for made in Fold.of(task, 0).task().artifacts}
+        made = self._fold.task().artifacts
+        return any(_shorter(theirs.get(ours.artifact_id), ours) for ours in made)
 
     def _followed(self, entry: Stamped) -> list[Entry]:
         numbered = self._numbered and entry.seq > 0
@@ -183,10 +193,6 @@ class Seen:
         return new
 
 
-def _made(entry: Entry) -> bool:
-    return isinstance(entry, Stamped) and isinstance(entry.event, ArtifactChunk)
-
-
 def _ids(messages: Iterable[Message]) -> set[str]:
     return {message.message_id for message in messages}
 
@@ -209,6 +215,21 @@ def _difference(fold: Fold, task: Task) -> Iterable[tuple[AnyEvent, int]]:
             yield StateChanged(state=State.WORKING, heard=message), task.status.at
     if fold.status != task.status:
         yield StateChanged(state=task.state, message=said), task.status.at
+
+
+def _shorter(theirs: Artifact | None, ours: Artifact) -> bool:
+    """Whether theirs is a beginning of ours, or not there at all."""
+    return theirs is None or bool(_behind(theirs.parts, ours.parts))
+
+
+def _caught_up(ours: Task, task: Task) -> Task:
+    """Their task, with our artifacts where it lags behind them."""
+    theirs = {made.artifact_id: made for made in task.artifacts}
+    for made in ours.artifacts:
+        if _shorter(theirs.get(made.artifact_id), made):
+            theirs[made.artifact_id] = made
+    order = [made.artifact_id for made in ours.artifacts]
+    return replace(task, artifacts=tuple(theirs[each] for each in dict.fromkeys((*order, *theirs))))
 
 
 def _grown(fold: Fold, artifact: Artifact, final: bool) -> Iterable[ArtifactChunk]:

@@ -1,6 +1,6 @@
 """A small agent on python-a2a 0.5.10: `python_a2a_server.py RPC_PORT`.
 
-Its server keeps a task when the agent has done it; to be canceled before, the agent keeps it itself.
+Its server keeps a task when the agent has done it; to be canceled before, the agent keeps it.
 """
 
 import base64

@@ -1,0 +1,36 @@
+"""What a send costs our client: `dragoman_client.py URL CALLERS WARM_UP SECONDS`."""
+
+import asyncio
+import sys
+import time
+
+import uvloop
+
+from dragoman import connect
+
+
+async def main() -> None:
+    url, callers, warm_up, seconds = sys.argv[1], *map(float, sys.argv[2:])
+    latencies: list[float] = []
+    async with connect(url) as agent:
+
+        async def keep_busy(until: float) -> None:
+            while (began := time.perf_counter()) < until:
+                task = await agent.send("hello there")
+                if task.text != "hello there":
+                    raise SystemExit(f"wrong answer: {task}")
+                latencies.append(time.perf_counter() - began)
+
+        for duration in (warm_up, seconds):
+            latencies.clear()
+            began, cpu = time.perf_counter(), time.process_time()
+            until = began + duration
+            await asyncio.gather(*(keep_busy(until) for _ in range(int(callers))))
+    spent, cpu = time.perf_counter() - began, time.process_time() - cpu
+    latencies.sort()
+    count = len(latencies)
+    p50, p99 = latencies[count // 2], latencies[int(count * 0.99)]
+    print(count, cpu, spent, p50, p99)
+
+
+uvloop.run(main())

@@ -1,0 +1,16 @@
+"""The only file door given to tools: nothing above one folder can be reached through it."""
+
+from .folder import Entry, Folder, Workspace
+from .space import Space, granted, keep_apart, space_of
+from .workspaces import Workspaces
+
+__all__ = [
+    "Entry",
+    "Folder",
+    "Space",
+    "Workspace",
+    "Workspaces",
+    "granted",
+    "keep_apart",
+    "space_of",
+]

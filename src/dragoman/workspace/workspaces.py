@@ -1,0 +1,120 @@
+"""The workspaces of one server: a folder for each task, context or caller, or one for all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from weakref import WeakValueDictionary
+
+from ..errors import ConfigError, Unsupported
+from ..model import Json
+from ..peer import Context
+from .beneath import FOLDER, Door, Root, Steps, best_door, steps_of, violation
+from .folder import Folder
+from .space import Per, Space
+from .usage import Usage
+
+WISH = "workspace_root"
+"""Under which a caller narrows the workspace, in the metadata of a request (IAT: the payload)."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def _digest(*words: str) -> str:
+    told = hashlib.sha256()
+    for word in words:
+        told.update(f"{len(word)}:{word}".encode("utf-8", "surrogatepass"))
+    return told.hexdigest()[:40]
+
+
+def _task(task_id: str, context_id: str, caller: Context) -> Steps:
+    return "tasks", task_id if _PLAIN.fullmatch(task_id) else _digest(task_id)
+
+
+# A context's id is the caller's own word, so others must not come upon its folder by guessing it.
+_FOLDERS: dict[Per, Callable[[str, str, Context], Steps]] = {
+    "task": _task,
+    "context": lambda _, context, who: (
+        "contexts",
+        _digest(who.tenant, who.principal, context),
+    ),
+    "caller": lambda _, __, who: ("callers", _digest(who.tenant, who.principal)),
+    "shared": lambda _, __, ___: (),
+}
+
+
+def _wish(said: Iterable[Mapping[str, Json] | None]) -> Json:
+    return next((each[WISH] for each in said if each and WISH in each), None)
+
+
+class Workspaces:
+    """Opens the root once, and gives every run its folder beneath it."""
+
+    def __init__(self, space: Space, choose_door: Callable[[int], Door | None] = best_door) -> None:
+        self.space = space
+        self._choose = choose_door
+        self._root: Root | None = None
+        self._usages: WeakValueDictionary[Steps, Usage] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        """Opens the root, and makes it if need be; `ConfigError` if that cannot be done."""
+        path = Path(self.space.root)
+        try:
+            path.mkdir(0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, FOLDER)  # where the root lies is the operator's choice
+        except OSError as exc:
+            raise ConfigError(f"The workspace {path} cannot be opened: {exc.strerror}.") from None
+        door = self._choose(descriptor)
+        if door is None:
+            os.close(descriptor)
+            raise ConfigError("This system cannot keep tools in a workspace; leave it out.")
+        self._root = Root(descriptor, door)
+
+    def close(self) -> None:
+        """Lets go of the root; folders that were given lead nowhere then."""
+        if self._root is not None:
+            self._root.close()
+            self._root = None
+
+    def folder(
+        self, task_id: str, context_id: str, caller: Context, *wishes: Mapping[str, Json] | None
+    ) -> Folder:
+        """The folder of a run, as narrow as its caller wishes in the first metadata that says so;
+        `WorkspaceViolation` if that is not within what the run would have anyway."""
+        if self._root is None:
+            raise Unsupported("The workspace is closed")
+        home = _FOLDERS[self.space.per](task_id, context_id, caller)
+        with self._lock:
+            usage = self._usages.get(home)
+            if usage is None:
+                usage = self._usages[home] = Usage(self.space, self._root, home)
+        return Folder(self._root, home, usage).inside("/".join(self._narrowed(home, _wish(wishes))))
+
+    def check(
+        self, task_id: str, context_id: str, caller: Context, *wishes: Mapping[str, Json] | None
+    ) -> None:
+        """`WorkspaceViolation` for a wish that `folder` would refuse; touches no file."""
+        wish = _wish(wishes)
+        if wish is not None:
+            self._narrowed(_FOLDERS[self.space.per](task_id, context_id, caller), wish)
+
+    def _narrowed(self, home: Steps, wanted: Json) -> Steps:
+        if wanted is None:
+            return ()
+        if not isinstance(wanted, str):
+            raise violation(wanted, "is no path")
+        if not wanted.startswith("/"):
+            return steps_of(wanted)
+        # An IAT host names folders of the machine both are on. Compared by names, opened beneath
+        # the root like all others: what is a link on the way is refused there.
+        steps = steps_of(wanted.lstrip("/"))
+        for root in (Path(self.space.root).absolute(), Path(self.space.root).resolve()):
+            ours = (*PurePosixPath(root).parts[1:], *home)
+            if steps[: len(ours)] == ours:
+                return steps[len(ours) :]
+        raise violation(wanted)
