@@ -104,6 +104,16 @@ class Skill(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Any one of these opens it, beside what the agent itself asks for."""
 
 
+class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something one side has the other run: a name, and what it takes and gives as JSON Schema."""
+
+    name: str
+    description: str = ""
+    parameters: Json = None
+    """None: anything."""
+    returns: Json = None
+
+
 class Interface(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One address where the agent speaks one version over one binding."""
 

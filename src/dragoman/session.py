@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from .card import Card
+from .card import Card, Tool
 from .errors import DragomanError
 from .events import Stamped
 from .model import Hook, Json, Message, Task
@@ -66,7 +66,25 @@ class Fault(Struct, frozen=True, gc=False):
     error: DragomanError
 
 
-Signal = Call | Answer | Update | End | Fault
+class Met(Struct, frozen=True, gc=False):
+    """Either side: who I am and what I run for you. An `Answer` to it may hold a welcome."""
+
+    id: Id
+    who: str
+    card: Card | None = None
+    """None: this side is known, and offers only some more tools."""
+    tools: tuple[Tool, ...] = ()
+    workspace: str = ""
+    """The folder it works in, if it says so."""
+
+
+class Ping(Struct, frozen=True, gc=False):
+    """Either side: are you there? The `Answer` to it says so."""
+
+    id: Id
+
+
+Signal = Call | Answer | Update | End | Fault | Met | Ping
 
 
 class Session(ABC):

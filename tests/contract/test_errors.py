@@ -30,6 +30,8 @@ A2A = {
     *("DragomanError", "CallError", "TaskFinished", "ExtendedCardOff", "ConfigError"),
     "HookNotFound",
     *("AgentError", "AgentCrashed", "PeerError", "PeerMisbehaved", "StoreError", "Fenced"),
+    *("PeerUnreachable", "CardUntrusted"),
+    "WorkspaceViolation",
 }
 # 0.1 has a code for finished tasks, and gives those of later errors another meaning.
 A2A_0_1 = A2A - {"TaskFinished"} | {
@@ -42,6 +44,8 @@ TOLD_AS_ANOTHER: dict[str, set[str]] = {
     "a2a-0.3": A2A,
     "a2a-1.0-rest": A2A,
     "a2a-0.3-rest": A2A,
+    "iat": set(),
+    "iat-flat": set(),
 }
 
 

@@ -42,6 +42,12 @@ _ERRORS: dict[str, type[DragomanError]] = {
 }
 
 
+def error_in(told: dict[str, Any]) -> dict[str, Any]:
+    """The error in a body: what JSON-RPC and REST have at the top, IAT has in its payload."""
+    within: dict[str, Any] = told.get("payload", told)
+    return within.get("error", within)
+
+
 def files() -> list[Path]:
     """Every golden file of every dialect."""
     return sorted(HERE.glob("*/golden/*.json"))

@@ -1,4 +1,4 @@
-"""What A2A 0.1 and the community a2a-go can ask at all."""
+"""What A2A 0.1, the community a2a-go and IAT can ask at all."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from dragoman.ops import CancelTask, GetHook, GetTask, Invoke, SendMessage, SetH
 from dragoman.session import Call, Dialect
 
 NARROW = {A2A_0_1.name, A2A_GO.name}
+IAT_ASKS = (SendMessage, GetTask, CancelTask, Watch, Invoke)
 
 
 def asks(dialect: Dialect, call: Call) -> bool:
     """Whether a dialect has words for a call, and the task a name that it allows."""
+    if dialect.name.startswith("iat"):
+        return isinstance(call.op, IAT_ASKS)
     if dialect.name not in NARROW:
         return True
     match call.op:

@@ -8,9 +8,10 @@ from functools import reduce
 
 from msgspec.structs import replace
 
+from ..agent.calls import MOST_HOPS
 from ..card import Card, Requirement
 from ..errors import BadParams, ConfigError, Forbidden, TooMany, Unauthenticated
-from ..peer import ANYONE, Context
+from ..peer import ANYONE, DEADLINE, HOPS, Context
 from ..schemes import ApiKeys, Certificates, Jwt, Passwords, Scheme, Tokens
 from .asgi import Header
 from .credentials import (
@@ -36,8 +37,13 @@ _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
 _TELLING = frozenset(
-    ("last-event-id", "idempotency-key", "traceparent", "a2a-extensions", "x-a2a-extensions")
+    (
+        *("last-event-id", "idempotency-key", "traceparent", "a2a-extensions", "x-a2a-extensions"),
+        *(HOPS, DEADLINE),
+    )
 )
+_FEW_DIGITS = re.compile(r"[0-9]{1,4}").fullmatch
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?").fullmatch
 MOST_KEY_CHARS = 255
 MOST_CURSOR_DIGITS = 18
 """Cursors are 64-bit numbers; int() of a longer string would also be a cheap way to burn CPU."""
@@ -61,6 +67,8 @@ def told(caller: Context, headers: Mapping[str, str]) -> Context:
         cursor=cursor_in(headers.get("last-event-id")),
         idempotency_key=_key_in(headers.get("idempotency-key", "")),
         trace=trace_in(headers.get("traceparent", "")),
+        hops=_hops_in(headers.get(HOPS, "")),
+        deadline=_deadline_in(headers.get(DEADLINE, "")),
     )
 
 
@@ -83,6 +91,19 @@ def cursor_in(value: str | None) -> int | None:
 def trace_in(value: str) -> str:
     """The W3C traceparent if it is a valid one; an invalid one counts as none (W3C §3.2.2)."""
     return value if _TRACEPARENT.fullmatch(value) else ""
+
+
+def _hops_in(value: str) -> int:
+    """How many agents asked each other before; too many are a loop, which ends here."""
+    hops = int(value) if _FEW_DIGITS(value) else 0
+    if hops > MOST_HOPS:
+        raise BadParams(f"More than {MOST_HOPS} agents call each other in a row", field=HOPS)
+    return hops
+
+
+def _deadline_in(value: str) -> float | None:
+    """Seconds after which nobody wants the result; what is no number counts as none."""
+    return float(value) if _SECONDS(value) else None
 
 
 def _key_in(value: str) -> str:

@@ -15,8 +15,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 from msgspec.structs import replace
 
 from ..agent import Agent, Skill
+from ..agent.agent import no_extended_card
 from ..card import Card
-from ..errors import ExtendedCardOff, Forbidden, TaskNotFound, Unauthenticated
+from ..errors import Forbidden, TaskNotFound, Unauthenticated
 from ..ops import (
     GetExtendedCard,
     GetHook,
@@ -73,10 +74,13 @@ class Guarded:
         peer: Peer,
         meter: Meter,
         extended: Callable[[Context], Awaitable[Card]] | None = None,
+        *,
+        asked: Peer | None = None,
     ) -> None:
         self.agent, self.peer, self.meter = agent, peer, meter
         self._extended = extended
-        self._tells = peer if isinstance(peer, Tells) else None
+        last = asked or peer  # who knows the tasks stands behind all others
+        self._tells = last if isinstance(last, Tells) else None
         self._by_skill = agent.authorizer is not None or any(
             skill.scopes for skill in agent.skills.values()
         )
@@ -105,7 +109,7 @@ class Guarded:
 
     async def _card(self, op: GetExtendedCard, ctx: Context) -> Card:
         if self._extended is None:
-            raise ExtendedCardOff()
+            raise no_extended_card(self.agent)
         if not ctx.schemes:
             raise Unauthenticated()  # A2A 1.0 §3.1.11: it is for callers we know
         await self._allowed(op, ctx)

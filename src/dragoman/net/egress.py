@@ -241,6 +241,11 @@ class _Backend(httpcore2.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
+def guard(rules: Rules, resolve: Resolve = system_resolver) -> httpcore2.AsyncNetworkBackend:
+    """Sockets that lead to checked addresses only, for a pool of someone else's."""
+    return _Backend(rules, resolve)
+
+
 class Egress:
     """Calls addresses that others gave us."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from functools import cached_property
 from time import perf_counter
 from typing import Any, Protocol
@@ -157,7 +157,7 @@ class Exchange:
                 raise AssertionError(f"a callee heard {type(signal).__name__}")
             if refused is not None:
                 raise refused
-            ctx = replace(in_tenant(ctx, session.tenant), dialect=session.dialect)
+            ctx = spoken(in_tenant(ctx, session.tenant), session.dialect)
             method = type(signal.op).__name__
             if ctx.extensions:
                 echo = self._echo(ctx, session.extensions_header)
@@ -166,14 +166,16 @@ class Exchange:
                 return
             value = await floor.peer.call(signal.op, ctx)
             (frame,) = session.send(Answer(ident, value))
-            await _say(send, frame, echo)
+            await send(_head(frame, echo))
+            await send(_rest(frame))
             if ctx.trace:
                 task = value.id if isinstance(value, Task) else ""
                 floor.log.info("call", method=method, task=task, trace=ctx.trace)
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             error = self._error(exc, method, session.dialect)
             (frame,) = session.send(Fault(ident, error))
-            await _say(send, frame, (*echo, *floor.refusal_headers(error)))
+            await send(_head(frame, (*echo, *floor.refusal_headers(error))))
+            await send(_rest(frame))
         floor.metrics.answered(method, session.dialect, perf_counter() - began)
 
     async def _body(self, receive: Receive, headers: Mapping[str, str]) -> bytes:
@@ -254,15 +256,15 @@ class Exchange:
         stream = OpenStream(task)
         floor.streams.add(stream)
         watcher = loop.create_task(_watch(stream, receive))
-        steps = floor.peer.stream(call.op, ctx)  # type: ignore[arg-type]  # only these stream
+        steps = self._steps(call, ctx)
         started = False
         method = type(call.op).__name__ + "+stream"
+        deadlines, stall = floor.deadlines, floor.limits.stall
         try:
             # The first batch decides between a plain error and a stream (a2a-wire D10).
-            batch = await anext(steps, NOTHING)
-            while True:
+            async for batch in steps:
                 data = self._events(session, call.id, batch)
-                floor.deadlines.watch(task, loop.time() + floor.limits.stall)
+                deadlines.watch(task, loop.time() + stall)
                 if not started:
                     await send(_stream_start(scope, echo))
                     started = True
@@ -271,10 +273,11 @@ class Exchange:
                 await send(
                     {"type": "http.response.body", "body": data, "more_body": not batch.last}
                 )
-                floor.deadlines.waits.pop(task, None)
+                deadlines.waits.pop(task, None)
                 if batch.last:
                     return
-                batch = await anext(steps, NOTHING)
+            # A peer that just stops has said all it had to say.
+            await _close(scope, send, echo, self._events(session, call.id, NOTHING), started)
         except asyncio.CancelledError:
             if floor.deadlines.late(task):
                 floor.metrics.streams_stalled += 1
@@ -283,9 +286,7 @@ class Exchange:
                 raise
             task.uncancel()
             if stream.why == "stopping":
-                if not started:
-                    await send(_stream_start(scope, echo))
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await _close(scope, send, echo, b"", started)
         except Exception as exc:
             if not started:
                 raise  # answered plainly by our caller
@@ -298,6 +299,10 @@ class Exchange:
             watcher.cancel()
             floor.streams.discard(stream)
             await steps.aclose()
+
+    def _steps(self, call: Call, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """What there is to tell."""
+        return self.floor.peer.stream(call.op, ctx)  # type: ignore[arg-type]  # only these stream
 
     def _events(self, session: Callee, ident: Id, batch: Batch) -> bytes:
         """The batch as SSE."""
@@ -315,7 +320,19 @@ class Exchange:
 
 
 NOTHING = Batch([], last=True)
-"""What a stream that just stops is taken for."""
+
+
+def spoken(caller: Context, dialect: str) -> Context:
+    """The caller, with the dialect it speaks. Who is nobody in particular is known by it."""
+    if caller is not ANYONE:
+        return replace(caller, dialect=dialect)
+    found = _ANYONE.get(dialect)
+    if found is None:
+        found = _ANYONE[dialect] = replace(caller, dialect=dialect)
+    return found
+
+
+_ANYONE: dict[str, Context] = {}
 
 
 _IN_PATHS = "/:@!$&'()*+,;=~"
@@ -344,15 +361,33 @@ async def _watch(stream: OpenStream, receive: Receive) -> None:
     stream.end("gone")
 
 
-async def _say(send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
+async def say(send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
+    """One whole answer."""
+    await send(_head(frame, echo))
+    await send(_rest(frame))
+
+
+def _head(frame: Frame, echo: tuple[Header, ...]) -> dict[str, Any]:
     headers = [*echo]
     if frame.status != 204:  # the answer to a notification has no body
         headers += JSON_TYPE, (b"content-length", b"%d" % len(frame.body))
     if frame.headers:
         own = {name.encode(): value.encode("latin-1") for name, value in frame.headers.items()}
         headers = [header for header in headers if header[0] not in own] + [*own.items()]
-    await send({"type": "http.response.start", "status": frame.status or 200, "headers": headers})
-    await send({"type": "http.response.body", "body": frame.body, "more_body": False})
+    return {"type": "http.response.start", "status": frame.status or 200, "headers": headers}
+
+
+def _rest(frame: Frame) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": frame.body, "more_body": False}
+
+
+async def _close(
+    scope: Scope, send: Send, echo: tuple[Header, ...], data: bytes, started: bool
+) -> None:
+    """Ends a stream that did not end by itself."""
+    if not started:
+        await send(_stream_start(scope, echo))
+    await send({"type": "http.response.body", "body": data, "more_body": False})
 
 
 def _stream_start(scope: Scope, echo: tuple[Header, ...]) -> dict[str, Any]:

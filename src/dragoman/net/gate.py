@@ -21,6 +21,7 @@ from .authorize import Guarded, may_use, with_requirements
 from .jwks import Fetcher
 from .policy import Access, Policy, Routes, policed
 from .rates import Meter
+from .terms import held
 
 
 class Gate:
@@ -39,6 +40,8 @@ class Gate:
             if isinstance(scheme, Certificates) and not settings.tls.client_ca:
                 raise ConfigError(f"[auth.{name}] needs client_ca in [tls].")
         self.agent = agent
+        self.sign: Callable[[Card], Card] = lambda card: card
+        """What is done last to an extended card."""
         self.meter = Meter(settings.rates)
         self._fetch = Fetcher(allow_private=settings.server.allow_private)
         metered = self.meter if settings.rates.calls_per_minute else None
@@ -60,19 +63,20 @@ class Gate:
     def extended(self) -> bool:
         """Whether callers we know are told more than others."""
         hidden = any(skill.extended for skill in self.agent.skills.values())
-        return self.locked and (hidden or self.agent.extended is not None)
+        return self.agent.may_extend and self.locked and (hidden or self.agent.extended is not None)
 
     def before(self, peer: Peer, card: Callable[[], Card]) -> Peer:
-        """The peer behind its guard; itself when there is nothing to ask."""
+        """The peer behind its guard and terms; itself when there is nothing to ask."""
+        behind = held(self.agent, peer)
         rates, agent = self.meter.rates, self.agent
         asks = agent.authorizer or agent.scopes or any(s.scopes for s in agent.skills.values())
         if not (asks or self.extended or rates.streams or rates.live_tasks):
-            return peer
+            return behind
 
         async def extended(caller: Context) -> Card:
             return await self._extended_card(caller, card())
 
-        return Guarded(agent, peer, self.meter, extended if self.extended else None)
+        return Guarded(agent, behind, self.meter, extended if self.extended else None, asked=peer)
 
     async def _extended_card(self, caller: Context, public: Card) -> Card:
         also = [each.id for each in self.agent.skills.values() if may_use(caller, each)]
@@ -81,7 +85,7 @@ class Gate:
             written = self.agent.extended(caller)
             card = await written if inspect.isawaitable(written) else written
         card = replace(card, interfaces=card.interfaces or public.interfaces)
-        return self.on_card(card)
+        return self.sign(self.on_card(card))
 
     def on_card(self, card: Card) -> Card:
         """The card with the schemes in force and what each skill asks for."""

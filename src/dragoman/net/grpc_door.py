@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 INSTALL = "pip install 'dragoman[grpc]'"
 PACKAGES = frozenset(("grpc", "grpc_health", "grpc_reflection", "google"))
 
+FORMS = {
+    ("host:port", False): "",
+    ("host:port", True): "",
+    ("grpc", False): "grpc://",
+    ("grpc", True): "grpcs://",
+    ("http", False): "http://",
+    ("http", True): "https://",
+}
+"""What stands before an address, by `server.grpc_form` and whether there is TLS."""
+
 
 class GrpcDoor:
     """The gRPC side of an app, there or not. All its verbs are harmless when it is not."""
@@ -80,8 +90,8 @@ class GrpcDoor:
     def interfaces(self, base: str) -> tuple[Interface, ...]:
         """Its entries on the card of an agent that is reached at `base`.
 
-        Behind a public URL nobody but the operator knows where gRPC is reached: then only
-        `grpc_url` puts it on the card.
+        Behind a public URL or proxies nobody but the operator knows where gRPC is reached: then
+        only `grpc_url` puts it on the card.
         """
         if self.server is None:
             return ()
@@ -89,7 +99,8 @@ class GrpcDoor:
         url = server.grpc_url
         if not url:
             host = urlsplit(base).hostname or ""
-            if server.public_url or not host:
+            if server.public_url or server.trusted_proxies or not host:
                 return ()
             url = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+            url = FORMS[server.grpc_form, bool(self._settings.tls.cert)] + url
         return tuple(Interface(url=url, binding="GRPC", version=v) for v in ("1.0", "0.3"))

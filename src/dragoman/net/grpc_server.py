@@ -222,8 +222,7 @@ class GrpcServer:
         active = [uri for uri in ctx.extensions if uri in floor.extensions]
         if not active:
             return signal, ctx, ()
-        name = "a2a-extensions" if "a2a-extensions" in headers else "x-a2a-extensions"
-        return signal, ctx, ((name, ", ".join(active)),)
+        return signal, ctx, ((session.extensions_header, ", ".join(active)),)
 
     def _failure(self, exc: Exception, method: str, session: GrpcCallee) -> Frame:
         """The error to tell. What we did not foresee goes to the log, its id to the wire."""

@@ -14,6 +14,8 @@ from .asgi import Handler, Receive, Scope, Send, answer
 
 Routes = Mapping[str, Mapping[str, Handler]]
 """Path to method to handler; the method `*` is any. `/` is the agent's JSON-RPC address."""
+SOCKET = "websocket"
+"""In place of a method: the handler of WebSockets. Methods of HTTP are in capitals."""
 Patterns = Mapping[str, Callable[[str], bool]]
 """For keys of the routes that stand for many paths: which those are."""
 
@@ -27,10 +29,13 @@ class HttpServer:
         start: Callable[[], Awaitable[None]] | None = None,
         stop: Callable[[], Awaitable[None]] | None = None,
         patterns: Patterns | None = None,
+        seen: Callable[[Scope], Scope] | None = None,
     ) -> None:
         self.routes = {path: dict(methods) for path, methods in routes.items()}
         self._patterns = dict(patterns or {})
         self._start, self._stop = start, stop
+        self._seen = seen
+        """A request as it was before our own proxies, if there are any."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI connection."""
@@ -39,6 +44,8 @@ class HttpServer:
     def route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """The same for our own listener, without a coroutine around the handler's. Other servers
         look for an `async` callable."""
+        if self._seen is not None and scope["type"] != "lifespan":
+            scope = self._seen(scope)
         if scope["type"] == "http":
             path, method = scope["path"], scope["method"]
             methods = self.routes.get(path)
@@ -50,6 +57,8 @@ class HttpServer:
             return _no_route(scope, send, methods)
         if scope["type"] == "lifespan":
             return self._lifespan(receive, send)
+        if (socket := self.routes.get(scope["path"], {}).get(SOCKET)) is not None:
+            return socket(scope, receive, send)
         return _no_socket(receive, send)
 
     def _of_pattern(self, key: str, method: str) -> Handler | None:
@@ -83,7 +92,7 @@ async def _no_route(scope: Scope, send: Send, methods: Mapping[str, Handler] | N
         body = msgspec.json.encode({"error": "not_found", "path": scope["path"][:200]})
         await answer(send, 404, body, head=head)
         return
-    allow = ", ".join(methods)
+    allow = ", ".join(method for method in methods if method != SOCKET)
     if scope["method"] == "OPTIONS":
         await answer(send, 204, extra=((b"allow", allow.encode()),))
         return

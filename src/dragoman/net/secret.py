@@ -25,7 +25,7 @@ def secret_for(store: str, environ: Mapping[str, str]) -> bytes:
         if len(given) < 16:
             raise ConfigError(f"{VARIABLE} is too short; give at least 16 random characters.")
         return hashlib.sha256(given.encode()).digest()
-    folder = _folder(store)
+    folder = folder_of(store)
     if folder is None:
         return secrets.token_bytes(32)
     path = folder / FILE
@@ -59,7 +59,8 @@ def _make(path: Path) -> None:
         draft.unlink()
 
 
-def _folder(store: str) -> Path | None:
+def folder_of(store: str) -> Path | None:
+    """The folder a store lies in, if it lies on this machine."""
     scheme, _, rest = store.partition(":")
     if scheme == "sqlite":
         return Path(rest.removeprefix("///")).parent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from email.utils import formatdate
 
@@ -11,12 +10,11 @@ from ..card import Card
 from ..dialects.a2a import cards
 from .asgi import JSON, Handler, Header, Receive, Scope, Send, answer, headers_in
 from .policy import Policy, policy
+from .proxies import HOST
 
 MAX_AGE = 300
 MOST_HOSTS = 64
 """Addresses for which the card is kept ready; a name that is asked for later costs its building."""
-
-_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?")
 
 
 class CardPages:
@@ -85,6 +83,6 @@ def _asked(scope: Scope, headers: dict[str, str]) -> str:
     """The address as the caller typed it: right for it whatever stands between (every cache keys
     on the host too). Only used when no public URL is set and we listen on all addresses."""
     host = headers.get("host", "")
-    if not _HOST.fullmatch(host):
+    if not HOST.fullmatch(host):
         host = f"127.0.0.1:{(scope.get('server') or ('', 80))[1]}"
     return f"{scope.get('scheme', 'http')}://{host}"

@@ -1,9 +1,9 @@
 """The server of python-a2a (0.5 of 2025), on the side that asks: 0.1 with ways of its own.
 
-Its card says 0.3, but there is nothing of 0.3 behind it. Each method has a path of its own, and both
-kinds of stream share one. A stream is told as bare tasks, under the JSON-RPC id in the place of an
-event id; the last one is called `complete`. It has no webhooks. What its own clients ask of us is in
-`older`; this is what its servers want to be asked.
+Its card says 0.3, but there is nothing of 0.3 behind it. Each method has a path of its own, and
+both kinds of stream share one. A stream is told as bare tasks, under the JSON-RPC id in the place
+of an event id; the last one is called `complete`. It has no webhooks. What its own clients ask of
+us is in `older`; this is what its servers want to be asked.
 """
 
 from __future__ import annotations

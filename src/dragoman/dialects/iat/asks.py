@@ -23,7 +23,7 @@ from dragoman.ops import (
 from dragoman.session import Id, Met
 
 from .wire import Envelope
-from .words import FULL, Payload, question_id, question_in
+from .words import FULL, THEIRS, Payload, question_id, question_in
 
 ALIASES = {"execute_task": "execute", "task_result": "done", "helo": "HELO", "hello": "HELO"}
 """What real hosts say, and what the requirement calls it."""
@@ -40,7 +40,8 @@ class Execute(Struct, frozen=True, gc=False):
     query: str | None = None
     content: Json = None
     context_fragments: tuple[Json, ...] | None = None
-    allowed_tools: tuple[Tool | str, ...] | None = None
+    allowed_tools: tuple[Json, ...] | None = None
+    """Names, or whole descriptions."""
     tools: tuple[Json, ...] | None = None
     workspace_root: str | None = None
     skill: str | None = None
@@ -138,17 +139,18 @@ def tools_of(said: Envelope, known: Iterable[Tool]) -> tuple[Tool, ...]:
     described = {tool.name: tool for tool in (*known, *tools_in(found.tools or ()))}
     if found.allowed_tools is None:
         return tools_in(found.tools or ())
-    return tuple(
-        each if isinstance(each, Tool) else described.get(each) or Tool(name=each)
-        for each in found.allowed_tools
-    )
+    named = tools_in(found.allowed_tools)
+    return tuple(described.get(tool.name, tool) for tool in named)
 
 
 def tools_in(said: Iterable[Json]) -> tuple[Tool, ...]:
     """Tools as they are described; `BadParams` for a schema that is none (R04)."""
     found: list[Tool] = []
     for each in said:
-        given = msgspec.convert({"name": each} if isinstance(each, str) else each, ToolIn)
+        try:
+            given = msgspec.convert({"name": each} if isinstance(each, str) else each, ToolIn)
+        except msgspec.ValidationError as exc:
+            raise BadParams(str(exc), field="payload.tools") from None
         taken = _first(given.parameters, given.input_schema, given.inputSchema)
         gives = _first(given.returns, given.output_schema, given.outputSchema)
         schemas.check(taken)
@@ -339,7 +341,8 @@ def _given(**said: Json) -> Payload:
 
 def resolve_out(op: Resolve) -> tuple[str, Payload]:
     """What is answered, and to which question."""
-    parent = question_id(op.task_id, op.question)
+    theirs = op.question.removeprefix(THEIRS)
+    parent = theirs if theirs != op.question else question_id(op.task_id, op.question)
     value = op.value
     if isinstance(value, bool):
         value = {"approved": value}

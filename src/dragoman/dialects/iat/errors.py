@@ -25,10 +25,6 @@ class ApprovalTimeout(Forbidden):
     """Nobody approved in time."""
 
 
-class WorkspaceViolation(Forbidden):
-    """This lies outside of the workspace."""
-
-
 def _tree(cls: type[DragomanError]) -> Iterator[type[DragomanError]]:
     yield cls
     for child in cls.__subclasses__():

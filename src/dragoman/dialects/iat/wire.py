@@ -8,13 +8,13 @@ it answers (dialects §2.1). Both are heard everywhere, whatever was spoken befo
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from dragoman.errors import DragomanError, Malformed, PeerMisbehaved, Unparseable
 from dragoman.model import Json
+from dragoman.session import Id
 
 from ..jsonrpc import check
 
@@ -59,6 +59,8 @@ class Envelope(Struct, frozen=True, gc=False, kw_only=True):
     ttl: int = TTL
     """Hops left, this one included."""
     token: str = ""
+    cursor: str = ""
+    """The seq of the last event the sender has: where WebSockets have no headers."""
     flat: bool = False
 
 
@@ -74,12 +76,13 @@ class HeaderIn(Struct, frozen=True, gc=False, rename={"sender": "from"}):
     action: str | None = ""
 
 
-class MetadataIn(Struct, frozen=True, gc=False):
+class MetadataIn(Struct, frozen=True, gc=False, rename={"cursor": "last-event-id"}):
     """`metadata`, as it is heard."""
 
     trace_id: str | None = ""
     ttl: int | None = None
     auth_token: str | None = ""
+    cursor: Word = None
 
 
 class TraceIn(Struct, frozen=True, gc=False, rename="camel"):
@@ -195,6 +198,7 @@ def envelope_in(body: bytes) -> Envelope:
         trace=trace or "",
         ttl=max(0, min(hops, MOST_TTL)),
         token=bare_token(metadata.auth_token or ""),
+        cursor=_word(metadata.cursor),
         flat=flat,
     )
 
@@ -254,4 +258,6 @@ def _word(said: Word) -> str:
     return said if isinstance(said, str) else "" if said is None else str(said)
 
 
-Form = Literal["nested", "flat"]
+def word(id: Id) -> str:
+    """How a call's id is written: as it is, or as JSON has it."""
+    return id if isinstance(id, str) else encode(id).decode()

@@ -34,6 +34,8 @@ from .wire import Kind
 WORK = "urn:dragoman:work:1"
 PROGRESS = f"{WORK}/progress"
 FULL = {"detail": "full"}
+THEIRS = "msg:"
+"""Before the msg_id that a foreign agent gave a question: its whole name."""
 Payload = dict[str, Json]
 
 ASKS = {
@@ -260,10 +262,10 @@ def _failure(state: State, message: Message | None, metadata: dict[str, Json] | 
 def entry_in(kind: Kind, action: str, said: Payload, call: str, count: int, at: int) -> Any:
     """The entry an envelope tells: `Stamped`, or the `Message` that is all there is.
 
-    What a foreign agent leaves out is made up: the task is called like the call, events are counted.
+    What a foreign agent leaves out is made up: the task is called like the call, events counted.
     Raises `msgspec.ValidationError`, or the error that is told.
     """
-    if "message" in said and "task_id" not in said:
+    if kind is Kind.RESPONSE and _is_reply(said):
         return msgspec.convert(said["message"], Message)
     if error_told(action, said):
         raise error_in(said["error"])
@@ -272,6 +274,11 @@ def entry_in(kind: Kind, action: str, said: Payload, call: str, count: int, at: 
     seq = said["seq"] if isinstance(said.get("seq"), int) else count
     when = said["at"] if isinstance(said.get("at"), int) else at
     return Stamped(task_id, context_id, seq, when, event_in(kind, action, said, task_id))
+
+
+def _is_reply(said: Payload) -> bool:
+    """Whether this is a direct reply: a whole message, and no task."""
+    return isinstance(said.get("message"), dict) and "task_id" not in said
 
 
 def error_told(action: str, said: Payload) -> bool:
@@ -369,7 +376,7 @@ def task_in(said: Payload, call: str, at: int) -> Task | Message:
     """The task an answer tells; of a foreign agent, what can be known of it."""
     if "task" in said:
         return msgspec.convert(said["task"], Task)
-    if "message" in said and "task_id" not in said:
+    if _is_reply(said):
         return msgspec.convert(said["message"], Message)
     task_id = _text(said.get("task_id"), call)
     changed = _state_in(Kind.RESPONSE, said, task_id)

@@ -1,0 +1,306 @@
+"""IAT on the side that is asked: the sub-agent. One session is an HTTP exchange or a WebSocket.
+
+A request or a notification is a call; a response is the answer to a question that a run asked with
+a request of ours. What a stream tells are chunks, notifications and requests whose parent is the
+`execute`, and at the end the response to it: `done`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.card import Tool
+from dragoman.errors import (
+    BadParams,
+    ContentTypeUnsupported,
+    DragomanError,
+    Malformed,
+    UnknownMethod,
+)
+from dragoman.events import Stamped
+from dragoman.lifecycle import FINAL
+from dragoman.model import Data, Json, Message, Task
+from dragoman.ops import CancelTask, Invoke, SendMessage
+from dragoman.session import (
+    Answer,
+    Call,
+    End,
+    Fault,
+    Frame,
+    Id,
+    Met,
+    Ping,
+    Session,
+    Signal,
+    Update,
+)
+
+from . import errors
+from .asks import ALIASES, CALLS, granted, introduced, introduction, resolve_in, status_in, tools_of
+from .wire import Envelope, Kind, envelope_in, envelope_out, word
+from .words import DONE, STATUS, Said, Teller
+
+JSON_TYPES = frozenset(("application/json", ""))
+NOTHING: Mapping[str, str] = {}
+NO_CONTENT = Frame(b"", "", NOTHING, 204)
+"""All that a notification is told."""
+WRONG_TYPE = ContentTypeUnsupported("Expected application/json")
+
+
+class Asked(Struct):
+    """A call that is not answered yet."""
+
+    envelope: Envelope
+    teller: Teller
+    op: object = None
+    task_id: str = ""
+
+
+class IatCallee(Session):
+    """One conversation, on the side that is asked."""
+
+    tenant = ""
+    extensions_header = ""
+    extensions: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        me: str = "agent",
+        *,
+        now: Callable[[], int] = lambda: 0,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
+        self._me = me
+        self._now = now
+        self._new_id = new_id or self._count
+        self._counted = 0
+        self._calls: dict[str, Asked] = {}
+        self._last = Envelope(kind=Kind.REQUEST)
+        self._silent = False
+        self.known: tuple[Tool, ...] = ()
+        """Tools the caller described when it introduced itself: allowed where a call says so."""
+        self.granted: tuple[Tool, ...] = ()
+        """Tools it granted since: allowed unless a call says otherwise."""
+        self.token = ""
+        """What shows the other side who answers, where it is one we joined."""
+
+    @property
+    def dialect(self) -> str:
+        """Which form the caller speaks."""
+        return "iat-flat" if self._last.flat else "iat"
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """Those that go with the call heard last."""
+        said = self._last
+        if said.payload.keys().isdisjoint(("allowed_tools", "tools")):
+            return self.granted
+        return tools_of(said, (*self.known, *self.granted))
+
+    @property
+    def heard(self) -> Envelope:
+        """The envelope heard last: who sent it, and with which token."""
+        return self._last
+
+    @cached_property
+    def _fallback(self) -> Teller:
+        return Teller(full=False)
+
+    def _count(self) -> str:
+        self._counted += 1
+        return f"m{self._counted}"
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """A `Call`, a `Met`, a `Ping` or a `Fault`; `terminate` of everything is several calls."""
+        self._silent = False
+        self._last = Envelope(kind=Kind.REQUEST)
+        content_type = frame.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type not in JSON_TYPES:
+            # Else any web page could send it.
+            return (Fault(None, WRONG_TYPE),)
+        try:
+            said = envelope_in(frame.body)
+        except DragomanError as error:
+            return (Fault(None, error),)
+        return self.take(said, stream="text/event-stream" in frame.headers.get("accept", ""))
+
+    def take(self, said: Envelope, *, stream: bool) -> Iterable[Signal]:
+        """What an envelope means; `stream` says whether the caller can hear a stream."""
+        self._last = said
+        self._silent = said.kind is Kind.NOTIFICATION
+        id = None if self._silent else said.id
+        if said.kind in (Kind.REQUEST, Kind.NOTIFICATION):
+            if said.ttl <= 0:
+                return (self._refused(id, errors.TtlExceeded()),)
+            if said.kind is Kind.REQUEST and not said.id:
+                return (self._refused("", Malformed("A request needs a msg_id")),)
+        try:
+            return self._meant(id, said, stream)
+        except DragomanError as error:
+            return (self._refused(id, error),)
+        except (msgspec.ValidationError, RecursionError) as exc:
+            what = str(exc).replace(" | null`", "`").replace("`$", "`$.payload")
+            return (self._refused(id, BadParams(what)),)
+
+    def _meant(self, id: Id, said: Envelope, stream: bool) -> Iterable[Signal]:
+        action = ALIASES.get(said.action, said.action)
+        if said.kind is Kind.RESPONSE:
+            return (self._call(id, said, resolve_in(said), stream=False),)
+        if said.kind is Kind.CHUNK:
+            raise UnknownMethod("There is nothing that this chunk belongs to")
+        if action == "terminate" and "task_id" not in said.payload:
+            return self._terminate(id, said)
+        if action in CALLS:
+            op_in, streams = CALLS[action]
+            stream = stream and streams and not self._silent
+            if action == "watch" and not stream:
+                op_in = status_in  # all that one answer can hold
+            return (self._call(id, said, op_in(said), stream=stream),)
+        if action in ("register", "HELO", "grant_tool"):
+            met = (granted if action == "grant_tool" else introduced)(id, said)
+            self._open(id, said, met)
+            return (met,)
+        if action == "pulse":
+            self._open(id, said, Ping(id))
+            return (Ping(id),)
+        raise UnknownMethod(f"There is no action {said.action[:80]!r}")
+
+    def _terminate(self, id: Id, said: Envelope) -> Iterable[Signal]:
+        """Of the task that its parent began, or of all that this conversation has open."""
+        which = [
+            call.task_id
+            for name, call in self._calls.items()
+            if call.task_id and said.parent in ("", said.id, name)
+        ]
+        if not which:
+            raise BadParams("There is no task to terminate", field="payload.task_id")
+        first, *others = which
+        return (
+            self._call(id, said, CancelTask(task_id=first), stream=False),
+            *(Call(None, CancelTask(task_id=each), silent=True) for each in others),
+        )
+
+    def _call(self, id: Id, said: Envelope, op: object, *, stream: bool) -> Call:
+        self._open(id, said, op)
+        return Call(id, op, stream, self._silent)  # type: ignore[arg-type]  # from the tables
+
+    def _open(self, id: Id, said: Envelope, op: object) -> None:
+        if id is not None:
+            teller = Teller(full=said.payload.get("detail") == "full")
+            self._calls[word(id)] = Asked(said, teller, op)
+
+    def _refused(self, id: Id, error: DragomanError) -> Fault:
+        self._open(id, self._last, None)
+        return Fault(id, error)
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """One frame for what a caller is told; `End` is told by the `done` before it."""
+        match signal:
+            case Update(id=id, entry=entry):
+                return (self._update(word(id), entry),)
+            case Answer(id=id, value=value):
+                return (self._answer(id, value),)
+            case Fault(id=id, error=error):
+                return (self._failure(id, error),)
+            case End(id=id):
+                self._calls.pop(word(id), None)
+                return ()
+            case _:
+                return ()
+
+    def _asked(self, id: str) -> Asked:
+        # What was never asked here is told all the same: to whoever is there.
+        return self._calls.get(id) or Asked(self._last, self._fallback)
+
+    def _update(self, id: str, entry: Stamped | Message) -> Frame:
+        asked = self._asked(id)
+        mark = ""
+        if isinstance(entry, Stamped):
+            asked.task_id, mark = entry.task_id, str(entry.seq or "")
+        return self._frame(asked, id, asked.teller.told(entry), mark=mark)
+
+    def _answer(self, id: Id, value: object) -> Frame:
+        if id is None:
+            return NO_CONTENT
+        asked = self._calls.pop(word(id), None) or Asked(self._last, self._fallback)
+        if asked.envelope.kind is Kind.RESPONSE and asked.envelope.payload.get("detail") != "full":
+            return NO_CONTENT  # nobody answers an answer, but our own caller wants to know
+        return self._frame(asked, word(id), _answered(asked, value))
+
+    def _failure(self, id: Id, error: DragomanError) -> Frame:
+        status = errors.status_for(error)
+        if error is WRONG_TYPE:
+            status = 415
+        elif status == 200 and id is None:
+            if self._silent:
+                return NO_CONTENT
+            status = 400 if isinstance(error, Malformed) else 200
+        asked = self._calls.pop(word(id), None) or Asked(self._last, self._fallback)
+        said = Said(Kind.RESPONSE, "error", {"error": errors.error_out(error)})
+        return self._frame(asked, "" if id is None else word(id), said, status=status)
+
+    def _frame(
+        self, asked: Asked, id: str, said: Said, *, mark: str = "", status: int = 200
+    ) -> Frame:
+        to = asked.envelope
+        if said.action == DONE and to.action == "execute_task":
+            # Who says it in other words hears it in other words.
+            said = said._replace(action="task_result")
+            said.payload["result"] = said.payload.pop("result_summary", "")
+        at = said.payload.get("at")
+        body = envelope_out(
+            Envelope(
+                kind=said.kind,
+                action=said.action,
+                payload=said.payload,
+                id=said.id or self._new_id(),
+                parent=id,
+                sender=to.to or self._me,
+                to=to.sender,
+                at=at if isinstance(at, int) else self._now(),
+                trace=to.trace,
+                ttl=to.ttl,
+                token=self.token,
+                flat=to.flat,
+            )
+        )
+        return Frame(body, "", NOTHING, status, mark, said.kind.value)
+
+
+def _answered(asked: Asked, value: object) -> Said:
+    """The response to a call."""
+    op, teller = asked.op, asked.teller
+    if isinstance(op, Met):
+        action = "grant_tool_ack" if op.card is None else asked.envelope.action
+        told = introduction(value) if isinstance(value, Met) else value
+        return Said(Kind.RESPONSE, action, told)  # type: ignore[arg-type]  # the driver's own dict
+    if isinstance(op, Ping):
+        return Said(Kind.RESPONSE, "pulse", value if isinstance(value, dict) else {"ok": True})
+    if isinstance(op, Invoke):
+        return Said(Kind.RESPONSE, "call_tool", {"result": value})
+    if isinstance(value, Message):
+        return Said(Kind.RESPONSE, DONE, teller.reply(value))
+    if not isinstance(value, Task):
+        return Said(Kind.RESPONSE, STATUS, {"result": value})
+    told = teller.task(value)
+    if asked.envelope.action == "call_tool":
+        if "error" not in told:
+            told["result"] = _result(value)
+        return Said(Kind.RESPONSE, "call_tool", told)
+    over = isinstance(op, SendMessage) and value.state in FINAL
+    if over:
+        told["usage_stats"] = {}
+    return Said(Kind.RESPONSE, DONE if over else STATUS, told)
+
+
+def _result(task: Task) -> Json:
+    """What a tool gives: data if there is some, else text."""
+    for artifact in task.artifacts:
+        for part in artifact.parts:
+            if isinstance(part, Data):
+                return part.value
+    return task.text

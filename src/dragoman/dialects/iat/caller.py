@@ -1,0 +1,268 @@
+"""IAT on the side that asks: the host. One session is an HTTP exchange or a WebSocket.
+
+It speaks one form, and hears both. An agent that does not know the nested form says `ignored`
+(dialects §2.6): then `fell_back` is the flat form of what was said, to be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.card import Tool
+from dragoman.errors import DragomanError, PeerMisbehaved, VersionUnsupported
+from dragoman.model import Json
+from dragoman.ops import Invoke, Resolve
+from dragoman.peer import Context
+from dragoman.session import (
+    Answer,
+    Call,
+    End,
+    Fault,
+    Frame,
+    Id,
+    Met,
+    Ping,
+    Session,
+    Signal,
+    Update,
+)
+
+from . import errors
+from .asks import introduced, introduction, operation_out, resolve_out, tools_out
+from .wire import MOST_TTL, TTL, Envelope, Kind, answer_in, envelope_out, word
+from .words import ASKED, DONE, THEIRS, Payload, entry_in, error_told, question_in, task_in
+
+IGNORED = "ignored"
+
+
+class Open(Struct):
+    """A call that is not answered yet."""
+
+    id: Id
+    said: Envelope
+    op: object
+    stream: bool = False
+    events: int = 0
+
+
+class IatCaller(Session):
+    """One conversation, on the side that asks."""
+
+    def __init__(
+        self,
+        *,
+        me: str = "host",
+        to: str = "",
+        token: str = "",
+        flat: bool = False,
+        ttl: int = TTL,
+        trace: str = "",
+        tools: Iterable[Tool] = (),
+        workspace: str = "",
+        greeting: str = "HELO",
+        now: Callable[[], int] = lambda: 0,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
+        self.token = token
+        """What each envelope carries to show who sends it."""
+        self.flat = flat
+        self.to = to
+        self._me, self._ttl, self._trace, self._cursor = me, ttl, trace, ""
+        self._tools = tuple(tools)
+        """What an `execute` allows."""
+        self._workspace = workspace
+        self._greeting = greeting
+        """`HELO` from a host, `register` from an agent that joins one."""
+        self._now = now
+        self._new_id = new_id or self._count
+        self._counted = 0
+        self._open: dict[str, Open] = {}
+        self.fell_back: tuple[Frame, ...] = ()
+        """What has to be said once more, in the flat form."""
+
+    def using(self, ctx: Context) -> None:
+        """What the next call is made with: tools, trace, place in the stream, hops left."""
+        self._tools = tuple(t if isinstance(t, Tool) else Tool(name=t) for t in ctx.tools)
+        self._trace = ctx.trace or self._trace
+        self._cursor = "" if ctx.cursor is None else str(ctx.cursor)
+        self._ttl = max(0, min(MOST_TTL - ctx.hops, MOST_TTL)) if ctx.hops else TTL
+
+    def _count(self) -> str:
+        self._counted += 1
+        return f"m{self._counted}"
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """The request for a `Call`, `Met` or `Ping`; nothing for what IAT has no words for."""
+        match signal:
+            case Call(op=Resolve() as op):
+                parent, payload = resolve_out(op)
+                return self._ask(signal, Kind.RESPONSE, "", payload, op, parent)
+            case Call(op=op):
+                found = operation_out(op)
+                if found is None:
+                    return ()
+                action, payload = found
+                if action == "execute":
+                    payload |= self._allowed()
+                kind = Kind.NOTIFICATION if signal.silent else Kind.REQUEST
+                return self._ask(signal, kind, action, payload, op)
+            case Met():
+                action = self._greeting if signal.card is not None else "grant_tool"
+                payload = introduction(signal)
+                if signal.card is None:
+                    payload = {"tool": tools_out(signal.tools)[0]} if signal.tools else {}
+                return self._ask(signal, Kind.REQUEST, action, payload, signal)
+            case Ping():
+                return self._ask(signal, Kind.REQUEST, "pulse", {}, signal)
+            case _:
+                return ()
+
+    def _allowed(self) -> Payload:
+        told: Payload = {}
+        if self._tools:
+            told["allowed_tools"] = [tool.name for tool in self._tools]
+            told["tools"] = tools_out(self._tools)
+        if self._workspace:
+            told["workspace_root"] = self._workspace
+        return told
+
+    def _ask(
+        self,
+        signal: Call | Met | Ping,
+        kind: Kind,
+        action: str,
+        payload: Payload,
+        op: object,
+        parent: str = "",
+    ) -> Iterable[Frame]:
+        id = signal.id
+        said = Envelope(
+            kind=kind,
+            action=action,
+            payload=payload,
+            id=self._new_id() if id is None else word(id),
+            parent=parent,
+            sender=self._me,
+            to=self.to,
+            at=self._now(),
+            trace=self._trace,
+            ttl=self._ttl,
+            token=self.token,
+            cursor=self._cursor,
+            flat=self.flat,
+        )
+        streams = isinstance(signal, Call) and signal.stream
+        if not (isinstance(signal, Call) and signal.silent):
+            # In the flat form an answer to a question has the question's id, and so its answer.
+            name = parent if said.flat and parent else said.id
+            self._open[name] = Open(id, said, op, streams)
+        return (_frame(said, streams),)
+
+    def expects(self, heard: Envelope) -> bool:
+        """Whether an envelope belongs to a call of this side."""
+        ours = heard.parent in self._open
+        return ours and (heard.kind is not Kind.REQUEST or heard.action in ASKED)
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """What a whole response, or one envelope of a stream, says."""
+        status = frame.status or 200
+        if not frame.body and status < 300:
+            return self._nothing()
+        try:
+            heard = answer_in(frame.body)
+        except PeerMisbehaved as error:
+            told = errors.error_for(status) if status >= 400 else error
+            found = self._find("")
+            return (self._fault(found, told),)
+        return self.take(heard)
+
+    def take(self, heard: Envelope) -> Iterable[Signal]:
+        """What an envelope says to whoever waits for it."""
+        found = self._find(heard.parent)
+        if found is None:
+            return (Fault(None, PeerMisbehaved("This answers nothing that was asked")),)
+        if heard.action == IGNORED:
+            return self._again(found)
+        try:
+            return self._told(found, heard)
+        except DragomanError as error:
+            return (self._fault(found, error),)
+        except (msgspec.ValidationError, RecursionError) as exc:
+            return (self._fault(found, PeerMisbehaved(str(exc))),)
+
+    def _told(self, found: Open, heard: Envelope) -> Iterable[Signal]:
+        said, over = heard.payload, heard.kind is Kind.RESPONSE
+        action = {"task_result": DONE}.get(heard.action, heard.action)
+        if over and isinstance(found.op, Met) and isinstance(said.get("session_token"), str):
+            self.token = said["session_token"]
+        if over and isinstance(found.op, Met | Ping):
+            return (self._done(found, _met(found, heard)),)
+        if over and error_told(action, said):
+            raise errors.error_in(said["error"])
+        if over and isinstance(found.op, Invoke):
+            return (self._done(found, Answer(found.id, said.get("result"))),)
+        if not found.stream:
+            if not over:
+                return ()  # what happens on the way, to one who only wants the end
+            return (self._done(found, Answer(found.id, task_in(said, found.said.id, heard.at))),)
+        if heard.kind is Kind.REQUEST and "question" not in said:
+            task_id, question = question_in(heard.id)
+            ours = bool(task_id) and task_id == said.get("task_id")
+            said = {**said, "question": question if ours else THEIRS + heard.id}
+        found.events += 1
+        entry = entry_in(heard.kind, action, said, found.said.id, found.events, heard.at)
+        if not over:
+            return (Update(found.id, entry),)
+        return (Update(found.id, entry), self._done(found, End(found.id)))
+
+    def _again(self, found: Open) -> Iterable[Signal]:
+        """They do not know our form: say it in the other one, once."""
+        if self.flat:
+            return (self._fault(found, VersionUnsupported("The agent ignores both forms")),)
+        self.flat = True
+        found.said = msgspec.structs.replace(found.said, flat=True)
+        self.fell_back = (_frame(found.said, found.stream),)
+        return ()
+
+    def _nothing(self) -> Iterable[Signal]:
+        """No body: all that is said to an answer."""
+        found = self._find("")
+        if found is None or not isinstance(found.op, Resolve):
+            return ()
+        return (self._done(found, Answer(found.id, None)),)
+
+    def _find(self, parent: str) -> Open | None:
+        """The call an answer is for. Peers lose ids, so with one call open it is that."""
+        if parent in self._open:
+            return self._open[parent]
+        return next(iter(self._open.values())) if len(self._open) == 1 else None
+
+    def _done(self, found: Open, signal: Answer | End | Met) -> Signal:
+        self._open = {name: each for name, each in self._open.items() if each is not found}
+        return signal
+
+    def _fault(self, found: Open | None, error: DragomanError) -> Fault:
+        if found is None:
+            return Fault(None, error)
+        self._open = {name: each for name, each in self._open.items() if each is not found}
+        return Fault(found.id, error)
+
+
+def _met(found: Open, heard: Envelope) -> Answer | Met:
+    """Who answers `HELO` introduces itself; all else is a welcome, as it came."""
+    said = heard.payload
+    if error_told(heard.action, said):
+        raise errors.error_in(said["error"])
+    if isinstance(found.op, Met) and found.op.card is not None and "tools" in said:
+        return introduced(found.id, heard)
+    welcome: Json = {key: value for key, value in said.items() if key != "action"}
+    return Answer(found.id, welcome)
+
+
+def _frame(said: Envelope, stream: bool) -> Frame:
+    accept = "text/event-stream, application/json" if stream else "application/json"
+    headers = {"content-type": "application/json", "accept": accept}
+    return Frame(envelope_out(said), "POST", headers)

@@ -1,0 +1,35 @@
+"""What of a signal does not survive IAT: the declared losses, for tests and for people.
+
+Ids are strings. A call that wants no answer has no name. There are no webhooks. An opened task is
+told as the task it is, and what was heard meanwhile is not told. Tasks, messages and artifacts are
+whole only for callers that ask with `"detail": "full"`, as ours does. The flat form has no more
+losses: its times are milliseconds, the nested form's seconds stand beside ours.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dragoman.events import Opened, Snapshot, Stamped, StateChanged
+from dragoman.lifecycle import Fold
+from dragoman.ops import SendMessage
+from dragoman.session import Call, Signal, Update
+
+from .wire import word
+
+
+def carried(signal: Signal) -> Signal:
+    """What of a signal arrives."""
+    match signal:
+        case Call(id=id, op=op, silent=silent):
+            if isinstance(op, SendMessage):
+                op = replace(op, hook=None)
+            return replace(signal, id=None if silent else word(id), op=op)
+        case Update(entry=Stamped(event=Opened()) as entry):
+            fold = Fold(entry.task_id, entry.context_id)
+            fold.add(entry)
+            return replace(signal, entry=replace(entry, event=Snapshot(task=fold.task())))
+        case Update(entry=Stamped(event=StateChanged() as event) as entry):
+            return replace(signal, entry=replace(entry, event=replace(event, heard=None)))
+        case _:
+            return signal

@@ -1,0 +1,220 @@
+"""Host: an agent whose work is to have sub-agents work.
+
+A host is an `Agent`, so `execute` is a task like any other: it survives a restart, its approvals
+are those of `dragoman approvals`, and A2A callers can give it work too. Sub-agents register over a
+WebSocket or with an address; what they ask for (tools, approvals, input) is answered by the host's
+own tools, or asked of whoever gave the host the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar, overload
+from uuid import uuid4
+
+from ..agent import Agent, Turn
+from ..card import Card, Tool
+from ..dialects.iat.wire import TTL
+from ..errors import ConfigError, PeerUnreachable, Unsupported
+from ..model import Json, Message, Role, Task, Text
+from ..net.duplex import Duplex
+from ..ops import GetTask, Resolve, SendMessage
+from ..peer import Batch, Context, Peer
+from ..session import Met
+from .sub import Known, Line, Socket, SubAgent
+from .tools import HostTool, tool_of
+
+log = logging.getLogger("dragoman.iat")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OPERATOR = Context(principal="host", extensions=("urn:dragoman:work:1",))
+"""On whose behalf the host's own process gives work."""
+PULSE = 30.0
+PATIENCE = 60.0
+
+
+class Host(Agent):
+    """Has sub-agents, offers them tools, and runs `execute` on them."""
+
+    def __init__(
+        self,
+        name: str = "host",
+        *,
+        depth: int = TTL,
+        pulse: float = PULSE,
+        patience: float = PATIENCE,
+        approval_expires: float = 900.0,
+        workspace_root: str = "",
+        **about: Any,
+    ) -> None:
+        super().__init__(name, **about)
+        if depth < 1 or pulse <= 0 or patience <= 0 or approval_expires <= 0:
+            raise ConfigError("depth, pulse, patience and approval_expires must be positive")
+        self.depth, self.pulse, self.patience = depth, pulse, patience
+        """How many hands an execute may go through; seconds between heartbeats; and how long a
+        sub-agent that is away is waited for."""
+        self.approval_expires = approval_expires
+        """Seconds after which silence is a no."""
+        self.workspace_root = workspace_root
+        self.tools: dict[str, HostTool] = {}
+        self.agents: dict[str, SubAgent] = {}
+        self.dial: Callable[[str, str], Line] | None = None
+        """Makes the line to a sub-agent that registered with an address; set by the server."""
+        self.peer: Peer | None = None
+        """The engine that runs the host's tasks; set by the server."""
+        self._arrived = asyncio.Event()
+        self._pulses: set[asyncio.Task[None]] = set()
+        self.skill("execute", description="Has a sub-agent do it", default=True)(self._execute)
+
+    # Tools.
+
+    @overload
+    def tool(self, function: F) -> F: ...
+    @overload
+    def tool(self, *, name: str = "", description: str = "") -> Callable[[F], F]: ...
+    def tool(self, function: Any = None, *, name: str = "", description: str = "") -> Any:
+        """Makes a function a tool for sub-agents; its schemas are taken from its type hints."""
+
+        def add(function: F) -> F:
+            found = tool_of(function, name, description)
+            if found.description.name in self.tools:
+                raise ConfigError(f"There are two tools `{found.description.name}`")
+            self.tools[found.description.name] = found
+            return function
+
+        return add if function is None else add(function)
+
+    def offered(self, allowed: Iterable[str] | None = None) -> tuple[Tool, ...]:
+        """The tools that an execute allows; all of them if it does not say."""
+        names = list(self.tools if allowed is None else allowed)
+        unknown = [name for name in names if name not in self.tools]
+        if unknown:
+            raise Unsupported(f"This host has no tool {', '.join(unknown)}")
+        return tuple(self.tools[name].description for name in names)
+
+    # Sub-agents.
+
+    def joined(self, met: Met, caller: Context, peer: Peer | None) -> None:
+        """Someone introduced itself. Without a line to it, it is only a caller."""
+        if met.card is None:
+            return
+        line: Line | None = None
+        if isinstance(peer, Duplex):
+            line = Socket(peer)
+        elif met.card.interfaces and self.dial is not None:
+            line = self.dial(met.card.interfaces[0].url, met.who)
+        if line is None:
+            return
+        before = self.agents.get(met.who)
+        if before is not None:
+            before.leave()
+        sub = self.agents[met.who] = SubAgent(met.who, met.card, met.tools, line)
+        log.info("registered agent=%s tools=%d", met.who, len(met.tools))
+        self._arrived.set()
+        self._arrived = asyncio.Event()
+        heart = asyncio.get_running_loop().create_task(self._beat(sub))
+        self._pulses.add(heart)
+        heart.add_done_callback(self._pulses.discard)
+
+    def add(self, name: str, agent: Peer, card: Card | None = None) -> None:
+        """Makes an agent of any dialect a sub-agent: what `connect` gives, while it is open."""
+        card = card or Card(name=name, description="", version="")
+        self.agents[name] = SubAgent(name, card, (), Known(agent))
+        self._arrived.set()
+        self._arrived = asyncio.Event()
+
+    async def _beat(self, sub: SubAgent) -> None:
+        """Heartbeats, until the sub-agent is gone or has registered anew."""
+        while sub.online:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.pulse):
+                    await sub.changed.wait()
+            if not sub.online:
+                break
+            if not await sub.pulse(self.pulse):
+                log.warning("offline agent=%s", sub.name)
+        if self.agents.get(sub.name) is sub:
+            del self.agents[sub.name]
+        await sub.line.close()
+
+    async def find(self, name: str = "", seconds: float | None = None) -> SubAgent:
+        """The sub-agent of that name (or the only one), waited for if it is away."""
+        until = asyncio.get_running_loop().time() + (self.patience if seconds is None else seconds)
+        while True:
+            sub = self.agents.get(name) if name else next(iter(self.agents.values()), None)
+            if sub is not None and sub.online:
+                if not name and len(self.agents) > 1:
+                    raise Unsupported(f"Which sub-agent? There are: {', '.join(self.agents)}")
+                return sub
+            arrived = self._arrived
+            try:
+                async with asyncio.timeout_at(until):
+                    await arrived.wait()
+            except TimeoutError:
+                what = f"sub-agent {name!r}" if name else "any sub-agent"
+                raise PeerUnreachable(f"There is no {what} (Agent Unreachable)") from None
+
+    async def close(self) -> None:
+        """Lets go of all sub-agents."""
+        for sub in tuple(self.agents.values()):
+            sub.leave()
+        if self._pulses:
+            await asyncio.wait(self._pulses, timeout=1.0)
+
+    # Work.
+
+    async def _execute(self, turn: Turn) -> None:
+        """The skill: relays between the task and the sub-agent."""
+        from .relay import Relay
+
+        await Relay(self, turn).run()
+
+    def execute(
+        self,
+        query: str,
+        *,
+        agent: str = "",
+        allowed_tools: Iterable[str] | None = None,
+        context_fragments: Iterable[Json] = (),
+        workspace_root: str = "",
+    ) -> AsyncGenerator[Batch, None]:
+        """Gives a sub-agent work; every step as it comes, the questions among them.
+
+        The stream ends when the task does. Where it asks (`Asked`), `answer` from elsewhere and
+        the stream goes on."""
+        metadata: dict[str, Json] = {}
+        if agent:
+            metadata["agent"] = agent
+        if allowed_tools is not None:
+            metadata["allowed_tools"] = [tool.name for tool in self.offered(allowed_tools)]
+        if workspace_root or self.workspace_root:
+            metadata["workspace_root"] = workspace_root or self.workspace_root
+        message = Message(message_id=uuid4().hex, role=Role.USER, parts=(Text(query),))
+        op = SendMessage(
+            message=message, metadata=metadata or None, context=tuple(context_fragments)
+        )
+        from ..net.patient import through
+
+        return through(self._engine(), op, OPERATOR)
+
+    async def run(self, query: str, **about: Any) -> Task:
+        """The same, to its end or to a question that somebody else has to answer."""
+        task_id = ""
+        async for batch in self.execute(query, **about):
+            for entry in batch.entries:
+                task_id = getattr(entry, "task_id", task_id)
+        return await self._engine().call(GetTask(task_id=task_id), OPERATOR)
+
+    async def answer(self, task_id: str, question: str, value: Json) -> None:
+        """Answers a question of a task: `{"approved": true}`, or what was asked for."""
+        op = Resolve(task_id=task_id, question=question, value=value)
+        await self._engine().call(op, OPERATOR)
+
+    def _engine(self) -> Peer:
+        if self.peer is None:
+            raise ConfigError("The host does not run; serve it first")
+        return self.peer

@@ -1,0 +1,71 @@
+"""Where the agent is reached: the interfaces on its card, and the addresses of other dialects.
+
+The card lists core bindings only, since strict clients refuse a whole card for one interface they
+do not know (DESIGN §3). Everything else stands under an extension of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+
+from ..card import Extension, Interface
+from ..errors import ConfigError
+from ..model import Json
+
+DIALECTS = "urn:dragoman:dialects:1"
+VERSIONS = ("1.0", "0.3")
+# Clients put paths behind the address of REST, so it ends without a slash.
+HTTP = {"JSONRPC": "/", "HTTP+JSON": ""}
+BINDINGS = (*HTTP, "GRPC")
+
+OTHERS = (
+    ("a2a-0.1", "JSONRPC", "/"),
+    ("a2a-go", "JSONRPC", "/a2a-go"),
+    ("iat", "HTTP+SSE", "/iat"),
+    ("iat", "WEBSOCKET", "/iat/ws"),
+)
+"""Dialects that no interface of the card can name: dialect, binding, path."""
+
+
+def chosen(listed: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """`server.interfaces` as bindings and versions; `ConfigError` for what does not exist."""
+    return tuple(dict.fromkeys(pair for each in listed for pair in _pairs(each)))
+
+
+def _pairs(said: str) -> Iterator[tuple[str, str]]:
+    # HTTP+JSON has no slash in it, whatever MIME types look like.
+    binding, slash, version = said.strip().partition("/")
+    if binding.upper() not in BINDINGS or (slash and version not in VERSIONS):
+        raise ConfigError(
+            f"server.interfaces: '{said}' is not {', '.join(BINDINGS)}, "
+            f"nor one of them with /{' or /'.join(VERSIONS)}."
+        )
+    for each in [version] if slash else VERSIONS:
+        yield binding.upper(), each
+
+
+def interfaces(
+    base: str, grpc: Iterable[Interface], wanted: Iterable[tuple[str, str]]
+) -> tuple[Interface, ...]:
+    """The entries of the card of an agent that is reached at `base`, in the order wanted."""
+    offered = {
+        (binding, version): Interface(url=f"{base}{path}", binding=binding, version=version)
+        for binding, path in HTTP.items()
+        for version in VERSIONS
+    }
+    offered |= {(each.binding, each.version): each for each in grpc}
+    return tuple(offered[pair] for pair in wanted if pair in offered)
+
+
+def elsewhere(base: str, routes: Container[str]) -> Extension:
+    """The extension that names the other dialects which are served here."""
+    found: list[Json] = [
+        {"dialect": dialect, "binding": binding, "url": f"{base}{path}"}
+        for dialect, binding, path in OTHERS
+        if path in routes
+    ]
+    return Extension(
+        uri=DIALECTS,
+        description="Addresses of dialects that have no interface on the card",
+        params={"addresses": found},
+    )

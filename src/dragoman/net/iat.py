@@ -1,0 +1,113 @@
+"""IAT over HTTP: `POST /iat` with JSON or SSE, and the addresses that real hosts know."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from time import perf_counter
+
+from msgspec.structs import replace
+
+from ..dialects.iat.callee import IatCallee
+from ..dialects.iat.compat import PlainCallee, PlainStream
+from ..model import Json
+from ..ops import SendMessage
+from ..peer import Batch, Context
+from ..session import Answer, Call, Fault, Frame, Id, Met, Ping, Signal
+from .asgi import Handler, Receive, Scope, Send, headers_in
+from .auth import certificate_in
+from .exchange import Exchange, say, target_in
+from .http_server import SOCKET
+from .iat_desk import IatDesk
+from .iat_guard import IatSession
+from .iat_socket import IatSocket
+from .patient import through
+
+
+def iat_routes(desk: IatDesk) -> dict[str, dict[str, Handler]]:
+    """Every address of IAT; none if it is switched off."""
+    if not desk.settings.enabled:
+        return {}
+    socket = IatSocket(desk)
+    return {
+        "/iat": {"POST": IatExchange(desk, IatCallee, "POST /iat")},
+        "/iat/ws": {SOCKET: socket, "GET": socket},
+        "/a2a": {"POST": IatExchange(desk, PlainCallee, "POST /a2a")},
+        "/a2a/stream": {"POST": IatExchange(desk, PlainStream, "POST /a2a/stream")},
+        "/manifest": {"GET": desk.manifest},
+        "/health": {"GET": desk.health},
+    }
+
+
+class IatExchange(Exchange):
+    """Answers the envelopes at one address."""
+
+    def __init__(self, desk: IatDesk, kind: type[IatCallee], target: str) -> None:
+        super().__init__(desk.floor, lambda: desk.session(kind), target)
+        self._desk, self._kind = desk, kind
+        self._plain = issubclass(kind, PlainCallee)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The whole exchange."""
+        began = perf_counter()
+        floor, desk = self.floor, self._desk
+        session = desk.session(self._kind)
+        headers = headers_in(scope["headers"])
+        target = target_in(scope, self.target)
+        ident: Id = None
+        method = "-"
+        try:
+            # A token may stand in the body, so unlike elsewhere it is read first, within limits.
+            body = await self._body(receive, headers)
+            first, *others = session.receive(Frame(body, target, headers))
+            ident = first.id
+            found = await desk.guard.who(
+                *(session.heard, headers, target, certificate_in(scope), body),
+                plain=self._plain,
+            )
+            if isinstance(first, Fault):
+                raise first.error
+            method = _name(first)
+            ctx = desk.context(session, found)
+            if isinstance(first, Call) and first.stream:
+                await self._stream(session, first, ctx, scope, receive, send, (), began)
+                return
+            value = await self._value(first, ctx, session, found, headers)
+            for each in others:
+                if isinstance(each, Call):
+                    await floor.peer.call(each.op, ctx)
+            (frame,) = session.send(Answer(ident, value))
+            await say(send, frame, ())
+        except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
+            error = self._error(exc, method, session.dialect)
+            (frame,) = session.send(Fault(ident, error))
+            await say(send, frame, floor.refusal_headers(error))
+        floor.metrics.answered(method, session.dialect, perf_counter() - began)
+
+    def _steps(self, call: Call, ctx: Context) -> AsyncGenerator[Batch, None]:
+        if self._plain:  # nobody there who could answer
+            return super()._steps(call, ctx)
+        return through(self.floor.peer, call.op, ctx)  # type: ignore[arg-type]  # only these
+
+    async def _value(
+        self,
+        signal: Signal,
+        ctx: Context,
+        session: IatCallee,
+        found: IatSession,
+        headers: Mapping[str, str],
+    ) -> Json:
+        match signal:
+            case Met():
+                return self._desk.welcome(signal, found, None)
+            case Ping():
+                return self._desk.alive(session, headers)
+            case Call(silent=True) if isinstance(signal.op, SendMessage):
+                return await self.floor.peer.call(replace(signal.op, wait=False), ctx)
+            case Call():
+                return await self.floor.peer.call(signal.op, ctx)
+            case _:
+                raise AssertionError(f"a callee heard {type(signal).__name__}")
+
+
+def _name(signal: Signal) -> str:
+    return type(signal.op if isinstance(signal, Call) else signal).__name__

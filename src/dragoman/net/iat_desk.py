@@ -1,0 +1,130 @@
+"""What all IAT endpoints of an agent share: who we are, who may speak, and on whose behalf."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from uuid import uuid4
+
+import msgspec
+from msgspec.structs import replace
+
+from ..agent import Agent
+from ..card import Card, Tool
+from ..dialects.iat.asks import introduction
+from ..dialects.iat.callee import IatCallee
+from ..dialects.iat.wire import MOST_TTL
+from ..model import Json
+from ..peer import Context, Peer
+from ..session import Id, Met
+from ..settings import Settings
+from .asgi import TEXT, Receive, Scope, Send, answer
+from .auth import cursor_in
+from .exchange import Floor
+from .gate import Gate
+from .iat_guard import Guard, IatSession
+from .policy import Policy, policy
+
+PROTOCOL = "iat/1"
+Joined = Callable[[Met, Context, Peer | None], None]
+"""Told who introduced itself, and (over a WebSocket) how to ask it something."""
+
+
+class IatDesk:
+    """What all IAT endpoints of an agent share."""
+
+    def __init__(self, floor: Floor, gate: Gate, settings: Settings) -> None:
+        self.floor, self.settings = floor, settings.iat
+        self.agent: Agent = gate.agent
+        self.me = settings.iat.agent_id or self.agent.name
+        self.workspace = ""
+        """The folder our agent works in, as it is told to hosts."""
+        rates = settings.rates
+        self.guard = Guard(
+            settings.iat,
+            gate.admit,
+            locked=gate.locked,
+            insecure=settings.server.insecure,
+            meter=gate.meter if rates.calls_per_minute else None,
+        )
+        self.joined: Joined = lambda met, caller, peer: None
+        """For a host that lives in the same process."""
+
+    def session(self, kind: type[IatCallee] = IatCallee) -> IatCallee:
+        """The callee side of a new conversation."""
+        return kind(self.me, now=_millis, new_id=_new_id)
+
+    def ourselves(self, id: Id = None) -> Met:
+        """How our agent introduces itself: its skills are the tools it has."""
+        skills = [skill for skill in self.agent.skills.values() if not skill.extended]
+        return Met(
+            id,
+            self.me,
+            Card(
+                name=self.agent.name,
+                description=self.agent.description,
+                version=self.agent.version,
+            ),
+            tuple(
+                Tool(
+                    name=skill.id,
+                    description=skill.description,
+                    parameters=skill.params.input_schema,
+                    returns=skill.params.output_schema,
+                )
+                for skill in skills
+            ),
+            self.workspace,
+        )
+
+    def welcome(self, met: Met, found: IatSession, peer: Peer | None) -> Json:
+        """What is answered to someone who introduces itself: a session token, and who we are."""
+        if met.card is None:
+            self.guard.sessions.grant(found.key, met.tools)
+            return {"ok": True}
+        token, until = self.guard.sessions.issue(met.who, _bare(found.caller), met.tools)
+        self.joined(met, found.caller, peer)
+        return {
+            **introduction(self.ourselves()),
+            "protocol": PROTOCOL,
+            "session_token": token,
+            "expires_at": int(until),
+        }
+
+    def alive(self, session: IatCallee, headers: Mapping[str, str]) -> Json:
+        """What is answered to a pulse. It keeps the session."""
+        token = session.heard.token or headers.get("x-iat-token", "")
+        until = self.guard.sessions.renew(token) if token else 0
+        return {"ok": True, "expires_at": int(until)} if until else {"ok": True}
+
+    def context(self, session: IatCallee, found: IatSession) -> Context:
+        """On whose behalf, and with which tools, a call is made."""
+        session.known, session.granted = found.tools, found.granted
+        hops = MOST_TTL - session.heard.ttl
+        caller = replace(found.caller, dialect=session.dialect, tools=session.tools, hops=hops)
+        cursor = session.heard.cursor
+        return replace(caller, cursor=cursor_in(cursor)) if cursor else caller
+
+    @policy(Policy.CARD)
+    async def manifest(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Who we are, for hosts that look around."""
+        told = {**introduction(self.ourselves()), "protocol": PROTOCOL}
+        await answer(send, 200, msgspec.json.encode(told))
+
+    @policy(Policy.OPEN)
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """That we are here."""
+        await answer(send, 200, b"ok", TEXT)
+
+
+def _bare(caller: Context) -> Context:
+    """The caller without what only its first message said."""
+    return replace(caller, cursor=None, idempotency_key="", trace="", extensions=())
+
+
+def _millis() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _new_id() -> str:
+    return str(uuid4())

@@ -1,0 +1,258 @@
+"""IAT over a WebSocket: one envelope per text frame, both directions, many calls at once.
+
+Every frame is authenticated by itself. A caller and a callee session share the channel: what
+answers a call of ours goes to the caller, all else to the callee. Tasks outlive the socket; who
+comes back says `watch` with the cursor in the metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from ..dialects.iat.callee import NOTHING, IatCallee
+from ..dialects.iat.caller import IatCaller
+from ..dialects.iat.wire import Envelope, Kind, envelope_in
+from ..errors import DragomanError, Malformed, TooLarge, TooMany
+from ..model import Json
+from ..ops import SendMessage
+from ..peer import Context
+from ..session import Answer, Call, Fault, Frame, Met, Ping, Signal, Update
+from .asgi import Receive, Scope, Send, answer, headers_in
+from .auth import certificate_in
+from .duplex import Duplex
+from .exchange import Exchange, OpenStream
+from .iat_desk import IatDesk
+from .iat_guard import JOINING, IatSession
+from .patient import through
+
+TARGET = "GET /iat/ws"
+GOING, REFUSED, TOO_BIG, TOO_MUCH, LATER = 1001, 1008, 1009, 1008, 1013
+"""Codes of closing (RFC 6455 §7.4.1)."""
+
+
+class IatSocket(Exchange):
+    """Serves the WebSockets at one address."""
+
+    def __init__(self, desk: IatDesk) -> None:
+        super().__init__(desk.floor, desk.session, TARGET)
+        self._desk = desk
+        self.open = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One socket, from the handshake to its end."""
+        if scope["type"] != "websocket":
+            await self._plain(scope, send)
+            return
+        await receive()
+        full = self.open >= self._desk.settings.sockets
+        if full or not _same_site(headers_in(scope["headers"])):
+            await send({"type": "websocket.close", "code": LATER if full else REFUSED})
+            return
+        await send({"type": "websocket.accept"})
+        self.open += 1
+        task = asyncio.current_task(self.floor.loop)
+        assert task is not None  # noqa: S101  an ASGI app always runs in a task
+        stream = OpenStream(task)
+        self.floor.streams.add(stream)
+        line = SocketLine(self, self._desk, scope, receive, send)
+        code = 1000
+        try:
+            code = await line.run()
+        except asyncio.CancelledError:
+            if stream.why != "stopping":
+                raise
+            task.uncancel()
+            code = GOING
+        finally:
+            self.open -= 1
+            self.floor.streams.discard(stream)
+            line.peer.lost()
+        with suppress(Exception):  # it may be closed already, and nobody is left to be told
+            await send({"type": "websocket.close", "code": code})
+
+    async def _plain(self, scope: Scope, send: Send) -> None:
+        """Who asks without a handshake hears what is missing, if it may come in at all."""
+        headers = headers_in(scope["headers"])
+        nobody = Envelope(kind=Kind.REQUEST)
+        try:
+            await self._desk.guard.who(nobody, headers, TARGET, certificate_in(scope), b"")
+        except DragomanError as error:
+            extra = self.floor.refusal_headers(error)
+            await answer(send, 401, b'{"error":"unauthorized"}', extra=extra)
+            return
+        upgrade = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
+        await answer(send, 426, b'{"error":"upgrade_required"}', extra=upgrade)
+
+    def failed(self, exc: Exception, method: str) -> DragomanError:
+        """The error to tell."""
+        return self._error(exc, method, "iat")
+
+
+class SocketLine:
+    """One open socket."""
+
+    def __init__(
+        self,
+        door: IatSocket,
+        desk: IatDesk,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        caller: IatCaller | None = None,
+        welcomed: Callable[[Envelope], None] | None = None,
+    ) -> None:
+        self._door, self._desk, self._floor = door, desk, desk.floor
+        self._headers = headers_in(scope["headers"])
+        self._certificate = certificate_in(scope)
+        self._receive, self._send = receive, send
+        self.callee: IatCallee = desk.session()
+        self.peer = Duplex(caller or IatCaller(me=desk.me), self._say, f"{desk.me}-")
+        self._welcomed = welcomed
+        """Where we dialed: told of the first answer, which has the token of all that follows."""
+        self._sending = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._left, self._since = float(desk.settings.messages_per_second), self._floor.loop.time()
+
+    async def run(self) -> int:
+        """Until the other side leaves or breaks a rule; the code to close with."""
+        settings = self._desk.settings
+        async with asyncio.TaskGroup() as group:
+            try:
+                while True:
+                    async with asyncio.timeout(settings.idle):
+                        message = await self._receive()
+                    if message["type"] == "websocket.disconnect":
+                        return 1000
+                    body = _body(message)
+                    if len(body) > settings.message_size:
+                        await self._refuse(TooLarge(limit=str(settings.message_size)))
+                        return TOO_BIG
+                    if not await self._heard(body, group):
+                        await self._refuse(TooMany("Too many messages; be slower."))
+                        return TOO_MUCH
+            except TimeoutError:
+                return GOING
+            finally:
+                # The tasks themselves go on; only their readers end with the socket.
+                for task in tuple(self._tasks):
+                    task.cancel()
+
+    def _may_talk(self) -> bool:
+        most, now = float(self._desk.settings.messages_per_second), self._floor.loop.time()
+        # A second's worth may come at once.
+        self._left = min(most, self._left + (now - self._since) * most)
+        self._since = now
+        self._left -= 1.0
+        return self._left >= 0.0
+
+    async def _heard(self, body: bytes, group: asyncio.TaskGroup) -> bool:
+        """Takes one message; false if there were too many of them."""
+        callee = self.callee
+        try:
+            said = envelope_in(body)
+        except Malformed as error:
+            await self._refuse(error)
+            return self._may_talk()
+        if self._welcomed is not None and self.peer.caller.expects(said):
+            self._welcomed(said)
+            self._welcomed = None
+            await self.peer.hear(said)
+            return True
+        try:
+            # Every frame shows who sends it: what the handshake showed only opens a session.
+            headers = self._headers if said.action in JOINING else NOTHING
+            found = await self._desk.guard.who(said, headers, TARGET, self._certificate, body)
+        except DragomanError as error:
+            callee.take(said, stream=True)  # for the form and the id to answer with
+            await self._tell(Fault(said.id, self._door.failed(error, "-")))
+            return self._may_talk()
+        if self.peer.caller.expects(said):
+            await self.peer.hear(said)  # what we asked for may come as fast as it is read
+            return True
+        if not self._may_talk():
+            return False
+        for signal in callee.take(said, stream=True):
+            await self._signal(signal, said, found, group)
+        return True
+
+    async def _signal(
+        self, signal: Signal, said: Envelope, found: IatSession, group: asyncio.TaskGroup
+    ) -> None:
+        desk = self._desk
+        match signal:
+            case Fault(error=error):
+                self._door.failed(error, "-")
+                await self._tell(signal)
+            case Met():
+                welcome = desk.welcome(signal, found, self.peer)
+                if signal.card is not None:
+                    self.peer.caller.to = signal.who
+                    self.peer.caller.token = self.callee.token = welcome["session_token"]
+                await self._answer(signal.id, welcome)
+            case Ping():
+                await self._answer(signal.id, desk.alive(self.callee, self._headers))
+            case Call():
+                if len(self._tasks) >= desk.settings.calls:
+                    await self._tell(Fault(signal.id, TooMany("Too many calls are open.")))
+                    return
+                ctx = desk.context(self.callee, found)
+                task = group.create_task(self._work(signal, ctx))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, call: Call, ctx: Context) -> None:
+        peer, method = self._floor.peer, type(call.op).__name__
+        try:
+            if call.stream:
+                steps = through(peer, call.op, ctx)  # type: ignore[arg-type]  # only these stream
+                async with aclosing(steps):
+                    async for batch in steps:
+                        for entry in batch.entries:
+                            self._floor.metrics.events += 1
+                            await self._tell(Update(call.id, entry))
+                return
+            op = call.op
+            if call.silent and isinstance(op, SendMessage):
+                op = replace(op, wait=False)
+            value: Json = await peer.call(op, ctx)
+            if not call.silent:
+                await self._answer(call.id, value)
+        except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
+            error = self._door.failed(exc, method)
+            if not call.silent:
+                await self._tell(Fault(call.id, error))
+
+    async def _answer(self, id: Any, value: Json) -> None:
+        if id is not None:
+            await self._tell(Answer(id, value))
+
+    async def _refuse(self, error: DragomanError) -> None:
+        self._door.failed(error, "-")
+        self.callee.receive(Frame(b""))  # nobody is known to answer to
+        await self._tell(Fault(None, error))
+
+    async def _tell(self, signal: Signal) -> None:
+        for frame in self.callee.send(signal):
+            if frame.body:
+                await self._say(frame.body)
+
+    async def _say(self, body: bytes) -> None:
+        async with self._sending, asyncio.timeout(self._floor.limits.stall):
+            await self._send({"type": "websocket.send", "text": body.decode()})
+
+
+def _body(message: dict[str, Any]) -> bytes:
+    text = message.get("text")
+    return text.encode() if text is not None else message.get("bytes") or b""
+
+
+def _same_site(headers: dict[str, str]) -> bool:
+    """Whether no foreign web page opened this: browsers say which page it was."""
+    origin = headers.get("origin", "")
+    return not origin or urlsplit(origin).netloc == headers.get("host", "")

@@ -1,0 +1,51 @@
+"""JSON Schema: whether a value is what a schema says.
+
+The schemas come from the other side. They are looked at as data: nothing they refer to is fetched,
+and patterns run in an engine that cannot be made to take for ever.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+
+from .errors import BadParams
+from .model import Json
+
+MOST_CHARS = 300
+"""How much of what is wrong is told."""
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def wrong(schema: Json, value: Json) -> str:
+    """What is wrong with a value, and where; empty if nothing is. `BadParams` for no schema."""
+    if schema is None:
+        return ""
+    for error in _validator(_encode(schema)).iter_errors(value):
+        path = "".join(f"[{step!r}]" for step in error.instance_path)
+        return f"{str(error.message)[:MOST_CHARS]}{f' (at {path})' if path else ''}"
+    return ""
+
+
+def check(schema: Json) -> None:
+    """`BadParams` if this is no JSON Schema."""
+    if schema is not None:
+        _validator(_encode(schema))
+
+
+@lru_cache(256)
+def _validator(schema: bytes) -> Any:
+    try:
+        return jsonschema_rs.validator_for(
+            msgspec.json.decode(schema),
+            offline=True,
+            pattern_options=jsonschema_rs.RegexOptions(),
+        )
+    except jsonschema_rs.ValidationError as exc:
+        raise BadParams(f"This is no JSON Schema: {exc.message}"[:MOST_CHARS]) from None
+    except (TypeError, ValueError, jsonschema_rs.ReferencingError) as exc:
+        raise BadParams(f"This JSON Schema cannot be used: {exc}"[:MOST_CHARS]) from None
