@@ -24,9 +24,9 @@ ANYTHING = "some tea"
 @pytest.mark.timeout(30)
 async def test_every_skill_answers_its_own_examples(file: Path) -> None:
     agent = load_agent(str(file))
-    first = agent.choose("")
+    first = agent.choose("") if agent.skills else None  # a backend runs none, it only lists them
     async with Client(agent) as client:
-        for skill in agent.skills.values():
+        for skill in agent.skills.values() or agent.card().skills:
             for text in skill.examples or ([ANYTHING] if skill is first else []):
                 task = await client.send(text, skill=skill.id)
                 assert task.state in GOOD, f"{skill.id} {text!r}: {task.status.message}"

@@ -12,8 +12,10 @@ NAMES = {
     "Agent",
     "Answer",
     "Artifact",
+    "Backend",
     "Blob",
     "Data",
+    "Extension",
     "Link",
     "Message",
     "Part",
@@ -25,6 +27,7 @@ NAMES = {
     "Text",
     "Turn",
     "__version__",
+    "connect",
     "file",
 }
 

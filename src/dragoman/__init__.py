@@ -1,9 +1,15 @@
 """Write an agent once, speak every agent-to-agent dialect."""
 
+from typing import TYPE_CHECKING, Any
+
 from .agent import Agent, Answer, SyncTurn, Turn
 from .agent.values import file
-from .card import Provider
+from .backend import Backend
+from .card import Extension, Provider
 from .model import Artifact, Blob, Data, Link, Message, Part, Role, State, Task, Text
+
+if TYPE_CHECKING:
+    from .client import connect
 
 __version__ = "0.1.0"
 
@@ -11,8 +17,10 @@ __all__ = [
     "Agent",
     "Answer",
     "Artifact",
+    "Backend",
     "Blob",
     "Data",
+    "Extension",
     "Link",
     "Message",
     "Part",
@@ -24,5 +32,15 @@ __all__ = [
     "Text",
     "Turn",
     "__version__",
+    "connect",
     "file",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`connect` brings an HTTP client along, which whoever only serves need not load."""
+    if name == "connect":
+        from .client import connect
+
+        return connect
+    raise AttributeError(f"module 'dragoman' has no attribute {name!r}")

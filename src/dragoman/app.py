@@ -13,25 +13,35 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
 from . import settings as config
 from .agent import Agent
+from .backend import Backend
 from .card import Card, Interface
 from .errors import ConfigError
+from .iat import Host
+from .net import addresses
+from .net.credentials import read_secret
 from .net.exchange import Exchange, Floor
 from .net.gate import Gate, check_exposure
 from .net.grpc_door import GrpcDoor
 from .net.http_server import HttpServer
 from .net.log import Log, set_up
-from .net.secret import secret_for
+from .net.proxies import Proxies
+from .net.secret import folder_of, secret_for
 from .net.status import StatusPages
 from .net.watchdog import Watchdog
 from .net.wellknown import CardPages
 from .peer import Peer
 from .settings import Settings
+from .workspace import granted, keep_apart
+
+if TYPE_CHECKING:
+    from .iat.join import Joining
+    from .net.keys import Signer
 
 GRACE = 3.0
 """Seconds that runs get to finish when we stop."""
@@ -66,6 +76,8 @@ class App(HttpServer):
         grpc: bool = False,
     ) -> None:
         from .dialects.a2a.rpc import RpcCallee
+        from .net.iat import iat_routes
+        from .net.iat_desk import IatDesk
         from .net.older import older_routes
         from .net.rest import PATTERNS, rest_routes
 
@@ -78,16 +90,25 @@ class App(HttpServer):
         self.floor.refusal_headers = self.gate.doors.refusal_headers
         self.grpc = GrpcDoor(self.floor, settings, wanted=grpc)
         self.floor.extensions = frozenset(e.uri for e in agent.card(()).extensions)
+        self.signer = _signer(settings)
+        self.gate.sign = lambda card: self._signed(card, self.base)
+        self._interfaces = addresses.chosen(settings.server.interfaces)
         pages = CardPages(self.card_at, base.rstrip("/"), time.time())
         self.watchdog: Watchdog | None = None
         self._fatal = settings.server.watchdog
-        self._push = settings.push.enabled
+        self._push = settings.push.enabled and agent.push
+        server = settings.server
+        believed = server.trusted_proxies
+        proxies = Proxies(believed, server.forwarded) if believed else None
         status = StatusPages(
             self.floor,
             peer,
             lambda: self.ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
         )
+        self.iat = IatDesk(self.floor, self.gate, settings)
+        self.joining = _joining(self, settings)
+        self._joins: asyncio.Task[None] | None = None
         super().__init__(
             self.gate.policed(
                 {
@@ -95,29 +116,28 @@ class App(HttpServer):
                     **rest_routes(self.floor),
                     **older_routes(self.floor),
                     **pages.routes(),
+                    **(self.signer.routes() if self.signer is not None else {}),
                     **status.routes(),
+                    **iat_routes(self.iat),
                 }
             ),
             self.start,
             self.stop,
             PATTERNS,
+            proxies.seen if proxies is not None else None,
         )
+        check_card(self, settings)
 
     def card_at(self, base: str) -> Card:
         """The agent's card when it is reached at this address."""
-        # Clients put paths behind the address of REST, so it ends without a slash.
-        bindings = (("JSONRPC", f"{base}/"), ("HTTP+JSON", base))
-        card = self.agent.card(
-            (
-                *(
-                    Interface(url=url, binding=binding, version=version)
-                    for binding, url in bindings
-                    for version in ("1.0", "0.3")
-                ),
-                *self.grpc.interfaces(base),
-            )
-        )
-        return self.gate.on_card(replace(card, push=self._push))
+        listed = addresses.interfaces(base, self.grpc.interfaces(base), self._interfaces)
+        card = self.agent.card(listed)
+        others = addresses.elsewhere(base, self.routes)
+        card = replace(card, push=self._push, extensions=(*card.extensions, others))
+        return self._signed(self.gate.on_card(card), base)
+
+    def _signed(self, card: Card, base: str) -> Card:
+        return self.signer.signed(card, base) if self.signer is not None else card
 
     async def start(self) -> None:
         """Ready for requests when it returns."""
@@ -126,21 +146,78 @@ class App(HttpServer):
         await self.grpc.start()
         self.watchdog = Watchdog(self.log, self._fatal)
         self.ready = True
+        if self.joining is not None:
+            self._joins = asyncio.get_running_loop().create_task(self.joining.run())
 
     async def stop(self) -> None:
         """Runs get their grace while streams still see them end; then every stream is closed."""
         self.ready = False
+        if self._joins is not None:
+            self._joins.cancel()
+            await asyncio.wait({self._joins}, timeout=LINGER)
         await self.grpc.refuse(GRACE + LINGER)
         try:
             await self.peer.stop(GRACE)
         finally:
             self.floor.end_streams()
+            if isinstance(self.agent, Host):
+                await self.agent.close()
             await self.grpc.end()
             await self.gate.close()
             self.floor.deadlines.stop()
             if self.watchdog is not None:
                 self.watchdog.stop()
             self.log.flush()
+
+
+def _joining(app: App, settings: Settings) -> Joining | None:
+    """What IAT needs beyond answering: a host gets its lines, an agent its host."""
+    iat, agent = settings.iat, app.agent
+    if not isinstance(agent, Host) and not iat.host:
+        return None
+    from .iat.http_line import HttpLine
+    from .iat.join import Joining
+
+    secret = read_secret(iat.secret, "iat.secret") if iat.secret else ""
+    if isinstance(agent, Host):
+        agent.peer, app.iat.joined = app.floor.peer, agent.joined
+        private = settings.server.allow_private
+        agent.dial = lambda url, to: HttpLine(
+            url, app.iat.me, to, secret=secret, allow_private=private
+        )
+    return Joining(app.iat, iat.host, secret, app.base) if iat.host else None
+
+
+def _signer(settings: Settings) -> Signer | None:
+    """Who signs the card. What it needs is loaded only for those who sign."""
+    if not settings.signing.keys:
+        return None
+    from .net.keys import Signer
+
+    return Signer(settings.signing, time.time())
+
+
+def check_card(app: App, settings: Settings) -> None:
+    """`ConfigError` if the card breaks the rules of its versions, or shows a secret.
+
+    The extended card that a function of the author's writes is not known yet; the skills that
+    stand only on extended cards are looked at too.
+    """
+    from .dialects.a2a import cards, checks
+    from .dialects.a2a.leaks import leaks
+    from .dialects.a2a.presence import document_in
+
+    public = app.card_at(app.base or "http://127.0.0.1")
+    if not public.interfaces and settings.server.grpc is not False:
+        # gRPC alone is wanted, and does not listen yet.
+        later = Interface(url="127.0.0.1:1", binding="GRPC", version="1.0")
+        public = replace(public, interfaces=(later,))
+    whole = app.agent.card(public.interfaces, app.agent.skills)
+    document = document_in(cards.merged(replace(public, skills=whole.skills, signatures=())))
+    secrets = {} if not settings.server.card_secrets else dict(leaks(document))
+    for problem in checks.problems(document):
+        if not problem.warning and problem.field not in secrets:
+            raise ConfigError(f"The agent's card is not valid: {problem}.")
 
 
 def create_app(agent: Agent | None = None, settings: Settings | None = None) -> App:
@@ -161,14 +238,22 @@ def create_app(agent: Agent | None = None, settings: Settings | None = None) -> 
 
 
 def engine_for(agent: Agent, settings: Settings) -> Served:
-    """The engine over the store that the settings name, and who calls webhooks for it."""
+    """The engine over the store that the settings name, and who calls webhooks for it; a backend
+    keeps its tasks itself."""
+    if isinstance(agent, Backend):
+        return agent.peer(push=settings.push.enabled)
     from .engine import Engine
     from .net.egress import Egress, Rules
     from .net.hooks import Courier
     from .net.vault import Vault
+    from .outside import World
     from .store import open_store
+    from .store.approvals import audit_of
 
     server, push = settings.server, settings.push
+    pushes = push.enabled and agent.push
+    space = granted(settings.workspace, agent.workspace)
+    keep_apart(space, folder_of(server.store))
     secret = secret_for(server.store, os.environ)
     rules = Rules(allow_private=server.allow_private, hosts=push.allow, ports=push.ports)
     return Engine(
@@ -176,9 +261,12 @@ def engine_for(agent: Agent, settings: Settings) -> Served:
         open_store(server.store),
         settings.limits,
         secret=secret,
-        courier=Courier(Egress(rules), Vault(secret), push.timeout) if push.enabled else None,
+        courier=Courier(Egress(rules), Vault(secret), push.timeout) if pushes else None,
         push=push,
         retention=settings.retention.values(),
+        outside=World(allow_private=server.allow_private, environ=os.environ),
+        audit=audit_of(server.store),
+        workspace=space,
     )
 
 
@@ -209,7 +297,7 @@ def load_agent(where: str) -> Agent:
 
 
 def _with_skills(agent: Agent, path: Path) -> Agent:
-    if not agent.skills:
+    if not agent.skills and not isinstance(agent, Backend):
         raise ConfigError(
             f"Agent '{agent.name}' in {path} has no skills. Add @agent.skill(\"id\")."
         )
@@ -298,7 +386,8 @@ async def _serve(
     from .net.listener import Listener
 
     url = address(sock, tls=bool(settings.tls.cert))
-    base = settings.server.public_url or ("" if _wildcard(settings.server.host) else url)
+    anywhere = _wildcard(settings.server.host) or settings.server.trusted_proxies
+    base = settings.server.public_url or ("" if anywhere else url)
     app = App(agent, engine_for(agent, settings), settings, log, base, grpc=True)
     stopping = _signals(log)
     await app.start()

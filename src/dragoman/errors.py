@@ -7,10 +7,11 @@
     │  ├─ Unsupported            ├─ PushUnsupported ├─ ContentTypeUnsupported
     │  │                         ├─ VersionUnsupported ├─ ExtensionRequired
     │  │                         └─ NoExtendedCard ─ ExtendedCardOff
-    │  ├─ Unauthenticated · Forbidden
+    │  ├─ Unauthenticated · Forbidden ─ WorkspaceViolation
     │  └─ TooLarge · TooSlow · TooMany
     ├─ AgentError                our agent's fault: AgentCrashed · AgentMisbehaved · AgentTimedOut
-    ├─ PeerError                 their fault, when we ask: PeerRefused · PeerMisbehaved
+    ├─ PeerError                 their fault, when we ask: PeerRefused · PeerMisbehaved ·
+    │                            PeerUnreachable (retry) · CardUntrusted
     ├─ StoreError                StoreUnavailable (retry) · Fenced
     └─ ConfigError               found before anything starts
 
@@ -28,6 +29,10 @@ class DragomanError(Exception):
     """Something went wrong."""
 
     retry: ClassVar[bool] = False
+    code: int = 0
+    """As another side told it in its own dialect; 0 for an error of ours."""
+    data: object = None
+    """What the other side told beside the code and the message, as it came."""
 
     def __init__(self, message: str = "", **public: str) -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
@@ -117,6 +122,10 @@ class Forbidden(CallError):
     """The caller may not do this."""
 
 
+class WorkspaceViolation(Forbidden):
+    """This lies outside of the workspace."""
+
+
 class TooLarge(CallError):
     """The request is too large."""
 
@@ -161,6 +170,21 @@ class PeerRefused(PeerError):
 
 class PeerMisbehaved(PeerError):
     """The other side broke its own dialect."""
+
+
+class PeerUnreachable(PeerError):
+    """The other side cannot be reached, or the connection broke; try again later."""
+
+    retry = True
+
+    def __init__(self, message: str = "", *, sent: bool = False, **public: str) -> None:
+        super().__init__(message, **public)
+        self.sent = sent
+        """Whether the call may have arrived, and so may have been done."""
+
+
+class CardUntrusted(PeerError):
+    """The agent's card is not signed as it must be."""
 
 
 class StoreError(DragomanError):

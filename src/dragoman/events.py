@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from .card import Tool
 from .model import Artifact, Json, Message, State, Task
 
 
@@ -23,6 +24,11 @@ class Opened(Event, frozen=True, gc=False, omit_defaults=True, tag="opened"):
     extensions: tuple[str, ...] = ()
     context: tuple[Json, ...] = ()
     trace: str = ""
+    tools: tuple[Tool, ...] = ()
+    """What the caller runs for the agent, so that a run that starts again still has them."""
+    hops: int = 0
+    deadline: float | None = None
+    """As `Context` has them: what the task asks of other agents is under them too."""
 
 
 class StateChanged(Event, frozen=True, gc=False, omit_defaults=True, tag="state"):

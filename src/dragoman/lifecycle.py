@@ -46,10 +46,11 @@ def may_follow(before: State, after: State) -> bool:
 class _Growing:
     """An artifact under construction: chunks are appended, never copied."""
 
-    __slots__ = ("head", "parts", "texts")
+    __slots__ = ("grown", "head", "parts", "texts")
 
     def __init__(self, head: Artifact) -> None:
         self.head = head
+        self.grown = False
         self.parts: list[AnyPart] = []
         self.texts: list[str] = []
         self.add(head.parts)
@@ -63,6 +64,7 @@ class _Growing:
                 self.parts.append(part)
 
     def grow(self, chunk: Artifact) -> None:
+        self.grown = True
         head = self.head
         if (chunk.name and chunk.name != head.name) or chunk.metadata or chunk.description:
             self.head = replace(
@@ -79,6 +81,8 @@ class _Growing:
             self.texts.clear()
 
     def artifact(self) -> Artifact:
+        if not self.grown and len(self.head.parts) == 1:
+            return self.head  # most are one part, said at once
         self._join()
         parts = self.parts
         last = parts[-1] if parts else None

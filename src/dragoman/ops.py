@@ -27,6 +27,8 @@ class SendMessage(Operation[Task | Message], frozen=True, gc=False):
     hook: Hook | None = None
     """A webhook for the task, set in the same breath."""
     metadata: dict[str, Json] | None = None
+    context: tuple[Json, ...] = ()
+    """Fragments of context sent along: files, earlier results, whatever the caller has."""
     open_as: str = ""
     """What the caller calls the task: continues the one it calls so, else opens one (`names`)."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
+from .card import Tool
 from .events import Stamped
 from .model import Message
 from .ops import Operation, R, Streamed
@@ -24,24 +25,29 @@ class Context(Struct, frozen=True, gc=False, kw_only=True):
     """The security schemes that vouch for the principal; none: nobody does."""
     dialect: str = ""
     extensions: tuple[str, ...] = ()
-    tools: tuple[str, ...] = ()
+    tools: tuple[Tool | str, ...] = ()
+    """What the caller runs for the agent; a bare name takes and gives anything."""
     cursor: int | None = None
     """The seq of the last event the caller has; the stream goes on behind it."""
     idempotency_key: str = ""
     deadline: float | None = None
+    """Seconds of work after which the caller wants no result any more."""
     trace: str = ""
     """The W3C traceparent this call belongs to."""
     hops: int = 0
+    """How many agents asked each other before this call."""
 
 
+HOPS, DEADLINE = "dragoman-hops", "dragoman-deadline"
+"""Headers (and gRPC metadata) in which these two of a context travel. Others ignore them."""
 ANYONE = Context()
 """Whoever calls when no authentication is set up."""
 
 
-class Batch(NamedTuple):
+class Batch(Struct, frozen=True, gc=False):
     """What of a stream is ready. An empty one says only that the stream is alive."""
 
-    entries: list[Stamped | Message]
+    entries: Sequence[Stamped | Message]
     last: bool
 
 

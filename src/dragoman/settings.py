@@ -12,9 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from .errors import ConfigError
-from .schemes import Scheme
+from .schemes import Scheme, Secret
+from .workspace import Space, space_of
 
 FILE = "dragoman.toml"
+IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
+"""Where hosts and agents look for what they share, unless `[iat] secret` says another place."""
 NAMED = frozenset(("auth", "retention"))
 """Sections whose keys are names the operator chooses."""
 
@@ -28,7 +31,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether to speak gRPC; not said: if it is installed and the port is free."""
     grpc_port: int = 8421
     grpc_url: str = ""
-    """Where others reach gRPC, as it stands on the card: host:port, or with http(s)://."""
+    """Where others reach gRPC, as it stands on the card: host:port, or with a scheme."""
+    grpc_form: Literal["host:port", "grpc", "http"] = "host:port"
+    """How its address is written when grpc_url does not say: bare, grpc(s):// or http(s)://."""
     store: str = "sqlite:///dragoman.db"
     public_url: str = ""
     """Where others reach us; stands on the card. Empty: what the caller typed."""
@@ -44,6 +49,14 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may read the card: public, authenticated, or address ranges, separated by commas."""
     metrics_access: str = "public"
     """Who may read /metrics; as card_access."""
+    interfaces: tuple[str, ...] = ("JSONRPC", "HTTP+JSON", "GRPC")
+    """What the card lists, in this order: bindings, or one version of them (`JSONRPC/1.0`)."""
+    card_secrets: bool = False
+    """Whether values that look like secrets may stand on the card."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Address ranges of proxies that are believed when they tell who asked, and what."""
+    forwarded: Literal["x-forwarded-for", "forwarded"] = "x-forwarded-for"
+    """Where they tell it: X-Forwarded-For, -Proto and -Host, or Forwarded (RFC 7239)."""
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,6 +155,43 @@ class Retention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agent: str = ""
 
 
+class Signing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[signing]`: how the card is signed; without keys it is not."""
+
+    keys: tuple[str, ...] = ()
+    """Files with private keys, or folders of them. The newest signs, all are published."""
+    jku: str = ""
+    """Where the key set is, as the signature says it. Empty: at our own public address."""
+    compatible: bool = False
+    """Whether to add a signature that a2a-sdk verifies where its canonical form differs."""
+
+
+class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[iat]`: the IAT dialect. Times in seconds, sizes in bytes."""
+
+    enabled: bool = True
+    secret: Secret | None = None
+    """What hosts and agents share: it opens a session, and signs messages."""
+    agent_id: str = ""
+    """What we are called in envelopes; empty: the agent's name."""
+    host: str = ""
+    """The host to join: ws(s):// to be called over that socket, http(s):// to be called back."""
+    session: float = 3600.0
+    """How long a session token is good; a pulse renews it."""
+    window: float = 300.0
+    """How old a signature may be."""
+    sockets: int = 1_000
+    """WebSockets open at once."""
+    calls: int = 64
+    """Calls open at once on one of them."""
+    messages_per_second: int = 50
+    """Messages that one of them may send."""
+    message_size: int = 1024 * 1024
+    """What one of them may hold."""
+    idle: float = 120.0
+    """How long one of them may be silent."""
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set."""
 
@@ -150,6 +200,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     push: Push = Push()
     tls: Tls = Tls()
     rates: Rates = Rates()
+    signing: Signing = Signing()
+    iat: Iat = Iat()
+    workspace: Space = Space()
     auth: dict[str, Scheme] = {}
     """`[auth.NAME] type = ...`: how callers prove who they are; any one of these."""
     retention: dict[str, Retention] = {}
@@ -161,6 +214,7 @@ def load(
     config: Path | None = None,
 ) -> Settings:
     """The settings in force. `flags` are keys of `[server]`; those that are None were not given.
+    `signing_keys` is `[signing] keys`, `workspace` is `[workspace] root`.
 
     Raises `ConfigError` naming the file and line, the variable or the flag that is wrong.
     """
@@ -170,6 +224,14 @@ def load(
     for section, keys in _from_environ(environ or {}).items():
         sections.setdefault(section, {}).update(keys)
     given = {key: value for key, value in (flags or {}).items() if value is not None}
+    if "signing_keys" in given:
+        sections.setdefault("signing", {})["keys"] = given.pop("signing_keys")
+    if "workspace" in given:
+        sections.setdefault("workspace", {})["root"] = given.pop("workspace")
+    if "iat_host" in given:
+        sections.setdefault("iat", {})["host"] = given.pop("iat_host")
+    if environ and environ.get(IAT_SECRET):
+        sections.setdefault("iat", {}).setdefault("secret", {"env": IAT_SECRET})
     server = sections.setdefault("server", {})
     server.update(given)
     if "grpc_port" in server:
@@ -285,6 +347,16 @@ def _check(settings: Settings) -> None:
         raise ConfigError(
             f"public-url must start with http:// or https://, not '{server.public_url}'."
         )
+    if server.grpc_url and not re.fullmatch(
+        r"((grpcs?|https?)://)?[^/\s:@]+(:\d+)?/?|\[.+", server.grpc_url
+    ):
+        raise ConfigError(
+            "grpc_url is host:port, or the same behind grpc://, grpcs://, http:// or https://, "
+            f"not '{server.grpc_url}'."
+        )
+    space_of(settings.workspace)
+    if settings.signing.jku and not settings.signing.jku.startswith("https://"):
+        raise ConfigError("signing.jku must start with https://: keys must not be changed.")
     for key in limits.__struct_fields__:
         if getattr(limits, key) <= 0:
             raise ConfigError(f"limits.{key} must be more than 0.")
@@ -293,6 +365,9 @@ def _check(settings: Settings) -> None:
     for key in settings.rates.__struct_fields__:
         if getattr(settings.rates, key) < 0:
             raise ConfigError(f"rates.{key} must not be less than 0.")
+    for key in ("session", "window", "sockets", "calls", "messages_per_second", "message_size"):
+        if getattr(settings.iat, key) <= 0:
+            raise ConfigError(f"iat.{key} must be more than 0.")
     if not settings.push.schedule or min(settings.push.schedule) < 0:
         raise ConfigError("push.schedule needs one wait or more, none less than 0.")
     for key in ("timeout", "parallel", "failures", "probe", "max_hooks"):

@@ -152,6 +152,7 @@ def test_the_card_says_what_the_author_said() -> None:
         "urn:dragoman:cursor:1",
         "urn:dragoman:idempotency:1",
         "urn:dragoman:work:1",
+        "urn:dragoman:transitions:1",
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Blob, Link, Message, Role, State, Task, Text, Turn
-from dragoman.engine import EngineSettings
+from dragoman.engine import Engine, EngineSettings
 from dragoman.events import Ask, Asked
 from dragoman.ops import SendMessage
 from dragoman.peer import Context
@@ -120,17 +120,20 @@ async def test_a_tool_of_the_caller_is_a_question() -> None:
         assert task.artifacts[0].parts[0].value == {"found": {"sky": "blue"}}  # type: ignore[union-attr]
 
 
-async def test_other_agents_come_with_the_client() -> None:
+async def test_other_agents_need_a_way_to_them() -> None:
     agent = Agent("Caller")
 
     @agent.skill("call")
     async def call(turn: Turn) -> None:
-        turn.agent("https://agent.example")
+        turn.agent("https://other.example")
 
-    state, text = await end_of(agent)
-    assert state is State.FAILED
-    assert "https://agent.example" in text
-    assert "client" in text
+    client = Client(agent)
+    client.engine = Engine(agent, client.store)  # as one that only serves may be made
+    async with client:
+        task = await client.send("go")
+    assert task.state is State.FAILED
+    assert task.status.message is not None
+    assert "without a way to other agents" in task.status.message.text
 
 
 async def test_there_is_no_workspace_without_a_dialect_that_gives_one() -> None:

@@ -13,14 +13,14 @@ from dragoman import Agent, Turn
 from dragoman.app import App, address, engine_for
 from dragoman.card import Card
 from dragoman.client import Limits
-from dragoman.client.lines import DIALECTS
+from dragoman.client.lines import DIALECTS, PYTHON
 from dragoman.model import Blob
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
 from dragoman.peer import Context
 from dragoman.settings import Push, Server, Settings
 
-NAMES = list(DIALECTS)
+NAMES = [name for name in DIALECTS if name != PYTHON]  # which is what only others serve
 QUICK = Limits(backoff=0.01, backoff_most=0.05, retries=30, poll=0.02, idle=3, patience=20)
 CURSOR = "urn:dragoman:cursor:1"
 

@@ -66,7 +66,7 @@ class Server:
             )
         self.lives += 1
 
-    async def ready(self, seconds: float = 20.0) -> None:
+    async def ready(self, seconds: float = 40.0) -> None:
         """Returns when it answers."""
         until = time.monotonic() + seconds
         while True:

@@ -323,8 +323,10 @@ async def test_a_cancel_while_a_task_is_taken_up_stops_it(memory: House) -> None
         store.hold("records")
         async with background(client.send("yes", task=task)) as sending:
             await until(lambda: store.waiting)
-            done = await client.cancel(task.id)
-            store.let_go()
+            async with background(client.cancel(task.id)) as canceling:
+                await until(lambda: store.waiting == 2)
+                store.let_go()
+                done = await canceling
             assert (await sending) == done
         assert done.state is State.CANCELED
         assert started == [1]
@@ -410,7 +412,7 @@ async def test_a_stream_ends_with_the_cancel(house: House) -> None:
             background(gathered(client.watch(task.id))) as watching,
             background(client.send("more", task=task)) as sending,
         ):
-            await until(lambda: client.engine.runner.bell.listening())
+            await until(lambda: client.engine.runner.idle)
             await client.cancel(task.id)
             assert story(await watching)[-1] == "canceled"
             assert (await sending).state is State.CANCELED

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import Agent, Answer, Blob, Message, Role, State, Text, Turn
+from dragoman.agent.values import first_data
 from dragoman.engine import EngineSettings
 from dragoman.errors import Conflict, TaskFinished, TaskNotFound
 from dragoman.events import Ask, Asked, Stamped, StateChanged
@@ -394,7 +395,8 @@ async def test_no_is_no(word: str) -> None:
 async def test_a_decision_may_be_data(value: object, state: State) -> None:
     async with Client(shop()) as client:
         task = await client.send("tea")
-        await client.resolve(task.id, "approval:Order?", value)
+        assert task.status.message is not None
+        await client.resolve(task.id, first_data(task.status.message.parts)["question"], value)
         assert (await ended(client, task.id)).state is state
         task = await client.send("tea")
         assert (await client.send(value, task=task)).state is state

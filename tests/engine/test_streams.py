@@ -222,6 +222,8 @@ async def test_a_reader_that_leaves_leaves_nothing(house: House) -> None:
         for _ in range(3):
             async with background(gathered(client.watch(task.id, 2))):
                 await asyncio.sleep(0.005)
+        assert not client.engine.runner.idle
+        assert not client.engine.runner.runs[task.id]._readers
         assert not client.engine.runner.bell.listening()
         counter.go_on(3)
         await until(lambda: _text_is(client, task.id, "1 2 3 "))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ import msgspec
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct
 
+from dialects.narrow import IAT_ASKS
 from dragoman import Agent, Turn
 from dragoman.app import App, address, engine_for
 from dragoman.dialects.a2a import go, routes, rpc
@@ -25,6 +27,7 @@ from dragoman.dialects.a2a.proto import POOL
 from dragoman.dialects.a2a.v0_1 import V0_1
 from dragoman.dialects.a2a.v1_0 import V1_0
 from dragoman.dialects.a2a.version import Method, Version, own
+from dragoman.dialects.iat import IatCaller
 from dragoman.model import Hook, Message, Role, Text
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
@@ -45,6 +48,7 @@ from dragoman.ops import (
 )
 from dragoman.peer import Context
 from dragoman.schemes import Jwt
+from dragoman.session import Call
 from dragoman.settings import Server, Settings
 from security.issuer import AUDIENCE, ISSUER, Issuer
 
@@ -139,12 +143,61 @@ def all_ways() -> Iterator[Asking]:
             sender = _rest_sender(binding, route, path)
             name = f"{route.verb} {path}"
             yield Asking("paths of 0.2", name, route.method.op, route.method.stream, sender, False)
+    yield from _iat_ways()
     for path, (service, each) in RPCS.items():
         name = path.rpartition("/")[2]
         kind = _kind(name)
         sender = _grpc_sender(path, service.name, name, kind, stream=each.stream)
         version, tenants = service.version, service.version == "1.0" and kind is not Invoke
         yield Asking(f"gRPC {version}", name, kind, each.stream, sender, tenants)
+
+
+IAT_OPS = ((SendMessage, True), (Watch, True), *((op, False) for op in IAT_ASKS if op is not Watch))
+
+
+def _iat_ways() -> Iterator[Asking]:
+    """IAT in both forms, what real hosts post without an envelope, and no handshake."""
+    for flat in (False, True):
+        for op, stream in IAT_OPS:
+            name = f"{'flat' if flat else 'nested'} {op.__name__}"
+            yield Asking("IAT", name, op, stream, _iat_sender(op, flat=flat, stream=stream), False)
+    for path in ("/a2a", "/a2a/stream"):
+        yield Asking("IAT", path, SendMessage, False, _plain_sender(path), False)
+    yield Asking("IAT", "/iat/ws", Watch, False, _unshaken, False)
+
+
+def _iat_sender(op: type[Operation[Any]], *, flat: bool, stream: bool) -> Callable[..., Any]:
+    async def send(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+        caller = IatCaller(me="", flat=flat)
+        (frame,) = caller.send(Call("1", question(op, task_id), stream))  # type: ignore[arg-type]
+        return await _heard(house, "/iat", frame.body, dict(frame.headers) | _headers(token))
+
+    return send
+
+
+def _plain_sender(path: str) -> Callable[..., Any]:
+    async def send(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+        headers = {"content-type": "application/json"} | _headers(token)
+        return await _heard(house, path, b'{"content":"go"}', headers)
+
+    return send
+
+
+async def _unshaken(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    reply = await house.client.get("/iat/ws", headers=_headers(token))
+    return reply.status_code, reply.text
+
+
+async def _heard(house: House, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+    """A whole answer; of a stream, which may wait for ever, what comes first."""
+    async with house.client.stream("POST", path, content=body, headers=headers) as reply:
+        told = ""
+        async for piece in reply.aiter_text():
+            told += piece
+            if reply.headers["content-type"] == "text/event-stream":
+                break
+    told = re.sub(r'"(timestamp|at)":\d+', "", told)
+    return 400 if reply.status_code == 200 and '"error"' in told else reply.status_code, told
 
 
 def _own_methods() -> Iterator[tuple[str, tuple[Version, Method]]]:

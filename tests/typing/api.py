@@ -24,13 +24,18 @@ from dragoman import (
     Task,
     Text,
     Turn,
+    connect,
     file,
+    sync,
 )
+from dragoman.client import Events, RemoteAgent
+from dragoman.client.auth import CardAuth
 from dragoman.engine import EngineSettings
 from dragoman.events import Stamped
 from dragoman.model import AnyPart, File
-from dragoman.ops import TaskPage
-from dragoman.peer import Context
+from dragoman.net.trust import Trust
+from dragoman.ops import GetTask, TaskPage
+from dragoman.peer import ANYONE, Context, Peer
 from dragoman.testing import Client
 
 
@@ -175,3 +180,34 @@ def values() -> None:
     message = Message(message_id="m", role=Role.USER, parts=(Text("hi"),))
     assert_type(message.text, str)
     del parts
+
+
+async def remote() -> None:
+    async with connect("https://agent.example.com", auth="token", prefer=["GRPC"]) as far:
+        assert_type(far, RemoteAgent)
+        answer = await far.send("Kyoto", Path("x.csv"), {"days": 3}, skill="plan", wait=False)
+        assert_type(answer, Task | Message)
+        events = far.stream("hi")
+        assert_type(events, Events)
+        async for event in events:
+            assert_type(event, Stamped | Message)
+        assert_type(events.task, Task | None)
+        assert_type(await far.get("t"), Task)
+        assert_type(await far.call(GetTask(task_id="t"), ANYONE), Task)
+        talk = far.conversation()
+        assert_type(await talk.send("hi"), Task | Message)
+        assert_type(await far.save(await far.get("t"), "folder"), list[Path])
+        peer: Peer = far
+        del peer
+
+
+def blocking() -> None:
+    with sync.connect("https://agent.example.com") as far:
+        assert_type(far.send("hi"), Task | Message)
+        for event in far.stream("hi"):
+            assert_type(event, Stamped | Message)
+
+
+async def with_the_users_own_credentials() -> None:
+    async with connect("https://agent.example.com", auth=CardAuth(), trust=Trust("require")):
+        pass

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from dragoman import errors
-from dragoman.errors import DragomanError, PeerRefused, StoreUnavailable, TaskNotFound, TooMany
+from dragoman.errors import (
+    DragomanError,
+    PeerRefused,
+    PeerUnreachable,
+    StoreUnavailable,
+    TaskNotFound,
+    TooMany,
+)
 
 EVERY = [
     value
@@ -47,4 +54,4 @@ def test_a_refusal_keeps_its_code() -> None:
 
 
 def test_only_what_passes_by_itself_is_worth_a_retry() -> None:
-    assert {cls for cls in EVERY if cls.retry} == {TooMany, StoreUnavailable}
+    assert {cls for cls in EVERY if cls.retry} == {TooMany, StoreUnavailable, PeerUnreachable}

@@ -2,6 +2,18 @@
 
 from .agent import Agent, Shape, Skill
 from .answers import Answer, Failed, Rejected
-from .turn import SyncTurn, Turn
+from .blocking import SyncTurn
+from .calls import Colleague
+from .turn import Turn
 
-__all__ = ["Agent", "Answer", "Failed", "Rejected", "Shape", "Skill", "SyncTurn", "Turn"]
+__all__ = [
+    "Agent",
+    "Answer",
+    "Colleague",
+    "Failed",
+    "Rejected",
+    "Shape",
+    "Skill",
+    "SyncTurn",
+    "Turn",
+]

@@ -6,16 +6,18 @@ import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
 from .. import card as cards
-from ..errors import BadParams, ConfigError
+from ..errors import BadParams, ConfigError, ExtendedCardOff, NoExtendedCard
 from ..model import Json
 from ..schemes import Scheme
+from ..workspace import Space, space_of
 from .params import Params
-from .turn import WORK
+from .tools import WORK
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,14 +26,39 @@ _NAMESPACED = re.compile(r"[\w-]+(\.[\w-]+)+/[\w.-]+")
 CURSOR = "urn:dragoman:cursor:1"
 IDEMPOTENCY = "urn:dragoman:idempotency:1"
 SKILLS = "urn:dragoman:skills:1"
+TRANSITIONS = "urn:dragoman:transitions:1"
+
+MODES = ("text/plain", "application/json")
+"""What stands on the card of an agent that does not say what it reads and writes. It is held to
+nothing then: see `net.terms`."""
 
 _ABOUT = {
     CURSOR: "SSE events carry their place in the task's log; Last-Event-ID resumes behind it",
     IDEMPOTENCY: "A send with the same Idempotency-Key header is done once",
     WORK: "Thoughts, logs and usage of a run, for callers that activate it; "
     "progress and questions carry data under its name for everyone",
+    TRANSITIONS: "The states a task was in, for callers that activate it",
     SKILLS: "JSON Schemas of what the skills take and give",
 }
+
+
+def own_extensions(extensions: Iterable[cards.Extension]) -> dict[str, cards.Extension]:
+    """An author's extensions by URI; `ConfigError` if one is twice there or has no URI."""
+    found: dict[str, cards.Extension] = {}
+    for each in extensions:
+        if not each.uri or re.search(r"[\s,]", each.uri):
+            raise ConfigError(
+                f"An extension needs a URI without spaces or commas, not {each.uri!r}"
+            )
+        if each.uri in found:
+            raise ConfigError(f"There are two extensions `{each.uri}`")
+        found[each.uri] = each
+    return found
+
+
+def no_extended_card(agent: Agent) -> NoExtendedCard:
+    """Why there is none: it never had one (1.0 §3.1.11), or its author switched it off."""
+    return ExtendedCardOff() if agent.may_extend else NoExtendedCard()
 
 
 class Shape(Enum):
@@ -104,10 +131,15 @@ class Agent:
         provider: cards.Provider | None = None,
         documentation_url: str = "",
         icon_url: str = "",
-        input_modes: Iterable[str] = ("text/plain", "application/json"),
-        output_modes: Iterable[str] = ("text/plain", "application/json"),
+        input_modes: Iterable[str] = MODES,
+        output_modes: Iterable[str] = MODES,
         auth: Mapping[str, Scheme] | None = None,
         scopes: Iterable[str] = (),
+        extensions: Iterable[cards.Extension] = (),
+        streaming: bool = True,
+        push: bool = True,
+        extended_card: bool = True,
+        workspace: Space | Path | str | None = None,
     ) -> None:
         if not name.strip():
             raise ConfigError("An agent needs a name: Agent('Travel desk')")
@@ -125,6 +157,12 @@ class Agent:
         """How callers prove who they are, by name; `[auth.NAME]` of the settings adds to it."""
         self.scopes = tuple(scopes)
         """What every caller must have."""
+        self.extensions = own_extensions(extensions)
+        """What the author understands beyond the protocol, by URI."""
+        self.streaming, self.push, self.may_extend = streaming, push, extended_card
+        """What is not switched off: streams, webhooks, the extended card."""
+        self.workspace = space_of(workspace)
+        """The folder its tools may touch, unless `[workspace]` of the settings names another."""
         self.authorizer: Callable[..., Any] | None = None
         self.extended: Callable[..., Any] | None = None
         self._default = ""
@@ -211,6 +249,8 @@ class Agent:
 
         Start from `agent.card()`; addresses and schemes are filled in. It may be async.
         """
+        if not self.may_extend:
+            raise ConfigError(f"Agent `{self.name}` has its extended card switched off")
         self.extended = function
         return function
 
@@ -271,6 +311,7 @@ class Agent:
             provider=self.provider,
             documentation_url=self.documentation_url,
             icon_url=self.icon_url,
+            streaming=self.streaming,
             extensions=self._extensions(also),
             input_modes=self.input_modes,
             output_modes=self.output_modes,
@@ -299,18 +340,27 @@ class Agent:
             found = {side: schema for side, schema in published.items() if schema is not None}
             if found:
                 schemas[skill.id] = found
-        uris = [CURSOR, IDEMPOTENCY, WORK, *([SKILLS] if schemas else [])]
-        return tuple(
-            cards.Extension(
+        uris = [CURSOR, IDEMPOTENCY, WORK, TRANSITIONS, *([SKILLS] if schemas else [])]
+        ours = {
+            uri: cards.Extension(
                 uri=uri,
                 description=_ABOUT[uri],
                 params={"schemas": schemas} if uri == SKILLS else None,
             )
             for uri in uris
-        )
+        }
+        # An author may say more of one of ours, such as that it is required.
+        return tuple((ours | self.extensions).values())
 
     def serve(self, **options: Any) -> None:
         """Serves the agent in every dialect until Ctrl-C; options as `dragoman serve` has them."""
         from ..app import serve  # the one look up the layers: `agent.serve()` is the shortest start
 
         serve(self, **options)
+
+    def join(self, host: str, **options: Any) -> None:
+        """Registers with an IAT host and works for it until Ctrl-C; registers again by itself.
+
+        `ws://` and `wss://` are dialed, and the host asks over that socket; `http://` and `https://`
+        are told our own address. Options as `serve` has them; the port is any free one."""
+        self.serve(iat_host=host, **{"port": 0, "grpc": False, **options})

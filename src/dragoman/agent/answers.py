@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from ..errors import AgentError
 from ..model import Blob, File, Json, Link, Message
-from .values import first_data
+from .values import first_data, json_of
 
 _YES = frozenset({"yes", "y", "ok", "okay", "true", "approve", "approved", "sure"})
 _NO = frozenset({"no", "n", "false", "deny", "denied", "reject", "rejected"})
@@ -49,6 +51,13 @@ class Answer(str):
     def files(self) -> tuple[File, ...]:
         """The files that came with it."""
         return tuple(p for p in self.message.parts if isinstance(p, Blob | Link))
+
+
+def bound(name: str, details: Json) -> str:
+    """The name of an approval with the mark of what it is for, so that it is for nothing else."""
+    if details is None:
+        return name
+    return f"{name}@{hashlib.sha256(json_of(details)).hexdigest()[:12]}"
 
 
 def decision_in(message: Message, value: Json = None) -> bool | None:

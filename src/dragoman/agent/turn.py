@@ -11,15 +11,28 @@ import msgspec
 
 from ..errors import AgentMisbehaved, Unsupported
 from ..events import AnyEvent, ArtifactChunk, Ask, Note, Noted, Opened, StateChanged
-from ..model import AnyPart, Artifact, Blob, Data, File, Json, Link, Message, Role, State, Text
+from ..model import (
+    AnyPart,
+    Artifact,
+    Blob,
+    Data,
+    File,
+    Json,
+    Link,
+    Message,
+    Role,
+    State,
+    Task,
+    Text,
+)
 from ..peer import Context
-from .answers import Answer, Failed, Rejected, decision_in
+from ..workspace import Folder, Workspace
+from .answers import Answer, Failed, Rejected, bound, decision_in
+from .calls import Colleague, Outside, Seat
+from .tools import WORK, chosen, result_of
 from .values import builtins_of, first_data, json_of, parts_of
 
 T = TypeVar("T")
-
-WORK = "urn:dragoman:work:1"
-"""Extension: thoughts, logs, progress, tools and approvals of a run."""
 
 
 class Desk(Protocol):
@@ -32,7 +45,21 @@ class Desk(Protocol):
     caller: Context
 
     @property
+    def outside(self) -> Outside | None: ...
+
+    @property
     def cancelled(self) -> bool: ...
+
+    @property
+    def leaving(self) -> bool: ...
+
+    @property
+    def over(self) -> bool: ...
+
+    @property
+    def seconds_left(self) -> float: ...
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> object: ...
 
     def emit(self, event: AnyEvent) -> None: ...
 
@@ -52,7 +79,11 @@ class Desk(Protocol):
 
     async def conversation(self, limit: int) -> tuple[Message, ...]: ...
 
+    async def tasks(self, ids: Iterable[str]) -> tuple[Task, ...]: ...
+
     async def reply(self, message: Message) -> None: ...
+
+    def folder(self) -> Folder: ...
 
 
 class Turn:
@@ -117,6 +148,10 @@ class Turn:
         """Ids of other tasks the caller refers to."""
         return self.message.references
 
+    async def referenced(self) -> tuple[Task, ...]:
+        """Those of them that are the caller's own, as they stand; others are left out."""
+        return await self._desk.tasks(self.references)
+
     @property
     def extensions(self) -> tuple[str, ...]:
         """Extensions the caller activated."""
@@ -158,9 +193,9 @@ class Turn:
         return self._desk.cancelled
 
     @property
-    def workspace(self) -> Any:
-        """The only file door given to tools."""
-        raise Unsupported("This agent has no workspace; a dialect that declares one gives it")
+    def workspace(self) -> Workspace:
+        """The only file door given to tools; `Unsupported` if none is granted."""
+        return Workspace(self._desk.folder())
 
     # Saying.
 
@@ -245,8 +280,11 @@ class Turn:
     async def approve(
         self, prompt: str, *, details: Json = None, key: str = "", expires: float | None = None
     ) -> bool:
-        """Asks a person for a yes or a no. Silence is a no; anything else asks again."""
-        asked = prompt
+        """Asks a person for a yes or a no. Silence is a no; anything else asks again.
+
+        The answer is for these details: a run that comes again with others asks again.
+        """
+        asked, key = prompt, bound(key or prompt, details)
         while True:
             message, value = await self._ask(Ask.APPROVAL, asked, key, details, expires)
             decision = decision_in(message, value)
@@ -265,19 +303,26 @@ class Turn:
         return Answer.of(message, value)
 
     async def call_tool(self, name: str, /, *, key: str = "", **arguments: Json) -> Json:
-        """Has the caller run one of its tools; `Unsupported` if it offered none of that name."""
-        if name not in self._desk.caller.tools:
-            offered = ", ".join(self._desk.caller.tools) or "none"
-            raise Unsupported(f"The caller offers no tool `{name}` (offered: {offered})")
+        """Has the caller run one of its tools; `Unsupported` if it offered none of that name.
+
+        Arguments and result are checked against the schemas of the tool.
+        """
+        tool = chosen(self._desk.opened.tools, name, builtins_of(arguments))
         message, value = await self._ask(Ask.TOOL, name, key, arguments, None)
-        return value if value is not None else first_data(message.parts)
+        return result_of(tool, value if value is not None else first_data(message.parts))
 
     async def _ask(
-        self, kind: Ask, prompt: str, key: str, body: Json, expires: float | None
+        self,
+        kind: Ask,
+        prompt: str,
+        key: str,
+        body: Json,
+        expires: float | None,
+        *more: object,
     ) -> tuple[Message, Json]:
         name = self._call_key(str(kind), key or prompt)
         body = builtins_of(body)
-        parts: list[object] = [prompt]
+        parts: list[object] = [prompt, *more]
         if body is not None or kind is not Ask.INPUT:
             asked = {"kind": str(kind), "question": name, "details": body}
             parts.append(Data(asked, metadata={f"{WORK}/question": name}))
@@ -343,9 +388,16 @@ class Turn:
 
     # Other agents.
 
-    def agent(self, address: str) -> Any:
-        """The client for another agent, bound to this task."""
-        raise Unsupported(f"turn.agent({address!r}) comes with the client, in the next release")
+    def agent(self, address: str, **options: Any) -> Colleague:
+        """Another agent, to be asked as part of this task; options as `connect` has them.
+
+        What it is asked is recorded, so that it is asked once, and stops when this task is
+        canceled.
+        """
+        if self._desk.outside is None:
+            raise Unsupported("This engine was made without a way to other agents")
+        seat = Seat(self._desk, self._call_key, self._ask)
+        return self._desk.outside.agent(seat, address, options)
 
     def _message(self, what: Iterable[object], metadata: dict[str, Json] | None = None) -> Message:
         self._said += 1
@@ -371,22 +423,3 @@ def _result_type(function: Callable[..., Any]) -> Any:
     if get_origin(returns) in (Awaitable, Coroutine):
         returns = get_args(returns)[-1]
     return Any if returns is inspect.Signature.empty else returns
-
-
-class SyncTurn:
-    """The same turn for a plain function in a thread: its verbs block."""
-
-    def __init__(self, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
-        self._turn = turn
-        self._loop = loop
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._turn, name)
-        if not inspect.iscoroutinefunction(found):
-            return found
-
-        def blocking(*args: Any, **kw: Any) -> Any:
-            work: Coroutine[Any, Any, Any] = found(*args, **kw)
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-        return blocking

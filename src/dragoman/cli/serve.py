@@ -63,6 +63,10 @@ def serve(
         Literal["debug", "info", "warning", "error"] | None,
         Parameter(help="How much to log. [default: info]"),
     ] = None,
+    iat_host: Annotated[
+        str | None,
+        Parameter(help="IAT host to register with: ws://... or http://... [secret: IAT_SECRET]"),
+    ] = None,
     reload: Annotated[
         bool | None, Parameter(help="Start again when a file in the folder changes.", negative=())
     ] = None,
@@ -92,6 +96,7 @@ def serve(
         "allow_private": allow_private,
         "insecure": insecure,
         "log_level": log_level,
+        "iat_host": iat_host,
         "reload": reload,
         "watchdog": watchdog,
     }

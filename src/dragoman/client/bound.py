@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..agent.calls import AGENT, MOST_HOPS, SENT, Heard, Seat, Sent, name_of
 from ..agent.tools import WORK
 from ..agent.values import json_of, parts_of
 from ..card import Card
-from ..errors import PeerMisbehaved, TaskFinished, Unsupported
+from ..errors import DragomanError, PeerMisbehaved, TaskFinished, Unsupported
 from ..events import Ask, Asked, Snapshot, Stamped, StateChanged
 from ..lifecycle import FINAL, WAITING
 from ..model import Data, Json, Message, State, Status, Task, Text
@@ -137,10 +137,8 @@ class BoundAgent:
         sent = self._sent(record)
         async with self._agent() as agent:
             events = agent.watch(sent.task_id) if sent else self._saying(agent, record, what, about)
-            async with events, self._stopping(record):
-                async for entry in events:
-                    if isinstance(entry, Stamped):
-                        await self._note(record, entry.task_id)
+            async with self._stopping(record), aclosing(self._told_by(events, record)) as entries:
+                async for entry in entries:
                     if sent and isinstance(entry, Stamped) and isinstance(entry.event, Snapshot):
                         for piece in _retold(entry.event.task):
                             yield piece
@@ -192,10 +190,8 @@ class BoundAgent:
                     await self._note(record, answer.id)
                 return answer
             events = self._saying(agent, record, what, about)
-            async with events:
-                async for entry in events:
-                    if isinstance(entry, Stamped):
-                        await self._note(record, entry.task_id)
+            async with aclosing(self._told_by(events, record)) as entries:
+                async for entry in entries:
                     if _waits(entry):
                         break
             if events.reply is not None:
@@ -237,6 +233,37 @@ class BoundAgent:
         message, value = await self._seat.ask(kind, text, name, body, None, *more)
         parts = parts_of(value) if value is not None else message.parts
         return await self._told(name, parts, {"task": task})
+
+    async def _told_by(self, events: Events, record: str) -> AsyncGenerator[Entry, None]:
+        """What a stream tells. With its first event it is known which task was opened, and that is
+        waited for even when nobody wants the rest: it is the task that has to be stopped."""
+        first = asyncio.ensure_future(anext(events, None))
+        try:
+            entry = await asyncio.shield(first)
+        except asyncio.CancelledError:
+            if self._desk.leaving:
+                first.cancel()
+            else:
+                self._desk.beside(self._unwanted(first, events, record))
+            raise
+        try:
+            while entry is not None:
+                if isinstance(entry, Stamped):
+                    await self._note(record, entry.task_id)
+                yield entry
+                entry = await anext(events, None)
+        finally:
+            await events.aclose()
+
+    async def _unwanted(
+        self, first: asyncio.Future[Entry | None], events: Events, record: str
+    ) -> None:
+        with suppress(DragomanError):  # it never came to a task
+            entry = await first
+            if isinstance(entry, Stamped):
+                await self._note(record, entry.task_id)
+                await self._stop(self._known[record])
+        await events.aclose()
 
     def _saying(
         self, agent: RemoteAgent, record: str, what: tuple[object, ...], about: dict[str, Any]
@@ -282,6 +309,9 @@ class BoundAgent:
         if record not in self._known:
             sent = self._known[record] = Sent(self.address, task_id, self._options)
             await self._desk.record(f"{SENT}:{record}", msgspec.json.encode(sent))
+            if (self._desk.over or self._desk.cancelled) and not self._desk.leaving:
+                # The task ended while this call was on its way: nobody waits for it.
+                self._desk.beside(self._stop(sent))
 
     async def _keep(self, record: str, answer: Task | Message, value: Json = None) -> Heard:
         task = answer if isinstance(answer, Task) else None

@@ -72,10 +72,7 @@ class Remote:
     def may_repeat(self, op: Operation[Any], ctx: Context) -> bool:
         """Whether doing this twice is doing it once."""
         if isinstance(op, SendMessage):
-            if self.line.dialect.old:  # a second message of that name is told to the same task
-                return False
-            # A key covers messages that open a task (docs/extensions/idempotency.md).
-            return self.remembers and bool(ctx.idempotency_key) and not op.message.task_id
+            return self.remembers and bool(ctx.idempotency_key)
         return isinstance(op, READS) or (isinstance(op, SetHook) and bool(op.hook.hook_id))
 
     async def call(self, op: Operation[R], ctx: Context) -> R:

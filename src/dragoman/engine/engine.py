@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import Any, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from ..agent import Agent, Skill
 from ..agent.agent import IDEMPOTENCY, TRANSITIONS, no_extended_card
+from ..agent.calls import Outside
 from ..agent.invoke import invoke
 from ..agent.tools import offered
 from ..agent.values import parts_of
@@ -51,11 +50,14 @@ from ..ops import (
 )
 from ..peer import Batch, Context
 from ..settings import EngineSettings, Push, Retention
-from ..store.base import Existing, Filter, Idempotency, Input, Row, Scope, Store
-from . import tokens
+from ..store.approvals import Audit
+from ..store.base import Existing, Idempotency, Input, Row, Scope, Store
+from ..workspace import Space, Workspaces, space_of
 from .hooks import Hooks
 from .ids import new_id, now_ms
 from .keeper import Keeper
+from .keys import KEY_TAKEN, Keys, key_of, place_of, reply_in
+from .listing import listed
 from .naming import Names, by_name, named
 from .pusher import Courier, Figures, Pusher
 from .run import Run
@@ -63,6 +65,7 @@ from .runner import Runner
 from .shorten import with_history
 from .tail import Place, follow
 from .transitions import with_transitions
+from .waiting import first_of, within
 
 AGAIN = 0.05
 """Seconds before another try to take a task from someone else."""
@@ -82,16 +85,26 @@ class Engine:
         courier: Courier | None = None,
         push: Push | None = None,
         retention: Iterable[Retention] = (),
+        audit: Audit | None = None,
+        workspace: Space | None = None,
+        outside: Outside | None = None,
     ) -> None:
         self.agent = agent
         self.store = store
         self.settings = settings or EngineSettings()
         self.runner = Runner(agent, store, self.settings, clock)
+        if audit is not None:
+            self.runner.audit = audit
+        self.runner.outside = outside
+        space = space_of(workspace) or agent.workspace
+        self._workspaces = Workspaces(space) if space is not None else None
+        self.runner.workspaces = self._workspaces
         self._keeper = Keeper(self.runner)
         self._keeper.sooner = tuple(retention)
         self._names = Names(store, self._mine)
         self._clock = clock
         self._secret = secret or secrets.token_bytes(32)
+        self._keys = Keys(store)
         self.pusher: Pusher | None = None
         if courier is not None:
             self.pusher = Pusher(store, courier, push or Push())
@@ -100,6 +113,8 @@ class Engine:
 
     async def start(self) -> None:
         """Opens the store, takes over what dead processes left, and begins to run tasks."""
+        if self._workspaces is not None:
+            self._workspaces.open()
         await self.store.open()
         await self._keeper.start()
         if self.pusher is not None:
@@ -111,8 +126,12 @@ class Engine:
         await self.runner.stop(grace)
         if self.pusher is not None:
             await self.pusher.stop(min(grace, 1.0))
+        if self.runner.outside is not None:
+            await self.runner.outside.close()
         await self.store.retire(self.runner.worker)
         await self.store.close()
+        if self._workspaces is not None:
+            self._workspaces.close()
 
     async def counts(self) -> dict[str, int]:
         """Tasks by state, and `runnable` ones that wait for a worker."""
@@ -162,10 +181,13 @@ class Engine:
                 return Place(task_id, first=await self._watchable(task_id, ctx))
             await self._check_cursor(task_id, ctx, ctx.cursor)
             return Place(task_id, ctx.cursor)
-        if op.open_as:
-            op = await self._names.addressed(op, ctx)
+        key: Idempotency | None = None
+        if op.open_as or ctx.idempotency_key or ctx.extensions:
+            op, key, again = await self._before(op, ctx)
+            if again:
+                return await self._repeated(op, ctx, again)
         if op.message.task_id:
-            begin = await self._continue(op, ctx)
+            begin = await self._continue(op, ctx, key)
             return Place(begin.task_id, first=begin)
         run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=True)
         if run is not None:
@@ -177,10 +199,13 @@ class Engine:
     # Send.
 
     async def _send(self, op: SendMessage, ctx: Context) -> Task | Message:
-        if op.open_as:
-            op = await self._names.addressed(op, ctx)
-        if op.message.task_id:
-            task_id = (await self._continue(op, ctx)).task_id
+        key: Idempotency | None = None
+        task_id = ""
+        if op.open_as or ctx.idempotency_key or ctx.extensions:
+            op, key, task_id = await self._before(op, ctx)
+        run: Run | None
+        if task_id or op.message.task_id:
+            task_id = task_id or (await self._continue(op, ctx, key)).task_id
             run = self.runner.runs.get(task_id)
         else:
             run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=op.wait)
@@ -193,8 +218,34 @@ class Engine:
             task = ended or await self._committed(run)
             if task is not None:
                 return shortened(task, op.history_length)
-        _, task = await self.store.load(_scope(ctx), task_id)
-        return shortened(task, op.history_length)
+        row, task = await self.store.load(_scope(ctx), task_id)
+        return reply_in(row, task) or shortened(task, op.history_length)
+
+    async def _before(
+        self, op: SendMessage, ctx: Context
+    ) -> tuple[SendMessage, Idempotency | None, str]:
+        """A send, to the task that it calls by a name of its own; its key; and the task that it is
+        about, if it was made before under this key."""
+        key = key_of(op, ctx)
+        # A send that only opens a task need not look: `Store.create` finds out.
+        if key is not None and (op.open_as or op.message.task_id or self._skill(op).may_reply):
+            again = await self._keys.made(key, ctx)
+            if again:
+                await self.runner.remind(_scope(ctx), again)
+                return op, key, again
+        if op.open_as:
+            op = await self._names.addressed(op, ctx)
+        return op, key, ""
+
+    async def _repeated(self, op: SendMessage, ctx: Context, task_id: str) -> Place:
+        """Where the stream of a send begins that was made before."""
+        run = self.runner.runs.get(task_id)
+        if run is not None and (run.unopened or run.direct is not None):
+            await self._opened(run)
+            if run.direct is not None:
+                return Place(task_id, first=run.direct)
+        row, task = await self.store.load(_scope(ctx), task_id)
+        return place_of(op, ctx, row, task, run, self._clock())
 
     def _begun(self, op: SendMessage, ctx: Context) -> tuple[Run, str] | None:
         """Opens a task and starts it at once, if nothing has to be known or kept before."""
@@ -224,10 +275,13 @@ class Engine:
         run = self._draft(op, ctx, skill, queued=queued)
         if hook is not None:
             run.hook, run.hooked = self._hooks.sealed(hook, run.task_id), True
-        key = self._idempotency(op, ctx)
+        key = key_of(op, ctx)
         run.open(run.opened, key, working=not queued)
         run.unopened = skill.may_reply and waits and not queued and not op.open_as
+        place = (ctx.tenant, ctx.principal, key.key if key is not None else "")
         if run.unopened:
+            if key is not None:
+                self._keys.replying[place] = run
             runner.start(run)
             if key is None:
                 return run, run.task_id
@@ -239,7 +293,9 @@ class Engine:
         except Existing as exc:
             if exc.same:
                 return runner.runs.get(exc.task_id), exc.task_id
-            raise Conflict("This idempotency key was used for another message") from exc
+            raise Conflict(KEY_TAKEN) from exc
+        finally:
+            self._keys.replying.pop(place, None)
         if queued:
             runner.queued += 1
             return None, run.task_id
@@ -252,7 +308,7 @@ class Engine:
         longer than `max_wait` will not reply directly."""
         if run.unopened and run.direct is None:
             opened = self.runner.bell.listen(run.task_id)
-            await _first(run.rest(), opened, seconds=self.settings.max_wait)
+            await first_of(run.rest(), opened, seconds=self.settings.max_wait)
             self.runner.bell.hush(run.task_id, opened)
             if run.unopened and run.direct is None:
                 await run.landed()
@@ -264,6 +320,8 @@ class Engine:
         now = self._clock()
         task_id = named(op.open_as, ctx) if op.open_as else new_id()
         context_id = message.context_id or new_id()
+        if self._workspaces is not None:
+            self._workspaces.check(task_id, context_id, ctx, op.metadata, message.metadata)
         row = Row(
             task_id=task_id,
             context_id=context_id,
@@ -292,6 +350,8 @@ class Engine:
             context=op.context,
             trace=ctx.trace,
             tools=offered(op, ctx),
+            hops=ctx.hops,
+            deadline=ctx.deadline,
         )
         return Run(self.runner.works, row, skill, opened, ctx)
 
@@ -304,16 +364,9 @@ class Engine:
                 return self.agent.choose(named)
         return self.agent.choose("")
 
-    def _idempotency(self, op: SendMessage, ctx: Context) -> Idempotency | None:
-        key = ctx.idempotency_key
-        if not key and IDEMPOTENCY in ctx.extensions:
-            key = op.message.message_id
-        if not key:
-            return None
-        body = msgspec.json.encode((op.message, op.metadata, op.accepts))
-        return Idempotency(key, hashlib.sha256(body).digest())
-
-    async def _continue(self, op: SendMessage, ctx: Context) -> Stamped:
+    async def _continue(
+        self, op: SendMessage, ctx: Context, key: Idempotency | None = None
+    ) -> Stamped:
         """Says something to a task that exists; gives the task as it was before."""
         message = op.message
         try:
@@ -329,13 +382,19 @@ class Engine:
             raise TaskFinished(taskId=task.id)
         if op.hook is not None:
             await self._set_hook(SetHook(hook=replace(op.hook, task_id=task.id)), ctx)
-        said = Input(message=replace(_with_id(message), context_id=task.context_id))
-        await self.runner.tell(_scope(ctx), task.id, said, None)
+        message = replace(_with_id(message), context_id=task.context_id)
+        said = Input(message=message, by=_who(ctx), key=key)
+        try:
+            await self.runner.tell(_scope(ctx), task.id, said, None)
+        except Existing as exc:  # the same was said a moment ago
+            if not exc.same:
+                raise Conflict(KEY_TAKEN) from exc
+            await self.runner.remind(_scope(ctx), task.id)
         return begin
 
     async def _resolve(self, op: Resolve, ctx: Context) -> Task:
         message = Message(message_id=new_id(), role=Role.USER, parts=parts_of(op.value))
-        said = Input(message=message, value=op.value)
+        said = Input(message=message, value=op.value, by=_who(ctx))
         await self.runner.tell(_scope(ctx), op.task_id, said, op.question)
         return await self._get(GetTask(task_id=op.task_id), ctx)
 
@@ -372,15 +431,6 @@ class Engine:
             async for batch in batches:
                 if batch.last or (await self.store.row(scope, task_id)).resting:
                     return
-
-    async def _within(self, waiter: asyncio.Future[None], seconds: float) -> None:
-        """Waits for something that happens, but not longer."""
-        if not waiter.done():
-            timer = asyncio.get_running_loop().call_later(seconds, _give_up, waiter)
-            try:
-                await waiter
-            finally:
-                timer.cancel()
 
     async def _committed(self, run: Run) -> Task | None:
         """The run's task as it stands, once that is on disk; None if it never came there."""
@@ -420,22 +470,7 @@ class Engine:
         return shortened(task, op.history_length)
 
     async def _list(self, op: ListTasks, ctx: Context) -> TaskPage:
-        scope = _scope(ctx)
-        bound = (scope, self.agent.name, op.context_id, op.state, op.since)
-        which = Filter(
-            agent=self.agent.name,
-            context_id=op.context_id,
-            state=op.state,
-            since=op.since,
-            before=tokens.read(self._secret, op.page_token, bound) if op.page_token else None,
-        )
-        found = await self.store.find(scope, which, op.page_size + 1)
-        tasks = tuple(shortened(task, op.history_length) for task in found.tasks[: op.page_size])
-        if not op.with_artifacts:
-            tasks = tuple(replace(task, artifacts=()) for task in tasks)
-        more = len(found.tasks) > op.page_size
-        token = tokens.sign(self._secret, found.places[op.page_size - 1], bound) if more else ""
-        return TaskPage(tasks=tasks, next_token=token, page_size=op.page_size, total=found.total)
+        return await listed(self.store, self.agent.name, self._secret, op, ctx)
 
     async def _cancel(self, op: CancelTask, ctx: Context) -> Task:
         scope = _scope(ctx)
@@ -470,7 +505,7 @@ class Engine:
             else:
                 await asyncio.sleep(AGAIN)
         self.runner.cancel(run)
-        await self._within(run.rest(), grace + 5)
+        await within(run.rest(), grace + 5)
 
     async def _watchable(self, task_id: str, ctx: Context) -> Stamped:
         begin, task = await self._snapshot(_scope(ctx), task_id)
@@ -520,6 +555,12 @@ class Engine:
         raise Unsupported("Following a task is a stream, not a call")
 
 
+def _who(ctx: Context) -> str:
+    """Who answers, as the audit log of approvals has it."""
+    who = f"{ctx.tenant}/{ctx.principal}".lstrip("/")
+    return f"{who} ({ctx.dialect})" if ctx.dialect else who
+
+
 def _scope(ctx: Context) -> Scope:
     return Scope(ctx.tenant, ctx.principal)
 
@@ -534,15 +575,6 @@ def _at(place: Place) -> Callable[[], Awaitable[Place]]:
         return place
 
     return known
-
-
-def _give_up(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-async def _first(*waiters: asyncio.Future[Any], seconds: float) -> None:
-    await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
 _ANSWERS: dict[type, Callable[[Engine, Any, Context], Any]] = {

@@ -17,7 +17,7 @@ from ..errors import DragomanError, Fenced
 from ..events import Ask
 from ..model import Message, Role, Text
 from ..settings import Retention
-from ..store.base import Held, Input, Row, Whose
+from ..store.base import SILENCE, Held, Input, Row, Whose
 from .ids import new_id
 from .runner import Runner
 
@@ -153,7 +153,7 @@ class Keeper:
         runner = self._runner
         if row.asking is Ask.APPROVAL:
             silence = Message(message_id=new_id(), role=Role.USER, parts=(Text("[no answer]"),))
-            said = Input(message=silence, value={"approved": False})
+            said = Input(message=silence, value={"approved": False}, by=SILENCE)
             await runner.tell(row.scope, row.task_id, said, row.question)
             return
         run = runner.runs.get(row.task_id)

@@ -20,12 +20,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..agent.calls import Outside
 from ..bell import Bell
 from ..errors import DragomanError, Fenced, StoreUnavailable
 from ..events import AnyEvent, ArtifactChunk, Ask, Opened, Stamped, StateChanged
 from ..lifecycle import FINAL, WAITING, Fold
 from ..model import Artifact, Blob, Hook, Json, Message, Role, State, Task, Text
+from ..store.approvals import Audit
 from ..store.base import Claim, Draft, Idempotency, Input, Record, Row, Store, Unheard, Write
+from ..workspace import Workspaces
 
 log = logging.getLogger("dragoman.run")
 
@@ -46,7 +49,7 @@ CREDENTIALS = (Text("[credentials]"),)
 """What history says instead of them."""
 
 
-class Works(Struct, frozen=True):
+class Works(Struct, frozen=True, kw_only=True):
     """What every run needs of its runner."""
 
     loop: asyncio.AbstractEventLoop
@@ -64,6 +67,13 @@ class Works(Struct, frozen=True):
     conversation: Callable[[Any, int], Awaitable[tuple[Message, ...]]]
     mailed: Callable[[], None]
     """Called when a commit left something for a webhook."""
+    audit: Audit
+    """What was approved, and by whom."""
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    """Does something beside the run, and beyond it if need be."""
+    outside: Outside | None
+    """Reaches other agents."""
+    workspaces: Workspaces | None = None
 
 
 class Line:

@@ -26,7 +26,9 @@ TOO_LONG = "The agent took too long"
 async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
     """Runs the skill from the top to its end, whatever happens in it."""
     turn = Turn(run, run.skill.id)
-    run.deadline = run.works.loop.time() + run.skill.timeout
+    allowed = run.opened.deadline
+    seconds = run.skill.timeout if allowed is None else min(run.skill.timeout, allowed)
+    run.deadline = run.works.loop.time() + seconds
     try:
         arguments = run.skill.params.read(run.opened.message)
         await _drive(run, turn, arguments, threads)

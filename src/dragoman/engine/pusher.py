@@ -25,6 +25,7 @@ from ..lifecycle import Fold
 from ..model import Hook, Task
 from ..settings import Push
 from ..store.base import Delivery, Store
+from .ids import now_ms
 
 log = logging.getLogger("dragoman.pusher")
 
@@ -40,8 +41,8 @@ FOLDS = 64
 """Tasks kept added up, for hooks that are told whole tasks."""
 HOSTS = 10_000
 """Failing hosts remembered."""
-OVERTAKES = 3
-"""Tries of one event after which the end of its task is told before it: five minutes by default."""
+OVERTAKES = 600.0
+"""Seconds after which the end of a task is told before an event that is refused again and again."""
 AGED = 100
 """Deliveries whose age is looked at, from the front of the queue."""
 OUTCOMES = ("delivered", "retried", "dead", "gone")
@@ -249,6 +250,9 @@ class Pusher:
             await self._end(delivery)
             self._tries["gone"] += 1
         else:
+            if not answer.blames_host and now_ms() - found[0].at >= OVERTAKES * 1000:
+                with suppress(TaskNotFound):  # while it is held: one call at a time
+                    await self._overtake(delivery)
             await self._failed(delivery, answer)
 
     async def _failed(self, delivery: Delivery, answer: Answer) -> None:
@@ -262,9 +266,6 @@ class Pusher:
             await self._store.bury(delivery.id, *said)
             self._tries["dead"] += 1
             return
-        if delivery.attempt >= OVERTAKES and not answer.blames_host:
-            with suppress(TaskNotFound):  # while it is held: one call at a time
-                await self._overtake(delivery)
         asked = min(max(0.0, answer.retry_after or 0.0), LONGEST_ASKED)
         wait = max(_spread(schedule[delivery.attempt]), asked)
         await self._later(delivery, wait, answer, tried=True)

@@ -5,27 +5,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from ..agent import Skill
-from ..errors import AgentMisbehaved, TaskNotFound
+from ..agent.answers import decision_in
+from ..agent.calls import Outside, Sent, unfinished
+from ..errors import AgentMisbehaved, DragomanError, TaskNotFound, Unsupported
 from ..events import AnyEvent, Ask, Asked, Noted, Opened, StateChanged
 from ..lifecycle import FINAL, Fold
 from ..model import Json, Message, State, Task
 from ..peer import Context
 from ..store.base import Input, Record, Row
+from ..workspace import Folder
 from .line import Line, Works
 from .naming import named
 from .replay import Replay
 
 log = logging.getLogger("dragoman.run")
 
+QUESTIONS = tuple(f"{kind}:" for kind in Ask)
+"""How the records of questions begin: each holds the number of its answer."""
+STOPPING = 5.0
+"""Seconds that agents elsewhere have to take a cancel, before our own task ends without them."""
+REPLIES = ""
+"""The agent of direct replies that are kept: no real one has this name."""
 GIVEN = b"null"
 """The record of credentials: that they were given, not which."""
 
@@ -51,6 +61,16 @@ class Run(Line):
     let_out: Callable[[], None] | None = None
     """Emits the chunk that a generator's driver holds back: before anything else is said."""
     _answer: asyncio.Future[Input] | None = None
+    _reply: Message | None = None
+    """What it says instead of opening a task."""
+    remembers = True
+    """Whether the records of earlier runs are at hand."""
+    recorded_at = 0
+    """How long the log was at the last record of earlier runs."""
+    _stopping: asyncio.Task[None] | None = None
+    """While agents elsewhere are told to stop,"""
+    _ending = False
+    """and whether the task was to end meanwhile."""
 
     # Only tasks of several turns need these.
     @cached_property
@@ -80,12 +100,18 @@ class Run(Line):
         self.heard, self.question = row.heard, row.question
         self.asking, self.expires_at = row.asking, row.expires_at
 
+    def remember(self, records: list[Record]) -> None:
+        """What earlier runs have recorded."""
+        self.journal = {record.key: record.value for record in records}
+        self.recorded_at = records[-1].seq if records else 0
+        self.remembers = True
+
     def take_up(self, inputs: list[Input]) -> None:
         """Goes on from the top, with its records: what was heard but answered nothing yet waits."""
         used = {
             msgspec.json.decode(value)
             for key, value in self.journal.items()
-            if not key.startswith("step:")
+            if key.startswith(QUESTIONS)
         }
         for said in inputs:
             if said.n <= self.heard:
@@ -123,12 +149,36 @@ class Run(Line):
         else:
             self.schedule()
 
+    @property
+    def digest(self) -> bytes:
+        """Of what was sent under its key."""
+        return self._idempotency.digest if self._idempotency is not None else b""
+
     # Desk: what the turn needs.
 
     @property
     def cancelled(self) -> bool:
         """Whether the caller wants the task to stop."""
         return self.why is Why.CANCELED
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the task goes on without this run: another one takes it up."""
+        return self.why in (Why.GIVEN_BACK, Why.LOST)
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the run may still take."""
+        return max(0.0, self.deadline - self.works.loop.time()) if self.deadline else self.left
+
+    @property
+    def outside(self) -> Outside | None:
+        """Reaches other agents."""
+        return self.works.outside
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> object:
+        """Does something that need not end with the run."""
+        return self.works.spawn(work)
 
     def recorded(self, key: str) -> bytes | None:
         """The record of a call of an earlier attempt."""
@@ -210,6 +260,9 @@ class Run(Line):
 
     def _answered(self, said: Input) -> None:
         key, number = self.question, msgspec.json.encode(said.n)
+        if self.asking is Ask.APPROVAL:
+            decision = decision_in(said.message, said.value)
+            self.works.audit.record(self.task_id, key, decision, said.by, said.n)
         if self.asking is Ask.CREDENTIALS:
             self._note(key, GIVEN)
             self.journal[key] = number  # for this run only: the next one has to ask again
@@ -238,6 +291,18 @@ class Run(Line):
                     break
         return tuple(found)
 
+    def folder(self) -> Folder:
+        """Where this task may touch files."""
+        if self.works.workspaces is None:
+            raise Unsupported("This agent has no workspace; grant one with Agent(workspace=...)")
+        return self.works.workspaces.folder(
+            self.task_id,
+            self.context_id,
+            self.caller,
+            self.opened.metadata,
+            self.opened.message.metadata,
+        )
+
     async def reply(self, message: Message) -> None:
         """Answers without a task if none is open yet, else completes it with this message."""
         if not self.skill.may_reply:
@@ -247,15 +312,50 @@ class Run(Line):
         if self.let_out is not None:
             self.let_out()
         if self.unopened and self.fold.seq == 2:  # submitted, working, and nothing else was said
-            self.direct = replace(message, task_id="")
-            self.close(None)
+            self._reply = replace(message, task_id="")
+            if self._idempotency is None:
+                self.close(None)
+                return
+            # Kept for a repetition of the question, as a finished task that stands on no list.
+            self.row, self.hook = replace(self.row, agent=REPLIES), None
+            self.finish(State.COMPLETED, message)
+            await self.landed()
         else:
             self.finish(State.COMPLETED, message)
 
     # The end.
 
+    def stop_calls(self) -> None:
+        """Has agents elsewhere stop what they do for this task. A cancel ends the task only after
+        they were told, so that a crash in between tells them again."""
+        outside = self.works.outside
+        if outside is None or (self.remembers and not unfinished(self.journal)):
+            return
+        told = self.works.spawn(self._stop_calls(outside))
+        if self.cancelled:
+            self._stopping = told
+            told.add_done_callback(self._stopped)
+
+    async def _stop_calls(self, outside: Outside) -> None:
+        try:
+            if not self.remembers:
+                self.remember(await self.works.store.records(self.claim))
+        except DragomanError as exc:  # the task is someone else's by now, who will tell them
+            log.warning("not stopped task=%s: %s", self.task_id, exc)
+            return
+        async with asyncio.TaskGroup() as group:
+            for sent in unfinished(self.journal):
+                group.create_task(_stop(outside, sent))
+
+    def _stopped(self, told: asyncio.Task[None]) -> None:
+        self._stopping = None
+        if self._ending or self.task is None:
+            self.finish(State.CANCELED)
+
     def close(self, error: Exception | None) -> None:
         """Lets go of the task; code that waits for an answer will get none."""
+        if error is None:
+            self.direct = self._reply
         super().close(error)
         if self._answer is not None:
             self._answer.cancel()
@@ -272,8 +372,13 @@ class Run(Line):
         """Ends the task. Whatever the code says after a cancel, the task is canceled."""
         if self.over:
             return
+        if self._stopping is not None:
+            self._ending = True
+            return
         if self.why is Why.CANCELED:
             state, reason = State.CANCELED, ""
+        elif state is not State.COMPLETED:
+            self.stop_calls()
         metadata: dict[str, Json] | None = {"reason": reason, **about} if reason else None
         if metadata and message is not None:
             # In the message too: it stays with the task, when its events are long gone.
@@ -287,3 +392,11 @@ class Run(Line):
         """Ends the coroutine: nothing it says counts any more."""
         self.why = self.why or Why.LOST
         super().stop_code()
+
+
+async def _stop(outside: Outside, sent: Sent) -> None:
+    try:
+        async with asyncio.timeout(STOPPING):
+            await outside.stop(sent)
+    except (DragomanError, TimeoutError) as exc:
+        log.warning("not stopped task=%s at=%s: %s", sent.task_id, sent.address, exc)

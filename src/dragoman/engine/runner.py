@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ..agent import Agent, Skill
+from ..agent.calls import Outside
 from ..bell import LocalBell
 from ..errors import DragomanError, Fenced
 from ..events import Opened, Stamped, StateChanged
@@ -17,7 +18,9 @@ from ..lifecycle import WAITING
 from ..model import Message, State
 from ..peer import Context
 from ..settings import EngineSettings
+from ..store.approvals import Audit
 from ..store.base import WORKER_LOST, Filter, Input, Row, Scope, Store
+from ..workspace import Workspaces
 from .ids import new_id
 from .line import Works
 from .perform import SYNC_THREADS, TOO_LONG, fail, perform
@@ -54,6 +57,9 @@ class Runner:
         self.idle: Idle = {}
         self.mailed: Callable[[], None] = lambda: None
         """Told when something is due to a webhook; set by the engine."""
+        self.audit = Audit()
+        self.outside: Outside | None = None
+        self.workspaces: Workspaces | None = None
         self.stopping = False
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
         self._claims = 0
@@ -76,6 +82,10 @@ class Runner:
             woken=self._woken,
             conversation=self._conversation,
             mailed=lambda: self.mailed(),
+            workspaces=self.workspaces,
+            audit=self.audit,
+            spawn=self.spawn,
+            outside=self.outside,
         )
 
     @property
@@ -115,9 +125,12 @@ class Runner:
             extensions=first.extensions,
             trace=first.trace,
             tools=first.tools,
+            hops=first.hops,
+            deadline=first.deadline,
         )
         run = Run(self.works, row, self.skill_of(row), first, caller)
         run.take_over(task)
+        run.remembers = False
         run.hooked = bool(await self.store.hooks(scope, row.task_id))
         self.runs[row.task_id] = run
         return run
@@ -139,6 +152,7 @@ class Runner:
                 run.lose(exc)
 
     async def _go_on(self, run: Run, row: Row) -> None:
+        run.remember(await self.store.records(row.claim))
         if row.cancel:
             self.cancel(run)
             return
@@ -150,13 +164,11 @@ class Runner:
         if crashed or (run.skill.on_crash == "fail" and row.attempt > 1):
             fail(run, "The process that ran this task was lost", WORKER_LOST)
             return
-        records = await self.store.records(row.claim)
-        since = records[-1].seq if records else 0
+        since, records = run.recorded_at, len(run.journal)
         told = await self._entries(row.scope, row.task_id, since)
         inputs = await self.store.inputs(row.claim)
-        if run.over:
+        if run.over or run.why is not None:
             return  # canceled meanwhile
-        run.journal = {record.key: record.value for record in records}
         run.take_up(inputs)
         if row.last_seq == 1:
             run.emit(StateChanged(state=State.WORKING))
@@ -164,7 +176,7 @@ class Runner:
             if row.state not in WAITING:
                 run.emit(StateChanged(state=State.WORKING, metadata={"attempt": row.attempt}))
             self._hear(run, inputs)
-            answered = len(run.journal) > len(records)
+            answered = len(run.journal) > records
             run.replay = Replay(list(run.journal), [] if answered else told, run.history())
         log.info("resumed task=%s attempt=%d", row.task_id, row.attempt)
         self.start(run)
@@ -195,6 +207,15 @@ class Runner:
                 await self.resume(taken)
         return row
 
+    async def remind(self, scope: Scope, task_id: str) -> None:
+        """Has a run hear what was said a moment ago: who says it again asks what became of it."""
+        run = self.runs.get(task_id)
+        if run is not None and run.committed:
+            try:
+                await self.bring(run, (await self.store.row(scope, task_id)).inputs)
+            except Fenced as lost:
+                run.lose(lost)
+
     async def bring(self, run: Run, count: int) -> None:
         """Hands a run what the store holds for it, up to the `count`th input."""
         if run.task is not None and run.heard < count and not run.closed:
@@ -212,6 +233,7 @@ class Runner:
         if run.why is not None:
             return
         run.why = Why.CANCELED
+        run.stop_calls()
         if run.task is None or run.task.done():
             run.finish(State.CANCELED)
             return

@@ -31,6 +31,8 @@ class Place(Struct, frozen=True, gc=False):
     after: int = 0
     first: Stamped | Message | None = None
     run: Run | None = None
+    rests: bool = False
+    """Nothing follows what it begins with, unless somebody does something."""
 
 
 Idle = dict[asyncio.Future[bool], float]
@@ -61,7 +63,9 @@ async def follow(
         return
     if place.first is not None:
         after = place.first.seq
-        yield Batch([place.first], False)
+        yield Batch([place.first], place.rests)
+        if place.rests:
+            return
     now = asyncio.get_running_loop().time
     quiet = 0.0
     # A run that was lost before this reader heard its question cannot say that it rests. The store

@@ -30,6 +30,8 @@ class Frozen(Struct, gc=False):
     log: bytes
     whole: bool = True
     """Until its log is dropped."""
+    keys: tuple[Key, ...] = ()
+    """Of what was said to it after it was opened."""
 
 
 class Archive:

@@ -29,6 +29,9 @@ BACKOFF_LIMIT = 30_000
 
 WORKER_LOST = "worker_lost"
 
+SILENCE = "nobody"
+"""Who answers an approval when its time is over: with a no."""
+
 
 class Scope(Struct, frozen=True, gc=False):
     """Whose tasks: what belongs to anyone else does not exist."""
@@ -123,6 +126,10 @@ class Input(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The question it answers; empty when none was open."""
     value: Json = None
     """The answer as data, when it came through `Resolve`."""
+    by: str = ""
+    """Who said it, for the audit log of approvals."""
+    key: Idempotency | None = None
+    """The caller's own key for it."""
     n: int = 0
     """Its number, given by the store."""
 
@@ -227,7 +234,7 @@ class Unheard(Exception):
 
 
 class Existing(Exception):
-    """A task was created with this idempotency key before."""
+    """Something was sent with this idempotency key before; it is about this task."""
 
     def __init__(self, task_id: str, *, same: bool) -> None:
         super().__init__(task_id)
@@ -287,7 +294,12 @@ class Store(Protocol):
 
     async def tell(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
         """Keeps what a caller said, bound to the open question, and makes a task nobody holds
-        runnable. `TaskFinished` if it is over; `Conflict` if `question` is given and not open."""
+        runnable. `Existing` if its key is taken; `TaskFinished` if the task is over; `Conflict` if
+        `question` is given and not open."""
+
+    async def known(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
+        """The task that a caller opened or spoke to under this idempotency key, and the digest of
+        what it said. Keys live as long as their task."""
 
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
         """Marks an unfinished task as to be canceled, due at once if nobody holds it; the row tells

@@ -104,7 +104,7 @@ class FileStore:
                 # Its creation was never acknowledged.
                 path.unlink()
             else:
-                self._ledger.adopt(found.kept, found.digest)
+                self._ledger.adopt(found.kept, found.digest, found.digests)
         self._post.recover(self._ledger)
 
     async def close(self) -> None:
@@ -152,7 +152,7 @@ class FileStore:
         try:
             found = story(book.path)
             if found is not None:
-                self._ledger.adopt(found.kept, found.digest)
+                self._ledger.adopt(found.kept, found.digest, found.digests)
             else:
                 book.path.unlink()
         except FileNotFoundError:
@@ -269,6 +269,7 @@ class FileStore:
         if write.ended is not None:
             line.task = write.ended
             line.key = self._idempotency(live.key)
+            line.keys = [Idempotency(key[2], self._ledger.keys[key][1]) for key in live.keys]
             done = partial(self._shelve, row, done)
         self._keep(line, partial(self._grown, row, done), wipe=write.forget)
 
@@ -315,6 +316,10 @@ class FileStore:
         line.said = kept
         await self._landing(line)
         return row
+
+    async def known(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
+        """See `Store`."""
+        return await self._look(lambda: self._ledger.known(scope, key))
 
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
         """See `Store`."""

@@ -29,7 +29,7 @@ from ..events import (
     StateChanged,
 )
 from ..model import Message, Task
-from .archive import Frozen
+from .archive import Frozen, Key
 from .base import Idempotency, Input, Record, Row
 from .codec import pack
 from .ledger import Live
@@ -60,6 +60,8 @@ class Line(Struct, omit_defaults=True, kw_only=True):
     said: Input | None = None
     records: list[Record] = []
     key: Idempotency | None = None
+    keys: list[Idempotency] = []
+    """Of what was said to it, in the line that ends it."""
     task: Task | None = None
     """The whole task, in the line that ends it."""
     dropped: bool = False
@@ -71,6 +73,9 @@ class Story(Struct):
 
     kept: Live | Frozen
     digest: bytes | None
+    """What was sent under the key of the task,"""
+    digests: tuple[bytes, ...] = ()
+    """and under those of later messages."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -211,7 +216,8 @@ def story(path: Path) -> Story | None:
     last = last_line(path)
     if last is not None and last.row.final:
         key, digest = _key(last)
-        return Story(Frozen(last.row, key, b"", b"", not last.dropped), digest)
+        keys, digests = _keys(last.row, last.keys)
+        return Story(Frozen(last.row, key, b"", b"", not last.dropped, keys), digest, digests)
     found = recovered(path)
     if not found:
         return None
@@ -224,7 +230,14 @@ def story(path: Path) -> Story | None:
             live.records = live.records or {}
             for record in line.records:
                 live.records.setdefault(record.key, record)
-    return Story(live, digest)
+    said = [each.key for each in live.inputs or () if each.key is not None]
+    live.keys, digests = _keys(live.row, said)
+    return Story(live, digest, digests)
+
+
+def _keys(row: Row, found: list[Idempotency]) -> tuple[tuple[Key, ...], tuple[bytes, ...]]:
+    keys = tuple((row.tenant, row.principal, each.key) for each in found)
+    return keys, tuple(each.digest for each in found)
 
 
 def _key(line: Line) -> tuple[tuple[str, str, str] | None, bytes | None]:

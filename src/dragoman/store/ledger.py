@@ -48,6 +48,8 @@ class Live(Struct):
     records: dict[str, Record] | None = None
     fold: Fold | None = None
     folded: int = 0
+    keys: tuple[Key, ...] = ()
+    """Of what was said to it later."""
 
     def task(self) -> Task:
         """The task as it stands; only what came since the last look is added up."""
@@ -100,11 +102,11 @@ class Ledger:
             return Conflict("A task with this id exists.", task_id=task_id)
         try:
             row = rules.opened(draft)
-            live = Live(row, [pack(draft.entries)], key)
+            log = [pack(draft.entries)]
             if draft.ended is None:
-                self.live[task_id] = live
+                self.live[task_id] = Live(row, log, key)
             else:
-                self.file(Frozen(row, key, pack(draft.ended), pack(live.log)))
+                self.file(Frozen(row, key, pack(draft.ended), pack(log)))
         except DragomanError as error:
             return error
         if key is not None and draft.idempotency is not None:
@@ -127,7 +129,7 @@ class Ledger:
         if piece:
             live.log.append(piece)
         if task:
-            self.file(Frozen(row, live.key, task, pack(live.log)))
+            self.file(Frozen(row, live.key, task, pack(live.log), keys=live.keys))
             return None
         live.row = row
         if write.records:
@@ -155,8 +157,9 @@ class Ledger:
         kept = self.live.pop(task_id, None) or self.archive.remove(task_id)
         if kept is None:
             return
-        if kept.key is not None:
-            self.keys.pop(kept.key, None)
+        for key in (kept.key, *kept.keys):
+            if key is not None:
+                self.keys.pop(key, None)
         context_id = kept.row.context_id
         context = self._contexts.get(context_id)
         if isinstance(context, dict):
@@ -164,8 +167,10 @@ class Ledger:
         if not isinstance(context, dict) or not context:
             self._contexts.pop(context_id, None)
 
-    def adopt(self, kept: Live | Frozen, digest: bytes | None) -> None:
-        """Takes in a task that was read from a disk."""
+    def adopt(
+        self, kept: Live | Frozen, digest: bytes | None, digests: tuple[bytes, ...] = ()
+    ) -> None:
+        """Takes in a task that was read from a disk, and the digests behind its keys."""
         task_id = kept.row.task_id
         if isinstance(kept, Frozen):
             self.file(kept)
@@ -173,6 +178,8 @@ class Ledger:
             self.live[task_id] = kept
         if kept.key is not None and digest is not None:
             self.keys[kept.key] = (task_id, digest)
+        for key, said in zip(kept.keys, digests, strict=True):
+            self.keys[key] = (task_id, said)
         self._enter(kept.row)
 
     def _enter(self, row: Row) -> None:
@@ -265,14 +272,24 @@ class Ledger:
         self, scope: Scope, task_id: str, said: Input, question: str | None
     ) -> tuple[Row, Input]:
         """See `Store.tell`; also gives what was kept."""
-        row, answers = rules.told(self.row(scope, task_id), self.clock(), question)
+        if said.key is not None and (known := self.known(scope, said.key.key)) is not None:
+            raise Existing(known[0], same=known[1] == said.key.digest)
+        row, answers = rules.told(self.row(scope, task_id), self.clock(), question, said.by)
         said = replace(said, question=answers, n=row.inputs)
         live = self.live[task_id]
+        if said.key is not None:
+            key = (scope.tenant, scope.principal, said.key.key)
+            live.keys += (key,)
+            self.keys[key] = (task_id, said.key.digest)
         live.row = row
         if live.inputs is None:
             live.inputs = []
         live.inputs.append(said)
         return row, said
+
+    def known(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
+        """See `Store.known`."""
+        return self.keys.get((scope.tenant, scope.principal, key))
 
     def ask_cancel(self, scope: Scope, task_id: str) -> Row:
         """See `Store.ask_cancel`."""

@@ -96,6 +96,10 @@ class MemoryStore:
         """See `Store`."""
         return self._ledger.tell(scope, task_id, said, question)[0]
 
+    async def known(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
+        """See `Store`."""
+        return self._ledger.known(scope, key)
+
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
         """See `Store`."""
         return self._ledger.ask_cancel(scope, task_id)

@@ -11,9 +11,10 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from ..errors import Conflict, Fenced, StoreError, TaskFinished
+from ..events import Ask
 from ..lifecycle import WAITING
 from ..model import Message
-from .base import Claim, Draft, Input, Row, Unheard, Whose, Write, backoff
+from .base import SILENCE, Claim, Draft, Input, Row, Unheard, Whose, Write, backoff
 
 
 def opened(draft: Draft) -> Row:
@@ -21,7 +22,7 @@ def opened(draft: Draft) -> Row:
     row, entries = draft.row, draft.entries
     if not entries or entries[0].seq != 1 or row.last_seq != len(entries):
         raise StoreError("The log of a new task begins at 1 and has no gaps.")
-    if draft.ended is not None:
+    if draft.ended is not None and (row.token or row.runnable or row.question):
         return replace(row, worker="", token="", runnable=False, question="", asking=None)
     return row
 
@@ -110,7 +111,7 @@ def reaped(row: Row, now: int) -> Row:
     return replace(row, worker="", token="", runnable=True, run_at=now + backoff(row.attempt))
 
 
-def told(row: Row, now: int, question: str | None) -> tuple[Row, str]:
+def told(row: Row, now: int, question: str | None, by: str = "") -> tuple[Row, str]:
     """The caller says something: the row after it, and the question it answers.
 
     A question is open until something answers it, heard or not: of two answers the first counts,
@@ -118,6 +119,9 @@ def told(row: Row, now: int, question: str | None) -> tuple[Row, str]:
     if row.final:
         raise TaskFinished(task_id=row.task_id)
     open_question = row.question if row.inputs == row.heard else ""
+    if open_question and row.asking is Ask.APPROVAL and 0 < row.expires_at <= now and by != SILENCE:
+        # The no may not be said yet, but a late yes must not come before it.
+        raise Conflict("This approval has expired.", task_id=row.task_id, question=row.question)
     if question is not None and (not question or question != open_question):
         raise Conflict("This question is not open.", task_id=row.task_id, question=question)
     inputs = row.inputs + 1
@@ -136,7 +140,7 @@ def unwanted(row: Row, now: int) -> Row:
 def wiped(said: Input) -> Input:
     """An input of which only the number and the question are left."""
     bare = Message(message_id=said.message.message_id, role=said.message.role, parts=())
-    return Input(message=bare, question=said.question, n=said.n)
+    return Input(message=bare, question=said.question, key=said.key, n=said.n)
 
 
 def owned(row: Row, which: Whose) -> bool:

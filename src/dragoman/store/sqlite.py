@@ -151,6 +151,10 @@ class SqliteStore:
         """See `Store`."""
         return await self._writes.ask(Writer.tell, (scope, task_id, said, question))
 
+    async def known(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
+        """See `Store`."""
+        return await self._reads.ask(Reader.known, (scope, key))
+
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
         """See `Store`."""
         return await self._writes.ask(Writer.ask_cancel, (scope, task_id))

@@ -79,6 +79,12 @@ class Reader:
             raise TaskNotFound(task_id=task_id)
         return rows.row_in(found)
 
+    def known(self, argument: tuple[Scope, str]) -> tuple[str, bytes] | None:
+        """See `Store.known`."""
+        scope, key = argument
+        found = self._db.execute(rows.BY_KEY, (scope.tenant, scope.principal, key)).fetchone()
+        return None if found is None else (found[0], found[1])
+
     def load(self, argument: tuple[Scope, str]) -> tuple[Row, Task]:
         """See `Store.load`."""
         row = self.row(argument)

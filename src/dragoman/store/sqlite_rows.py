@@ -36,7 +36,10 @@ EXPIRED = (
 AND state IN ('input-required', 'auth-required') AND inputs = heard
 ORDER BY expires_at, task_id LIMIT ?"""
 )
-BY_KEY = "SELECT task_id, digest FROM task WHERE tenant = ? AND principal = ? AND key = ?"
+BY_KEY = """
+SELECT task_id, digest FROM task WHERE tenant = ?1 AND principal = ?2 AND key = ?3
+UNION ALL SELECT task_id, input.digest FROM input JOIN task USING (task_id)
+WHERE input.key = ?3 AND input.key IS NOT NULL AND tenant = ?1 AND principal = ?2"""
 HOLDERS = "SELECT DISTINCT worker FROM task WHERE worker <> ''"
 
 INPUT = "SELECT body FROM input WHERE task_id = ? AND n = ?"

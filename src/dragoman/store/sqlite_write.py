@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 _INSERT_PIECE = "INSERT INTO piece (task_id, seq, final, body) VALUES (?, ?, ?, ?)"
 _INSERT_FROZEN = "INSERT INTO frozen (task_id, body) VALUES (?, ?)"
-_INSERT_INPUT = "INSERT INTO input (task_id, n, body) VALUES (?, ?, ?)"
+_INSERT_INPUT = "INSERT INTO input (task_id, n, body, key, digest) VALUES (?, ?, ?, ?, ?)"
 _INSERT_RECORD = """
 INSERT INTO record (task_id, n, key, value, seq)
 SELECT ?1, coalesce(max(n), 0) + 1, ?2, ?3, ?4 FROM record WHERE task_id = ?1
@@ -200,7 +200,7 @@ class Writer:
         task_id = row.task_id
         key = draft.idempotency
         if key is not None:
-            self._check_key(row, key)
+            self._check_key(row.scope, key)
         if task_id in self._new:
             raise Conflict("A task with this id exists.", task_id=task_id)
         row = rules.opened(draft)
@@ -216,10 +216,10 @@ class Writer:
         if draft.hook is not None:
             self._post.begin(row.scope, draft.hook, sent=0, last=row.last_seq)
 
-    def _check_key(self, row: Row, key: Idempotency) -> None:
-        found = self._keys.get((row.tenant, row.principal, key.key))
+    def _check_key(self, scope: Scope, key: Idempotency) -> None:
+        place = (scope.tenant, scope.principal, key.key)
+        found = self._keys.get(place)
         if found is None:
-            place = (row.tenant, row.principal, key.key)
             found = self._db.execute(rows.BY_KEY, place).fetchone()
         if found is not None:
             raise Existing(found[0], same=found[1] == key.digest)
@@ -288,9 +288,15 @@ class Writer:
     def tell(self, argument: tuple[Scope, str, Input, str | None]) -> Row:
         """See `Store.tell`."""
         scope, task_id, said, question = argument
-        row, answers = rules.told(self._scoped(scope, task_id), self._clock(), question)
+        key = said.key
+        if key is not None:
+            self._check_key(scope, key)
+        row, answers = rules.told(self._scoped(scope, task_id), self._clock(), question, said.by)
         body = pack(replace(said, question=answers, n=row.inputs))
-        self._db.execute(_INSERT_INPUT, (task_id, row.inputs, body))
+        mark = (None, None) if key is None else (key.key, key.digest)
+        self._db.execute(_INSERT_INPUT, (task_id, row.inputs, body, *mark))
+        if key is not None:
+            self._keys[scope.tenant, scope.principal, key.key] = (task_id, key.digest)
         self._put(row)
         return row
 

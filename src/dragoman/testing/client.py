@@ -29,6 +29,7 @@ from ..ops import (
     TaskPage,
     Watch,
 )
+from ..outside import World
 from ..peer import ANYONE, Context
 from ..store import open_store
 from ..store.base import Store
@@ -52,8 +53,11 @@ class Client:
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
         self._agent = agent
+        world = World(allow_private=True)
         self._serve(
-            agent.peer() if isinstance(agent, Backend) else Engine(agent, self.store, settings)
+            agent.peer()
+            if isinstance(agent, Backend)
+            else Engine(agent, self.store, settings, outside=world)
         )
         self.context = context
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dragoman.errors import Conflict, TaskFinished, TaskNotFound
 from dragoman.events import StateChanged
 from dragoman.model import Role, State
-from dragoman.store.base import Filter, Input, Row
+from dragoman.store.base import Existing, Filter, Idempotency, Input, Row
 
 from .bench import AGENT, ALICE, ALICE_ELSEWHERE, BOB, Bench, said
 from .chapter import Chapter
@@ -227,3 +227,60 @@ class CallerChapter(Chapter):
                         seen += page.places
                         which = replace(base, before=page.places[-1])
                     assert seen == whole
+
+    # Keys of what is said.
+
+    async def test_what_is_said_twice_under_a_key_is_kept_once(self, tmp_path: Path) -> None:
+        key = Idempotency("k", b"digest")
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.open_task("t2")
+            await bench.ask(row, "q1")
+            store, answer = bench.store, Input(message=said("Kyoto"), key=key)
+            assert await store.known(ALICE, "k") is None
+            await store.tell(ALICE, "t1", answer, None)
+            other = replace(answer, key=Idempotency("k", b"other"))
+            for task_id, again, same in (
+                ("t1", answer, True),
+                ("t1", other, False),
+                ("t2", other, False),
+            ):
+                with pytest.raises(Existing) as caught:
+                    await store.tell(ALICE, task_id, again, None)
+                assert (caught.value.task_id, caught.value.same) == ("t1", same)
+            assert [kept.n for kept in await store.inputs(row.claim)] == [1]
+            assert (await store.row(ALICE, "t2")).inputs == 0
+            assert await store.known(ALICE, "k") == ("t1", b"digest")
+            assert await store.known(BOB, "k") is None
+            assert await store.known(ALICE_ELSEWHERE, "k") is None
+
+    async def test_keys_that_open_and_keys_that_answer_are_the_same(self, tmp_path: Path) -> None:
+        opens, answers = Idempotency("o", b"1"), Idempotency("a", b"2")
+        async with self.bench(tmp_path) as bench:
+            await bench.create(bench.draft("t1", key=opens))
+            assert await bench.store.known(ALICE, "o") == ("t1", b"1")
+            with pytest.raises(Existing):
+                await bench.store.tell(ALICE, "t1", Input(message=said("x"), key=opens), None)
+            await bench.store.tell(ALICE, "t1", Input(message=said("x"), key=answers), None)
+            with pytest.raises(Existing) as caught:
+                await bench.create(bench.draft("t2", key=answers))
+            assert (caught.value.task_id, caught.value.same) == ("t1", True)
+
+    async def test_the_key_of_an_answer_lives_as_long_as_its_task(self, tmp_path: Path) -> None:
+        keys = [Idempotency(name, name.encode()) for name in ("a", "b")]
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            for key in keys:
+                await bench.store.tell(ALICE, "t1", Input(message=said("x"), key=key), None)
+            if self.durable:
+                await bench.reopen()
+                assert await bench.store.known(ALICE, "a") == ("t1", b"a")
+            await bench.end(row, heard=2)
+            if self.durable:
+                await bench.reopen()
+            for key in keys:
+                # A repetition of what was heard long ago, and not a word to a finished task.
+                with pytest.raises(Existing):
+                    await bench.store.tell(ALICE, "t1", Input(message=said("x"), key=key), None)
+            await bench.store.erase(["t1"])
+            assert [await bench.store.known(ALICE, key.key) for key in keys] == [None, None]

@@ -1,0 +1,169 @@
+"""Approvals: which are open, how an operator answers one, and who decided what.
+
+There is one model for all dialects: a task that waits with a question of the kind approval. An
+answer counts once, for that question of that task, and only before it expires; `rules.told` sees
+to it, whoever answers. What is decided stands in the audit log before the run hears of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import ConfigError, TaskFinished, TaskNotFound
+from ..events import Ask
+from ..model import Data, Json, Message, Role, State, Task, Text
+from .base import Input, Row, Store, Whose
+
+log = logging.getLogger("dragoman.approvals")
+
+MOST = 1_000_000
+YES, NO, UNCLEAR = "approved", "denied", "unclear"
+VERDICTS = {True: YES, False: NO, None: UNCLEAR}
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """One that waits for its answer."""
+
+    id: str
+    task_id: str
+    question: str
+    agent: str
+    skill: str
+    owner: str
+    prompt: str
+    details: Json = None
+    asked_at: int = 0
+    expires_at: int = 0
+
+
+class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the audit log."""
+
+    at: str
+    id: str
+    task_id: str
+    question: str
+    verdict: str
+    by: str
+    answer: int = 0
+    """Which input of the task it was. After a crash a line may be there twice."""
+
+
+def name_of(task_id: str, question: str) -> str:
+    """The short name of an approval: the same for the same question, and for no other."""
+    return hashlib.sha256(f"{task_id}\n{question}".encode()).hexdigest()[:12]
+
+
+async def open_approvals(store: Store) -> list[Approval]:
+    """What waits for a yes or a no, of whomever, oldest first."""
+    found: list[Approval] = []
+    for row in await store.owned(Whose(), MOST):
+        if row.asking is Ask.APPROVAL and row.state is State.INPUT_REQUIRED and row.resting:
+            try:
+                found.append(_approval(row, (await store.load(row.scope, row.task_id))[1]))
+            except TaskNotFound:  # erased meanwhile
+                continue
+    return found
+
+
+def _approval(row: Row, task: Task) -> Approval:
+    message = task.status.message
+    asked = [part.value for part in message.parts if isinstance(part, Data)] if message else []
+    details = next((each.get("details") for each in asked if isinstance(each, dict)), None)
+    return Approval(
+        id=name_of(row.task_id, row.question),
+        task_id=row.task_id,
+        question=row.question,
+        agent=row.agent,
+        skill=row.skill,
+        owner=f"{row.tenant}/{row.principal}".lstrip("/"),
+        prompt=message.text if message else "",
+        details=details,
+        asked_at=row.status_at,
+        expires_at=row.expires_at,
+    )
+
+
+async def decide(store: Store, id: str, *, approved: bool, by: str) -> Approval:
+    """Answers an open approval, by its name or the beginning of it.
+
+    `ConfigError` if none of that name is open; `Conflict` if it was answered or has expired."""
+    which = [each for each in await open_approvals(store) if id and each.id.startswith(id)]
+    if len(which) != 1:
+        what = "several approvals" if which else "no open approval"
+        raise ConfigError(f"There is {what} {id!r}; see `dragoman approvals list`.")
+    (found,) = which
+    (row,) = await store.owned(Whose(task_id=found.task_id), 1)
+    words = Text("Approved." if approved else "Not approved.")
+    message = Message(message_id=uuid4().hex, role=Role.USER, parts=(words,))
+    said = Input(message=message, value={"approved": approved}, by=by)
+    try:
+        await store.tell(row.scope, found.task_id, said, found.question)
+    except TaskFinished:
+        raise ConfigError(f"The task of approval {id!r} is over.") from None
+    return found
+
+
+class Audit:
+    """The log of decisions: lines of JSON in a file that is only ever appended to."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        """None: decisions are only told to the ordinary log."""
+
+    def record(
+        self, task_id: str, question: str, decision: bool | None, by: str, answer: int
+    ) -> None:
+        """Keeps a decision. On the disk when it returns."""
+        line = Decision(
+            at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            id=name_of(task_id, question),
+            task_id=task_id,
+            question=question,
+            verdict=VERDICTS[decision],
+            by=by or "unknown",
+            answer=answer,
+        )
+        log.info("%s approval=%s task=%s by=%s", line.verdict, line.id, task_id, line.by)
+        if self.path is None:
+            return
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(handle, msgspec.json.encode(line) + b"\n")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def read(self) -> Iterator[Decision]:
+        """All decisions, oldest first, each once."""
+        if self.path is None or not self.path.exists():
+            return
+        seen: set[tuple[str, str, int]] = set()
+        for line in self.path.read_bytes().splitlines():
+            try:
+                found = msgspec.json.decode(line, type=Decision)
+            except msgspec.DecodeError:  # the end of a line that a power cut took
+                continue
+            key = (found.task_id, found.question, found.answer)
+            if key not in seen:
+                seen.add(key)
+                yield found
+
+
+def audit_of(store: str) -> Audit:
+    """The audit log beside the store of this URL; a store in memory has none."""
+    scheme, _, rest = store.partition(":")
+    if scheme == "sqlite":
+        return Audit(Path(rest.removeprefix("///") + ".approvals"))
+    if scheme == "file":
+        return Audit(Path(rest.removeprefix("//")) / "approvals.jsonl")
+    return Audit()
