@@ -236,11 +236,7 @@ async def an_answer_over_another_binding_is_streamed(c: Caller) -> Any:
     return last.event.message.text if last.event.message else last
 
 
-@scenario(
-    C,
-    (True, "conflict"),
-    v0_1=("refused: task_finished", "in 0.1 the task's name says whether it is the same one"),
-)
+@scenario(C, (True, "conflict"))
 async def a_send_repeated_under_its_key(c: Caller) -> Any:
     op, key = said("hi"), f"key {c.binding.name}"
     first = await c.call(op, idempotency_key=key)
