@@ -345,7 +345,8 @@ async def test_every_dialect_has_words_for_a_webhook(dialect: Dialect) -> None:
         task = await send(running, "1", hook(receiver.url), ctx=ctx)
         heard = await receiver.until(4)
         told = heard[-1].json
-        if dialect.name.startswith("a2a-1."):
+        # IAT cannot set webhooks; whoever sets one for such a task is told in 1.0.
+        if dialect.name.startswith(("a2a-1.", "iat")):
             told = told["statusUpdate"]
             assert told["taskId"] == task.id
         else:
