@@ -24,8 +24,8 @@ class _Ids:
     def __call__(self) -> str:
         if not self._digits:
             pool = os.urandom(_RANDOM * 256).hex()
-            step = 2 * _RANDOM
-            self._digits = [pool[i : i + step] for i in range(0, len(pool), step)]
+            starts = range(0, len(pool), 2 * _RANDOM)
+            self._digits = [f"{pool[i : i + 3]}-{pool[i + 3 : i + 15]}" for i in starts]
         digits = self._digits.pop()
         millis = time.time_ns() // 1_000_000
         if millis <= self._millis and self._count < 0xFFF:
@@ -33,7 +33,7 @@ class _Ids:
         else:
             self._millis, self._count = max(millis, self._millis + 1), 0
             self._head = f"{self._millis >> 16:08x}-{self._millis & 0xFFFF:04x}"
-        return f"{self._head}{_COUNTS[self._count]}{digits[:3]}-{digits[3:15]}"
+        return f"{self._head}{_COUNTS[self._count]}{digits}"
 
 
 new_id = _Ids()

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -124,12 +125,16 @@ class Line:
     def __init__(self, works: Works, row: Row) -> None:
         self.works = works
         self.row = row
-        self.claim: Claim = row.claim
         self.task_id = row.task_id
         self.context_id = row.context_id
         self.fold = Fold(row.task_id, row.context_id)
         self.committed = row.last_seq
         self._line: list[Stamped] = []
+
+    @cached_property
+    def claim(self) -> Claim:
+        """Our right to write the task. One that is created and finished at once needs none."""
+        return self.row.claim
 
     def open(self, opened: Opened, idempotency: Idempotency | None, *, working: bool) -> None:
         """Begins a new task: submitted and, if it runs here, working, in the creating write."""
@@ -203,7 +208,8 @@ class Line:
             question=self.question,
             asking=self.asking,
             expires_at=self.expires_at,
-            **({"worker": "", "token": ""} if ended is not None else {}),
+            worker=self.row.worker if ended is None else "",
+            token=self.row.token if ended is None else "",
         )
         draft = Draft(
             row=row,
@@ -472,7 +478,10 @@ class Line:
         self.closed = True
         if error is not None:
             self.error = error
-        _wake(self._line_waiters + self._fly_waiters + self._rest_waiters)
+        if self._rest_waiters:
+            _wake(self._rest_waiters)
+        if self._line_waiters or self._fly_waiters:
+            _wake(self._line_waiters + self._fly_waiters)
         self._line_waiters = self._fly_waiters = self._rest_waiters = ()
         self.works.over(self)
         self._tell()

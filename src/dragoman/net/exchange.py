@@ -130,7 +130,9 @@ class Exchange:
         headers = headers_in(scope["headers"])
         if scope["query_string"] and "a2a-version" not in headers:
             _version_from_query(scope["query_string"], headers)
-        target = target_in(scope, self.target)
+        target = self.target
+        if not target or scope["query_string"]:
+            target = target_in(scope, target)
         ident: Id = None
         method = "-"
         echo: tuple[Header, ...] = ()
@@ -157,7 +159,9 @@ class Exchange:
                 raise AssertionError(f"a callee heard {type(signal).__name__}")
             if refused is not None:
                 raise refused
-            ctx = spoken(in_tenant(ctx, session.tenant), session.dialect)
+            if session.tenant:
+                ctx = in_tenant(ctx, session.tenant)
+            ctx = spoken(ctx, session.dialect)
             method = type(signal.op).__name__
             if ctx.extensions:
                 echo = self._echo(ctx, session.extensions_header)

@@ -22,11 +22,6 @@ class Histogram:
         self.buckets = [0] * (len(BOUNDS) + 1)
         self.total = 0.0
 
-    def add(self, seconds: float) -> None:
-        """One more."""
-        self.buckets[bisect_left(BOUNDS, seconds)] += 1
-        self.total += seconds
-
 
 class Metrics:
     """What the HTTP side counts. Keys are (method, dialect); both come from fixed lists."""
@@ -44,7 +39,8 @@ class Metrics:
         histogram = self.latency.get(key)
         if histogram is None:
             histogram = self.latency[key] = Histogram()
-        histogram.add(seconds)
+        histogram.buckets[bisect_left(BOUNDS, seconds)] += 1
+        histogram.total += seconds
 
     def failed(self, reason: str, dialect: str) -> None:
         """A fault went out."""
