@@ -29,6 +29,8 @@ card = App(
 card.default(sheet)
 
 WELL_KNOWN = "/.well-known/agent-card.json"
+NOWHERE = "https://card.invalid"
+"""Where a card in a file came from, if nobody says."""
 NOT_SO = 1
 """The exit code for a card that is not as it should be."""
 
@@ -103,7 +105,7 @@ def verify(
 ) -> None:
     """Say whether a card is signed by someone you trust (exit code 1 if not)."""
     raw = _read(source)
-    place = origin or (source if _is_url(source) else "https://card.invalid")
+    place = origin or (source if _is_url(source) else NOWHERE)
     trust = Trust(policy, keys=key, jku=jku, pins=pins, strict=strict, allow_private=allow_private)
 
     async def checked() -> Verdict:
@@ -115,11 +117,12 @@ def verify(
     try:
         found = asyncio.run(checked())
     except CardUntrusted as exc:
+        told = exc.message.replace(f"The card of {NOWHERE}", f"The card in {source}")
         if json:
             why = exc.public.get("why", "")
-            print(msgspec.json.encode({"ok": False, "why": why, "message": exc.message}).decode())
+            print(msgspec.json.encode({"ok": False, "why": why, "message": told}).decode())
         else:
-            print(exc.message)
+            print(told)
         sys.exit(NOT_SO)
     if json:
         said = {"ok": True, "proved": found.proved, "kid": found.kid, "alg": found.alg}

@@ -121,7 +121,7 @@ def announce(name: str, url: str, store: str) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        f"[bold]{escape(name)}[/bold] listens at [cyan]{url}/[/cyan]  (A2A 1.0 and 0.3, JSON-RPC)"
+        f"[bold]{escape(name)}[/bold] listens at [cyan]{url}/[/cyan]  (all of A2A, and IAT)"
     )
     console.print(f"  card   {url}/.well-known/agent-card.json")
     console.print(f"  store  {store}")
