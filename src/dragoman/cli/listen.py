@@ -86,7 +86,7 @@ def listen(
             pass
         finally:
             listener.refuse()
-            await listener.end(1.0)
+            await listener.end(4.0)
         return DONE
 
     run(work, "", as_json=json)
