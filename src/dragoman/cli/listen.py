@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import sys
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -90,6 +91,9 @@ def listen(
         return DONE
 
     run(work, "", as_json=json)
+    # A thread of the server may still be about, and would meet an interpreter that is closing.
+    sys.stdout.flush()
+    os._exit(DONE)
 
 
 def _show(notice: Notice, *, as_json: bool) -> None:
