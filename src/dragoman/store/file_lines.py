@@ -231,7 +231,8 @@ def story(path: Path) -> Story | None:
             for record in line.records:
                 live.records.setdefault(record.key, record)
     said = [each.key for each in live.inputs or () if each.key is not None]
-    live.keys, digests = _keys(live.row, said)
+    keys, digests = _keys(live.row, said)
+    live.keys = list(keys)
     return Story(live, digest, digests)
 
 

@@ -48,7 +48,7 @@ class Live(Struct):
     records: dict[str, Record] | None = None
     fold: Fold | None = None
     folded: int = 0
-    keys: tuple[Key, ...] = ()
+    keys: list[Key] = []
     """Of what was said to it later."""
 
     def task(self) -> Task:
@@ -129,7 +129,7 @@ class Ledger:
         if piece:
             live.log.append(piece)
         if task:
-            self.file(Frozen(row, live.key, task, pack(live.log), keys=live.keys))
+            self.file(Frozen(row, live.key, task, pack(live.log), keys=tuple(live.keys)))
             return None
         live.row = row
         if write.records:
@@ -279,7 +279,7 @@ class Ledger:
         live = self.live[task_id]
         if said.key is not None:
             key = (scope.tenant, scope.principal, said.key.key)
-            live.keys += (key,)
+            live.keys.append(key)
             self.keys[key] = (task_id, said.key.digest)
         live.row = row
         if live.inputs is None:
