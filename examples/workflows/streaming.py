@@ -19,12 +19,13 @@ async def write(turn: Turn) -> AsyncIterator[str]:
 
 async def talk(address: str = "http://127.0.0.1:8420", dialect: str = "") -> tuple[list[str], str]:
     """The pieces as they came, and what they are together."""
-    pieces: list[str] = []
     async with connect(address, dialect=dialect) as writer:
         steps = writer.stream("bridges")
-        async for step in steps:
-            if isinstance(step, Stamped) and isinstance(step.event, ArtifactChunk):
-                pieces.append(step.event.artifact.text)  # noqa: PERF401  (it is what one would do)
+        pieces = [
+            step.event.artifact.text
+            async for step in steps
+            if isinstance(step, Stamped) and isinstance(step.event, ArtifactChunk)
+        ]
         return pieces, steps.task.text if steps.task else ""
 
 

