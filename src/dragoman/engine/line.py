@@ -362,13 +362,7 @@ class Line:
     @property
     def crowded(self) -> bool:
         """Whether the run should let others have their turn."""
-        return (
-            self.closed  # with the rest of `over`: this is asked for every chunk
-            or len(self._line) >= TURN_LIMIT
-            or self._weight >= WEIGHT_LIMIT
-            or self.fold.status.state in FINAL
-            or self.direct is not None
-        )
+        return len(self._line) >= TURN_LIMIT or self._weight >= WEIGHT_LIMIT or self.over
 
     async def room(self) -> None:
         """Lets others have their turn; waits for the disk when the run is far ahead of it."""

@@ -178,8 +178,7 @@ class Exchange:
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             error = self._error(exc, method, session.dialect)
             (frame,) = session.send(Fault(ident, error))
-            await send(_head(frame, (*echo, *floor.refusal_headers(error))))
-            await send(_rest(frame))
+            await say(send, frame, (*echo, *floor.refusal_headers(error)))
         floor.metrics.answered(method, session.dialect, perf_counter() - began)
 
     async def _body(self, receive: Receive, headers: Mapping[str, str]) -> bytes:
