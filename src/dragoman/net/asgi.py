@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 Scope = dict[str, Any]
@@ -22,6 +23,9 @@ KNOWN = {
 }
 """Names that come all the time need no decoding."""
 TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
+CLOSE: Header = (b"connection", b"close")
+LEFT_SIZE, LEFT_TIME = 65_536, 2.0
+"""How much of a body that nobody wants is read, and for how long."""
 
 
 def headers_in(pairs: list[Header]) -> dict[str, str]:
@@ -35,6 +39,37 @@ def headers_in(pairs: list[Header]) -> dict[str, str]:
             name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
+
+
+async def unwanted(
+    scope: Scope, receive: Receive, headers: Mapping[str, str]
+) -> tuple[Header, ...]:
+    """Reads a body that the answer does not depend on; what to add to the answer if it is too long.
+
+    The server closes a connection whose request was answered before all of it came, and a client
+    that has not noticed would lose its next request.
+    """
+    if await _read_through(receive, headers) or scope["http_version"] not in ("1.0", "1.1"):
+        return ()
+    return (CLOSE,)
+
+
+async def _read_through(receive: Receive, headers: Mapping[str, str]) -> bool:
+    declared = headers.get("content-length", "")
+    size = int(declared) if declared.isdigit() and len(declared) < 20 else -1
+    if size == 0 or (size < 0 and "transfer-encoding" not in headers):
+        return True
+    have = 0
+    try:
+        async with asyncio.timeout(LEFT_TIME):
+            while max(have, size) <= LEFT_SIZE:
+                message = await receive()
+                have += len(message.get("body", b""))
+                if have == size or not message.get("more_body", False):
+                    return True
+    except TimeoutError:
+        pass
+    return False
 
 
 async def answer(

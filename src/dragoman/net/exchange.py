@@ -31,7 +31,7 @@ from ..model import Task
 from ..peer import ANYONE, Batch, Context, Peer
 from ..session import Answer, Call, End, Fault, Frame, Id, Signal, Update
 from ..settings import Limits
-from .asgi import Header, Receive, Scope, Send, headers_in
+from .asgi import Header, Receive, Scope, Send, headers_in, unwanted
 from .auth import Admit, certificate_in, in_tenant
 from .deadlines import Deadlines
 from .log import Log
@@ -144,6 +144,9 @@ class Exchange:
                     ctx = admitted if isinstance(admitted, Context) else await admitted
                 except BadParams as exc:
                     refused, ctx = exc, ANYONE  # told below, with the id of the call
+                except DragomanError:
+                    echo = await unwanted(scope, receive, headers)
+                    raise
                 # What GET and DELETE ask is all in their path.
                 body = await self._body(receive, headers) if scope["method"] == "POST" else b""
             except DragomanError:

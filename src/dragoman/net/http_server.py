@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from .asgi import Handler, Receive, Scope, Send, answer
+from .asgi import Handler, Receive, Scope, Send, answer, headers_in, unwanted
 
 Routes = Mapping[str, Mapping[str, Handler]]
 """Path to method to handler; the method `*` is any. `/` is the agent's JSON-RPC address."""
@@ -54,7 +54,7 @@ class HttpServer:
             for key, fits in self._patterns.items():
                 if fits(path) and (found := self._of_pattern(key, method)):
                     return found(scope, receive, send)
-            return _no_route(scope, send, methods)
+            return _no_route(scope, receive, send, methods)
         if scope["type"] == "lifespan":
             return self._lifespan(receive, send)
         if (socket := self.routes.get(scope["path"], {}).get(SOCKET)) is not None:
@@ -86,15 +86,19 @@ async def _no_socket(receive: Receive, send: Send) -> None:
     await send({"type": "websocket.close", "code": 1000})
 
 
-async def _no_route(scope: Scope, send: Send, methods: Mapping[str, Handler] | None) -> None:
+async def _no_route(
+    scope: Scope, receive: Receive, send: Send, methods: Mapping[str, Handler] | None
+) -> None:
     head = scope["method"] == "HEAD"
+    extra = await unwanted(scope, receive, headers_in(scope["headers"]))
     if methods is None:
         body = msgspec.json.encode({"error": "not_found", "path": scope["path"][:200]})
-        await answer(send, 404, body, head=head)
+        await answer(send, 404, body, extra=extra, head=head)
         return
     allow = ", ".join(method for method in methods if method != SOCKET)
+    extra = ((b"allow", allow.encode()), *extra)
     if scope["method"] == "OPTIONS":
-        await answer(send, 204, extra=((b"allow", allow.encode()),))
+        await answer(send, 204, extra=extra)
         return
     body = msgspec.json.encode({"error": "method_not_allowed", "allow": allow})
-    await answer(send, 405, body, extra=((b"allow", allow.encode()),), head=head)
+    await answer(send, 405, body, extra=extra, head=head)

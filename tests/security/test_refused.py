@@ -1,0 +1,64 @@
+"""Who is refused before its body came can go on asking on the same connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from dragoman.net.asgi import LEFT_SIZE
+from security.house import House, open_house
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(tmp_path) as house:
+        yield house
+
+
+@asynccontextmanager
+async def line(house: House) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    url = house.client.base_url
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    with closing(writer):
+        yield reader, writer
+
+
+async def heard(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Status and head of the next answer; its body is read too."""
+    async with asyncio.timeout(8):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+        await reader.readexactly(int(length))
+    return int(head.split()[1]), head.lower()
+
+
+@pytest.mark.parametrize("path", ["/", "/message:send", "/a2a-go", "/iat", "/nowhere"])
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
+async def test_the_connection_serves_the_next_request(
+    house: House, path: str, chunked: bool
+) -> None:
+    size = "transfer-encoding: chunked" if chunked else "content-length: 2"
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{size}\r\n\r\n"
+    body = b"2\r\n{}\r\n0\r\n\r\n" if chunked else b"{}"
+    async with line(house) as (reader, writer):
+        for _ in range(3):
+            writer.write(head.encode())
+            await asyncio.sleep(0.05)  # long enough to be refused by the head alone
+            writer.write(body)
+            status, told = await heard(reader)
+            assert status == (404 if path == "/nowhere" else 401)
+            assert b"connection: close" not in told
+
+
+async def test_who_has_much_to_say_hears_that_the_connection_ends(house: House) -> None:
+    head = f"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {LEFT_SIZE + 1}\r\n\r\n"
+    async with line(house) as (reader, writer):
+        writer.write(head.encode())
+        status, told = await heard(reader)
+        assert (status, b"connection: close" in told) == (401, True)
+        async with asyncio.timeout(8):
+            assert await reader.read() == b""
