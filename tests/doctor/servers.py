@@ -11,11 +11,8 @@ from pathlib import Path
 
 from interop.peers import A2A_SDK, A2A_SDK_0_3, Peer
 
-HERE = Path(__file__).parent
-SCRIPTS = {
-    A2A_SDK.name: HERE / "sdk_1_3_server.py",
-    A2A_SDK_0_3.name: HERE / "sdk_0_3_server.py",
-}
+SCRIPTS = Path(__file__).parents[1] / "interop" / "servers"
+SCRIPT = {A2A_SDK.name: "a2a_sdk.py", A2A_SDK_0_3.name: "a2a_sdk_0_3.py"}
 
 
 def free_port() -> int:
@@ -29,7 +26,7 @@ def free_port() -> int:
 def peer_server(peer: Peer, log: Path) -> Iterator[str]:
     """The address of an SDK's server."""
     ports = free_port(), free_port(), free_port()
-    command = [*peer.start(peer.ready()), str(SCRIPTS[peer.name]), *map(str, ports)]
+    command = [*peer.start(peer.ready()), str(SCRIPTS / SCRIPT[peer.name]), *map(str, ports)]
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:

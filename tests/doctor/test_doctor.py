@@ -99,7 +99,7 @@ def test_nobody_there_is_3_and_a_wrong_command_is_2(served: Served, tmp_path: Pa
         done = dragoman("doctor", served.url, *wrong, cwd=tmp_path)
         assert done.returncode == 2, wrong
         assert "Traceback" not in done.stderr
-    assert dragoman("doctor", "agent.example.com", cwd=tmp_path).returncode == 2
+    assert dragoman("doctor", "http://ada:pw@127.0.0.1:1", cwd=tmp_path).returncode == 2
 
 
 @pytest.mark.timeout(60)

@@ -12,18 +12,21 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..doctor import Orders, examine
-from ..doctor.check import CHECKS, Level
+from ..doctor.check import CHECKS, GROUPS, Level
+from ..doctor.probes import FORMS
 from ..doctor.report import MARKS, Report, counted
-from ..doctor.run import known
+from ..doctor.run import unknown
 from ..errors import ConfigError
+from .calling import Url, completed
 
 SOUND, BROKEN, NOBODY = 0, 1, 3
 """Exit codes; 2 is a mistake in the command itself, as everywhere."""
+INTERFACES = tuple(f"{binding}-{version}" for binding, version in FORMS)
 COLOURS = {"pass": "green", "fail": "bold red", "warning": "yellow", "skipped": "dim"}
 
 
 def doctor(
-    url: Annotated[str, Parameter(help="Address of the agent, or of its card (ends in .json).")],
+    url: Url,
     /,
     *,
     text: Annotated[
@@ -33,34 +36,21 @@ def doctor(
         str, Parameter(help="A message that keeps it busy for some seconds; more can be checked.")
     ] = "",
     only: Annotated[
-        tuple[str, ...],
-        Parameter(help="Only these checks: ids or patterns like 'card.*'.", negative=()),
+        tuple[str, ...], Parameter(help="Only these checks: ids or patterns like 'card.*'.")
     ] = (),
-    skip: Annotated[tuple[str, ...], Parameter(help="Not these checks.", negative=())] = (),
+    skip: Annotated[tuple[str, ...], Parameter(help="Not these checks.")] = (),
     on: Annotated[
         tuple[str, ...],
-        Parameter(
-            help="Only these interfaces: jsonrpc-1.0, rest-0.3, ...; jsonrpc-0.1 if named.",
-            negative=(),
-        ),
+        Parameter(help="Only these interfaces: jsonrpc-1.0, rest-0.3, ...; jsonrpc-0.1 if named."),
     ] = (),
     header: Annotated[
         tuple[str, ...],
-        Parameter(
-            help="Header for every request: 'Authorization: Bearer {TOKEN}' reads $TOKEN.",
-            negative=(),
-        ),
+        Parameter(help="Header for every request: 'Authorization: Bearer {TOKEN}' reads $TOKEN."),
     ] = (),
     timeout: Annotated[float, Parameter(help="Seconds for one request.")] = 10.0,
-    strict: Annotated[
-        bool, Parameter(help="Warnings count as failures in the exit code.", negative=())
-    ] = False,
-    verbose: Annotated[
-        bool, Parameter(name=("--verbose", "-v"), help="Show every check.", negative=())
-    ] = False,
-    as_json: Annotated[
-        bool, Parameter(name="--json", help="Print everything as JSON.", negative=())
-    ] = False,
+    strict: Annotated[bool, Parameter(help="Warnings count as failures in the exit code.")] = False,
+    verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), help="Show every check.")] = False,
+    as_json: Annotated[bool, Parameter(name="--json", help="Print everything as JSON.")] = False,
     junit: Annotated[Path | None, Parameter(help="Also write a JUnit report here.")] = None,
 ) -> None:
     """Check any A2A agent against the specification.
@@ -68,14 +58,16 @@ def doctor(
     Exit code 0: nothing that must be so is broken; 1: something is; 2: the command is wrong;
     3: no agent was found at this address.
     """
-    if odd := known((*only, *skip)):
-        raise ConfigError(f"No check fits {odd[0]!r}. See docs/doctor.md for their ids.")
+    if odd := unknown((*only, *skip)):
+        groups = ", ".join(f"{group}.*" for group in GROUPS)
+        raise ConfigError(f"No check fits {odd[0]!r}. There are {groups}; --verbose names each.")
+    if strange := [name for name in on if name not in INTERFACES]:
+        raise ConfigError(f"--on takes {', '.join(INTERFACES)}, not {strange[0]!r}.")
     if not 0 < timeout <= 300:
         raise ConfigError("--timeout must be more than 0 and at most 300 seconds.")
+    url = completed(url)
     if not re.match(r"https?://[^/@]+(/|$)", url):
-        raise ConfigError(
-            "The address must begin with http:// or https://, without a name or password."
-        )
+        raise ConfigError("The address must be one of http or https, without a name or password.")
     orders = Orders(
         text=text,
         slow_text=slow_text,
@@ -118,12 +110,15 @@ def show(report: Report, *, verbose: bool) -> None:
     from rich.markup import escape
 
     console = Console(highlight=False, soft_wrap=True)
-    if not report.reached:
-        console.print(f"No A2A agent at {escape(report.url)}")
-    else:
+    if report.reached:
         console.print(f"[bold]{escape(report.agent)}[/bold] at {escape(report.url)}")
+    else:
+        console.print(f"No A2A agent at {escape(report.url)}: {escape(report.why_not)}")
     for line in report.left_out:
         console.print(f"  left out: {escape(line)}")
+    if not report.reached and not verbose:  # the rest would say the same again and again
+        console.print("Is it running, and is the address right? --verbose shows every check.")
+        return
     for place in report.places:
         found = [result for result in report.results if result.on == place]
         count = counted(found)
@@ -132,9 +127,7 @@ def show(report: Report, *, verbose: bool) -> None:
             f"{count.warned} warnings, {count.skipped} skipped"
         )
         for result in found:
-            if result.outcome == "pass" and not verbose:
-                continue
-            if result.outcome == "skipped" and not (verbose or not report.reached):
+            if result.outcome in ("pass", "skipped") and not verbose:
                 continue
             colour = COLOURS[result.outcome]
             mark = f"[{colour}]{MARKS[result.outcome]:4}[/{colour}]"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from msgspec import Struct
@@ -14,8 +14,10 @@ from msgspec import Struct
 from .check import Broken, Unknowable, given
 from .probes import NO_HEADERS, Probe, Reply, Stream
 from .refusals import expect
+from .spelling import Args
 from .wire import Answer, Wire
 
+P = TypeVar("P")
 PAUSE = 0.05
 NO_TASK = "00000000-0000-4000-8000-000000000000"
 """A task that nobody has."""
@@ -113,6 +115,8 @@ class Case:
         if patient.required:
             probe.own = self.extensions()
         self._sent: tuple[Reply, str, str] | None = None
+        self._hooks: list[Args] = []
+        """Webhooks that checks have set."""
         self.heard: tuple[Stream, list[tuple[str, Any]]] | None = None
         """A stream that was read to its end."""
 
@@ -126,6 +130,12 @@ class Case:
         name = "A2A-Extensions" if self.version == "1.0" else "X-A2A-Extensions"
         return {name: ", ".join((*self.patient.required, *uris))}
 
+    def through(self, kind: type[P]) -> P:
+        """The probe, of the kind that the bindings of a check promise."""
+        if not isinstance(self.probe, kind):
+            raise TypeError(f"{self.name} is asked as {kind.__name__}")
+        return self.probe
+
     # Questions
 
     def message(self, text: str = "", **members: Any) -> dict[str, Any]:
@@ -136,7 +146,17 @@ class Case:
 
     def ask(self, op: str, headers: Mapping[str, str] = NO_HEADERS, **args: Any) -> Reply:
         """One question."""
-        return self.probe.ask(op, args, headers)
+        reply = self.probe.ask(op, args, headers)
+        if op == "push.set" and reply.refusal is None:
+            self._hooks.append({"taskId": args["taskId"], "id": args["id"]})
+        return reply
+
+    def close(self) -> None:
+        """Takes back what was set, lest the agent calls it for days, and lets go of the probe."""
+        for hook in self._hooks:
+            with suppress(Broken, Unknowable):
+                self.probe.ask("push.delete", hook)
+        self.probe.close()
 
     def send(
         self,
@@ -200,6 +220,13 @@ class Case:
     # Tasks to look at
 
     @property
+    def slow(self) -> str:
+        """Something that keeps the agent busy, if the user told us."""
+        slow = self.patient.words.slow
+        given(slow, "needs a text that keeps the agent busy (--slow-text)")
+        return slow
+
+    @property
     def sent(self) -> Reply:
         """The answer to an ordinary message; one serves all checks, and so does its evidence."""
         wire = self.patient.wire
@@ -230,10 +257,8 @@ class Case:
             task = self.accepted(self.ask("get", id=task.get("id")))
         return task
 
-    def running(self, **members: Any) -> dict[str, Any]:
+    def running(self) -> dict[str, Any]:
         """A task that is at work."""
-        given(self.patient.words.slow, "needs a text that keeps the agent busy (--slow-text)")
-        reply = self.send(self.patient.words.slow, {"returnImmediately": True}, **members)
-        task = self.task(reply)
+        task = self.task(self.send(self.slow, {"returnImmediately": True}))
         given(not self.form.final(self.state(task)), "the slow text is answered at once")
         return task

@@ -15,6 +15,9 @@ from msgspec import Struct
 
 ALL = frozenset({"jsonrpc", "rest", "grpc"})
 HTTP = frozenset({"jsonrpc", "rest"})
+RPC = frozenset({"jsonrpc"})
+REST = frozenset({"rest"})
+GRPC = frozenset({"grpc"})
 V1 = frozenset({"1.0"})
 V0_3 = frozenset({"0.3"})
 SINCE_0_3 = frozenset({"0.3", "1.0"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -72,7 +72,7 @@ class GrpcProbe:
     def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
         path, name, fields = grpc_request(self.version, op, args)
         body = writer(name)(_snake(fields))
-        raw, refusal = self.call(path, body, headers, f"{short(str(fields))}")
+        raw, refusal = self.call(path, body, headers, short(str(fields)))
         if refusal is not None:
             return Reply(None, refusal)
         return Reply(self._read(op, raw))
@@ -91,21 +91,18 @@ class GrpcProbe:
         self.wire.note(f"gRPC {path} {shown}", f"OK, {len(raw)} bytes")
         return raw, None
 
+    @contextmanager
     def stream(
         self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
-    ) -> AbstractContextManager[Stream]:
-        return self._opened(op, args, headers)
-
-    @contextmanager
-    def _opened(self, op: str, args: Args, headers: Mapping[str, str]) -> Iterator[Stream]:
+    ) -> Iterator[Stream]:
         path, name, fields = grpc_request(self.version, op, args)
         self.wire.count()
         self.wire.note(f"gRPC {path} {short(str(fields))}", "no answer")
         method = self._channel.unary_stream(path)
         body = writer(name)(_snake(fields))
         call = method(body, timeout=3 * self.wire.timeout, metadata=self.metadata(headers))
-        stream = Stream(iter(()))
-        stream._events = self._events(op, stream, call)
+        stream = Stream()
+        stream.events = self._events(op, stream, call)
         try:
             yield stream
         finally:
@@ -114,8 +111,7 @@ class GrpcProbe:
     def _events(self, op: str, stream: Stream, call: Any) -> Iterator[Any]:
         try:
             for raw in call:
-                event = self._read(op, raw)
-                yield event
+                yield self._read(op, raw)
         except grpc.RpcError as exc:
             stream.refusal = self._refused(exc)
 
@@ -206,8 +202,3 @@ _SPECIAL = {
     "google.protobuf.Value": value_in,
     "google.protobuf.Timestamp": _moment,
 }
-
-
-def bad_bytes() -> bytes:
-    """What no message can be read from: a field that ends beyond the end."""
-    return b"\x0a\xff\xff\xff\x7f"

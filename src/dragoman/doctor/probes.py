@@ -33,17 +33,18 @@ class Reply(Struct, frozen=True):
 class Stream:
     """The events of a stream as they come; what stood on the wire stays at hand."""
 
-    def __init__(self, events: Iterator[Any], refusal: Refusal | None = None) -> None:
+    def __init__(self, refusal: Refusal | None = None) -> None:
         self.refusal = refusal
+        self.events: Iterator[Any] = iter(())
+        """What comes. Iterate over the stream instead, which notes the end."""
         self.answer: Answer | None = None
         self.id: Any = None
         self.raw: list[Frame] = []
         self.closed = False
         """Whether the agent ended it."""
-        self._events = events
 
     def __iter__(self) -> Iterator[Any]:
-        yield from self._events
+        yield from self.events
         self.closed = True
 
     def all(self, most: int = 5000) -> list[Any]:
@@ -108,10 +109,10 @@ class HttpProbe:
                 answer = Answer(status, got, b"".join(pieces))
                 wire.note(wire.sent, f"{status} {answer.type} {short(str(answer.body[:400]))}")
                 refusal = self._refusal(answer) or Refusal(status=status, message="no stream")
-                stream = Stream(iter(()), refusal)
+                stream = Stream(refusal)
             else:
-                stream = Stream(iter(()))
-                stream._events = self._events(stream, pieces)
+                stream = Stream()
+                stream.events = self._events(stream, pieces)
             stream.answer = answer
             yield stream
 
@@ -129,9 +130,11 @@ class HttpProbe:
                 raise Broken(f"the stream is still open after {3 * self.wire.timeout:g} s")
 
     def _refusal(self, answer: Answer) -> Refusal | None:
+        """What an answer says with a no, if it does."""
         raise NotImplementedError
 
     def _heard(self, value: Any) -> tuple[Refusal | None, Any]:
+        """What an event of a stream says: a refusal, or something."""
         raise NotImplementedError
 
 
@@ -164,13 +167,10 @@ class RpcProbe(HttpProbe):
             raise Broken("the answer is not an object")
         return Reply(value.get("result"), None, answer)
 
+    @contextmanager
     def stream(
         self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
-    ) -> AbstractContextManager[Stream]:
-        return self._named(op, args, headers)
-
-    @contextmanager
-    def _named(self, op: str, args: Args, headers: Mapping[str, str]) -> Iterator[Stream]:
+    ) -> Iterator[Stream]:
         name = f"s-{next(_ids)}"
         with self._opened("POST", self.url, self.body(op, args, name), headers) as stream:
             stream.id = name
@@ -222,9 +222,7 @@ class RestProbe(HttpProbe):
     binding = "rest"
 
     def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
-        verb, path, body = rest_request(self.version, op, args)
-        raw = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
-        return self.read(self.call(verb, path, raw, headers))
+        return self.read(self.call(*self._spelled(op, args), headers))
 
     def call(
         self, verb: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS
@@ -248,9 +246,12 @@ class RestProbe(HttpProbe):
     def stream(
         self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
     ) -> AbstractContextManager[Stream]:
-        verb, path, body = rest_request(self.version, op, args)
-        raw = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+        verb, path, raw = self._spelled(op, args)
         return self._opened(verb, self.at(path), raw, headers)
+
+    def _spelled(self, op: str, args: Args) -> tuple[str, str, bytes]:
+        verb, path, body = rest_request(self.version, op, args)
+        return verb, path, b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
 
     def _refusal(self, answer: Answer) -> Refusal | None:
         if answer.status < 300:

@@ -15,6 +15,7 @@ NO_EXTENDED = "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
 NEEDS_EXTENSION = "EXTENSION_SUPPORT_REQUIRED"
 NO_VERSION = "VERSION_NOT_SUPPORTED"
 BAD_PARAMS = "INVALID_PARAMS"
+DOMAIN = "a2a-protocol.org"
 ANY = "any error"
 """Where the spec says only that it must fail."""
 
@@ -72,6 +73,16 @@ def expect(refusal: Refusal | None, *kinds: str, version: str, binding: str) -> 
     if ANY in kinds or any(_is(refusal, TABLE[kind], kind, version, binding) for kind in kinds):
         return
     raise Broken(f"answered {refusal}; expected {wanted}")
+
+
+def explained(refusal: Refusal | None, kind: str) -> None:
+    """Objects unless the refusal carries an ErrorInfo that names this kind (1.0 §9.5)."""
+    if refusal is None:
+        raise Broken("accepted")
+    if refusal.reason != kind:
+        raise Broken(f"no reason: {refusal}")
+    if refusal.domain != DOMAIN:
+        raise Broken("the domain is another")
 
 
 def _is(refusal: Refusal, right: Spelling, kind: str, version: str, binding: str) -> bool:

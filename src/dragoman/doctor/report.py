@@ -85,6 +85,12 @@ class Report(Struct, frozen=True, kw_only=True):
         """Whether there was an agent to examine."""
         return bool(self.interfaces)
 
+    @property
+    def why_not(self) -> str:
+        """Why nobody was reached: what failed first, or who was not asked for."""
+        failed = (result.why for result in self.results if result.outcome == "fail")
+        return next(failed, "its card declares no interface that was asked for")
+
     def score(self) -> dict[str, Any]:
         """For machines: by level, by interface, and of all."""
         levels = {

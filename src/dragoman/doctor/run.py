@@ -8,10 +8,9 @@ from fnmatch import fnmatch
 
 from msgspec import Struct
 
-from . import checks  # noqa: F401  (fills the table)
 from .case import Case, Patient, Words
 from .check import CHECKS, Broken, Check, Level, Unknowable, in_order
-from .checks.card import interfaces
+from .declared import interfaces
 from .probes import FORMS, RpcProbe, probe_for
 from .report import Outcome, Report, Result
 from .wire import Wire
@@ -53,7 +52,7 @@ def examine(url: str, orders: Orders, tell: Callable[[Result], None] = lambda _:
         results += _each(patient, [check for check in wanted if check.group == "input"], tell)
     finally:
         for case in patient.cases:
-            case.probe.close()
+            case.close()
         wire.close()
     return Report(
         url=url,
@@ -164,6 +163,6 @@ def _name(patient: Patient) -> str:
         return ""
 
 
-def known(patterns: Iterable[str]) -> list[str]:
+def unknown(patterns: Iterable[str]) -> list[str]:
     """The patterns that fit no check."""
     return [p for p in patterns if not any(fnmatch(id, p) for id in CHECKS)]

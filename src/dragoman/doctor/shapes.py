@@ -101,7 +101,6 @@ class Form(Struct, frozen=True, kw_only=True):
 
     shapes: dict[str, Shape]
     states: tuple[str, ...]
-    parts: str = "parts"
     wrapped: bool = True
     """Whether an answer says what it is by its member's name, not by `kind`."""
 
@@ -196,7 +195,6 @@ def _shapes(state: Rule, role: Rule, part: Rule, moment: Rule, parts: str = "par
             **{"taskId*": FILLED, "contextId*": FILLED, "artifact*": "Artifact"},
             **{"append": BOOL, "lastChunk": BOOL, "metadata": OBJECT},
         },
-        "PushConfig": {"id*": FILLED, "taskId": TEXT, "url*": FILLED, "token": TEXT},
     }
 
 
@@ -220,7 +218,6 @@ PROTO = Form(
         "content",
     ),
     states=PROTO_STATES,
-    parts="content",
 )
 """0.3 over REST and gRPC."""
 
@@ -276,7 +273,6 @@ OLDEST = _Oldest(
         "Artifact": {"parts*": [_oldest_part], "name": TEXT, "description": TEXT},
         "StatusUpdate": {"id*": FILLED, "status*": "Status", "final": BOOL},
         "ArtifactUpdate": {"id*": FILLED, "artifact*": "Artifact"},
-        "PushConfig": {"id": TEXT, "url*": FILLED, "token": TEXT},
     },
     states=STATES,
     wrapped=False,

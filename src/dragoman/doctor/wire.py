@@ -89,17 +89,24 @@ class Wire:
                     text = text.replace(secret, "***")
         return short(text)
 
+    @contextmanager
+    def anonymous(self) -> Iterator[None]:
+        """Meanwhile nothing proves who asks."""
+        kept, self.credentials = self.credentials, {}
+        try:
+            yield
+        finally:
+            self.credentials = kept
+
     def ask(
         self,
         method: str,
         url: str,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
-        *,
-        anonymous: bool = False,
     ) -> Answer:
         """One exchange, read to its end."""
-        with self.open(method, url, body, headers, anonymous=anonymous) as (status, fields, pieces):
+        with self.open(method, url, body, headers) as (status, fields, pieces):
             got = bytearray()
             deadline = time.monotonic() + self.timeout
             for piece in pieces:
@@ -117,14 +124,12 @@ class Wire:
         url: str,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
-        *,
-        anonymous: bool = False,
     ) -> Iterator[tuple[int, dict[str, str], Iterator[bytes]]]:
         """An answer whose body is read as it comes."""
         self.count()
         self.note(f"{method} {url} {body[:SHORT].decode('utf-8', 'replace')}", "no answer")
-        own = {} if anonymous else self.credentials
-        fields = {"accept": "application/json, text/event-stream", **own, **(headers or {})}
+        accept = {"accept": "application/json, text/event-stream"}
+        fields = {**accept, **self.credentials, **(headers or {})}
         limits = dict.fromkeys(("connect", "read", "write", "pool"), self.timeout)
         try:
             with self._pool.stream(

@@ -112,7 +112,11 @@ async def main() -> None:
         capabilities=AgentCapabilities(streaming=True, push_notifications=True),
         default_input_modes=["text/plain", "application/json", "application/octet-stream"],
         default_output_modes=["text/plain", "application/json", "application/octet-stream"],
-        skills=[AgentSkill(id="desk", name="desk", description="Echoes.", tags=["a"])],
+        skills=[
+            AgentSkill(
+                id="desk", name="desk", description="Echoes.", tags=["a"], examples=["hello"]
+            )
+        ],
     )
     configs = InMemoryPushNotificationConfigStore()
     handler = DefaultRequestHandler(

@@ -115,7 +115,11 @@ async def main() -> None:
         capabilities=AgentCapabilities(streaming=True, push_notifications=True),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
-        skills=[AgentSkill(id="desk", name="desk", description="Echoes.", tags=["a"])],
+        skills=[
+            AgentSkill(
+                id="desk", name="desk", description="Echoes.", tags=["a"], examples=["hello"]
+            )
+        ],
     )
     configs = InMemoryPushNotificationConfigStore()
     handler = DefaultRequestHandler(

@@ -2,9 +2,11 @@
 
 from . import (
     card,
+    card_security,
     card_served,
     envelope,
     extras,
+    grpc,
     inputs,
     listing,
     push,
@@ -16,9 +18,11 @@ from . import (
 
 __all__ = [
     "card",
+    "card_security",
     "card_served",
     "envelope",
     "extras",
+    "grpc",
     "inputs",
     "listing",
     "push",

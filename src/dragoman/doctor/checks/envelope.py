@@ -6,18 +6,16 @@ import json
 from typing import Any
 
 from ..case import NO_TASK, Case
-from ..check import EVERY, Level, check, need
-from ..probes import Reply, RpcProbe
+from ..check import EVERY, RPC, V1, Broken, Level, check, need
+from ..probes import RpcProbe
+from ..refusals import NOT_FOUND, explained
 from ..spelling import RPC_METHODS
 from ..wire import Answer
-
-RPC = frozenset({"jsonrpc"})
 
 
 def probe(it: Case) -> RpcProbe:
     """These checks are for JSON-RPC only."""
-    assert isinstance(it.probe, RpcProbe)  # noqa: S101  (the table says so)
-    return it.probe
+    return it.through(RpcProbe)
 
 
 def call(it: Case, **members: Any) -> Answer:
@@ -30,10 +28,11 @@ def call(it: Case, **members: Any) -> Answer:
 
 def code(it: Case, answer: Answer, *codes: int) -> None:
     """Objects unless this error came."""
-    reply: Reply = probe(it).read(answer)
+    refusal = probe(it).read(answer).refusal
     wanted = " or ".join(map(str, codes))
-    need(reply.refusal is not None, f"accepted; expected {wanted}")
-    need(reply.refusal and reply.refusal.code in codes, f"answered {reply.refusal}, not {wanted}")
+    if refusal is None:
+        raise Broken(f"accepted; expected {wanted}")
+    need(refusal.code in codes, f"answered {refusal}, not {wanted}")
 
 
 @check(
@@ -135,13 +134,10 @@ def error(it: Case) -> None:
     "1.0 §9.5",
     Level.SHOULD,
     bindings=RPC,
-    versions=frozenset({"1.0"}),
+    versions=V1,
 )
 def error_info(it: Case) -> None:
-    refusal = it.ask("get", id=NO_TASK).refusal
-    need(refusal, "accepted")
-    need(refusal and refusal.reason == "TASK_NOT_FOUND", f"no reason: {refusal}")
-    need(refusal and refusal.domain == "a2a-protocol.org", "the domain is another")
+    explained(it.ask("get", id=NO_TASK).refusal, NOT_FOUND)
 
 
 @check(

@@ -1,9 +1,10 @@
-"""Versions, extensions and the extended card."""
+"""Versions, extensions, the extended card, and credentials."""
 
 from __future__ import annotations
 
 from ..case import NO_TASK, Case
 from ..check import HTTP, V0_3, V1, Broken, Level, check, given, need
+from ..declared import required as required_schemes
 from ..refusals import ANY, NEEDS_EXTENSION, NO_EXTENDED, NO_VERSION, NOT_FOUND, UNSUPPORTED
 
 
@@ -136,11 +137,25 @@ def no_extended(it: Case) -> None:
     reply = it.ask("extended")
     if it.version == "0.3" and it.binding == "grpc":
         given(reply.refusal is not None, "0.3's GetAgentCard may give the public card")
-    kinds = (UNSUPPORTED, NO_EXTENDED) if it.version == "1.0" else (NO_EXTENDED, UNSUPPORTED)
-    it.refused(reply, *kinds)
+    it.refused(reply, NO_EXTENDED, UNSUPPORTED)
 
 
 def has_extended(it: Case) -> bool:
     """Whether the card promises one."""
     old = it.patient.card.get("supportsAuthenticatedExtendedCard") is True
     return it.patient.can("extendedAgentCard") or old
+
+
+@check(
+    "auth.refused",
+    "Without the credentials that the card asks for, a call is 401 with WWW-Authenticate.",
+    "1.0 §7.5; 0.3 §4.4",
+    bindings=HTTP,
+)
+def auth_refused(it: Case) -> None:
+    given(list(required_schemes(it.patient.card)), "the card asks for no credentials")
+    with it.patient.wire.anonymous():
+        answer = it.ask("get", id=NO_TASK).answer
+    need(answer and answer.status in (401, 403), f"the status is {answer and answer.status}")
+    told = answer and (answer.status == 403 or "www-authenticate" in answer.headers)
+    need(told, "401 without WWW-Authenticate")

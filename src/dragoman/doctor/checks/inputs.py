@@ -19,16 +19,14 @@ HUGE = 24 * 1024 * 1024
 def post(it: Case, insert: bytes, marker: str = "DOCTOR-PUTS-IT-HERE") -> Answer:
     """An ordinary send in which one string is replaced by anything."""
     args = {"message": it.message(metadata={"doctor": marker})}
-    probe = it.probe
-    if isinstance(probe, RpcProbe):
-        return probe.post(probe.body("send", args).replace(f'"{marker}"'.encode(), insert))
-    assert isinstance(probe, RestProbe)  # noqa: S101  (the table says so)
+    if isinstance(it.probe, RpcProbe):
+        return it.probe.post(it.probe.body("send", args).replace(f'"{marker}"'.encode(), insert))
     verb, path, body = rest_request(it.version, "send", args)
     raw = json.dumps(body).encode().replace(f'"{marker}"'.encode(), insert)
-    return probe.call(verb, path, raw)
+    return it.through(RestProbe).call(verb, path, raw)
 
 
-def clear(it: Case, answer: Answer) -> None:
+def clear(answer: Answer) -> None:
     """Objects to a server error or to an answer that nobody can read."""
     need(answer.status < 500, f"the status is {answer.status}")
     if answer.body and answer.status < 300:
@@ -40,7 +38,7 @@ def alive(it: Case) -> None:
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
 
 
-def refused(it: Case, answer: Answer) -> None:
+def refused(answer: Answer) -> None:
     """Objects if it was taken."""
     value = answer.json() if answer.body and answer.status < 300 else {}
     taken = answer.status < 300 and not (isinstance(value, dict) and "error" in value)
@@ -55,7 +53,7 @@ def refused(it: Case, answer: Answer) -> None:
     bindings=HTTP,
 )
 def deep(it: Case) -> None:
-    clear(it, post(it, b"[" * DEEP + b"]" * DEEP))
+    clear(post(it, b"[" * DEEP + b"]" * DEEP))
     alive(it)
 
 
@@ -69,23 +67,23 @@ def deep(it: Case) -> None:
 def huge(it: Case) -> None:
     # A server may close the connection while we still write (RFC 9110 §15.5.14).
     with suppress(NoAnswer):
-        clear(it, post(it, b" " * HUGE + b'"x"'))  # blanks: nothing to keep
+        clear(post(it, b" " * HUGE + b'"x"'))  # blanks: nothing to keep
     alive(it)
 
 
 @check("input.nan", "NaN is not JSON.", "1.0 §9.5; 0.3 §8.1", Level.SHOULD, bindings=HTTP)
 def nan(it: Case) -> None:
     answer = post(it, b"NaN")
-    clear(it, answer)
-    refused(it, answer)
+    clear(answer)
+    refused(answer)
     alive(it)
 
 
 @check("input.utf8", "Bytes that are not UTF-8 are refused.", "1.0 §9.1; 0.3 §3.2.1", bindings=HTTP)
 def utf8(it: Case) -> None:
     answer = post(it, b'"\xff\xfe"')
-    clear(it, answer)
-    refused(it, answer)
+    clear(answer)
+    refused(answer)
     alive(it)
 
 
@@ -97,7 +95,7 @@ def utf8(it: Case) -> None:
     bindings=HTTP,
 )
 def surrogate(it: Case) -> None:
-    clear(it, post(it, b'"\\ud800"'))
+    clear(post(it, b'"\\ud800"'))
     alive(it)
 
 
@@ -109,20 +107,18 @@ def surrogate(it: Case) -> None:
     bindings=HTTP,
 )
 def number(it: Case) -> None:
-    clear(it, post(it, b"1" + b"0" * 5000))
+    clear(post(it, b"1" + b"0" * 5000))
     alive(it)
 
 
 @check("input.empty", "An empty body is refused.", "1.0 §9.5; 0.3 §8.1", bindings=HTTP)
 def empty(it: Case) -> None:
-    probe = it.probe
-    if isinstance(probe, RpcProbe):
-        answer = probe.post(b"")
+    if isinstance(it.probe, RpcProbe):
+        answer = it.probe.post(b"")
     else:
-        assert isinstance(probe, RestProbe)  # noqa: S101  (the table says so)
-        answer = probe.call(*rest_request(it.version, "send", {})[:2], b"")
-    clear(it, answer)
-    refused(it, answer)
+        answer = it.through(RestProbe).call(*rest_request(it.version, "send", {})[:2])
+    clear(answer)
+    refused(answer)
     alive(it)
 
 

@@ -1,4 +1,6 @@
-"""Webhooks: what the agent keeps of them. Nothing is delivered, as no task is changed."""
+"""Webhooks: what the agent keeps of them.
+
+They are set on finished tasks, so there is little to deliver, and taken back at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from ..case import NO_TASK, Case
-from ..check import V1, Broken, Level, check, given, need
+from ..check import V1, Broken, Level, Unknowable, check, given, need
 from ..refusals import ANY, BAD_PARAMS, NO_PUSH, NOT_FOUND
 
 HOOK = "https://example.com/doctor"
@@ -31,21 +33,25 @@ def configs(value: Any) -> list[Any]:
     return [flat(one) for one in found]
 
 
-def stored(it: Case, **members: Any) -> tuple[str, dict[str, Any]]:
-    """A task and a config of its own."""
+def declared(it: Case) -> None:
+    """Gives up unless the agent says that it has webhooks."""
     given(it.patient.can("pushNotifications"), "the card does not declare push notifications")
+
+
+def stored(it: Case) -> tuple[str, dict[str, Any]]:
+    """A task and a config of its own."""
+    declared(it)
     task_id = str(it.done["id"])
-    config = {"id": str(uuid4()), "url": HOOK, "token": "t-1", **members}
+    config: dict[str, Any] = {"id": str(uuid4()), "url": HOOK, "token": "t-1"}
     return task_id, flat(it.accepted(it.ask("push.set", taskId=task_id, **config)))
 
 
-def kept(it: Case, **members: Any) -> tuple[str, dict[str, Any]]:
+def kept(it: Case) -> tuple[str, dict[str, Any]]:
     """The same, for checks about something else."""
     try:
-        return stored(it, **members)
+        return stored(it)
     except Broken as exc:
-        given(False, f"no config to look at: {exc}")
-        raise
+        raise Unknowable(f"no config to look at: {exc}") from None
 
 
 @check(
@@ -116,7 +122,7 @@ def delete_twice(it: Case) -> None:
     "push.unknown-task", "A webhook for a task that nobody has is refused.", "1.0 §3.1.7; 0.3 §8.2"
 )
 def unknown_task(it: Case) -> None:
-    given(it.patient.can("pushNotifications"), "the card does not declare push notifications")
+    declared(it)
     it.refused(it.ask("push.set", taskId=NO_TASK, id="c", url=HOOK), NOT_FOUND)
 
 
@@ -127,7 +133,7 @@ def unknown_task(it: Case) -> None:
 )
 def unknown_config(it: Case) -> None:
     task_id, _ = kept(it)
-    it.refused(it.ask("push.get", taskId=task_id, id=NO_TASK), NOT_FOUND, BAD_PARAMS, ANY)
+    it.refused(it.ask("push.get", taskId=task_id, id=NO_TASK), ANY)
 
 
 @check(
@@ -137,7 +143,7 @@ def unknown_config(it: Case) -> None:
     Level.SHOULD,
 )
 def url(it: Case) -> None:
-    given(it.patient.can("pushNotifications"), "the card does not declare push notifications")
+    declared(it)
     task_id = it.done["id"]
     it.refused(it.ask("push.set", taskId=task_id, id="bad", url="not an address"), BAD_PARAMS)
 
@@ -149,6 +155,6 @@ def url(it: Case) -> None:
     Level.SHOULD,
 )
 def private(it: Case) -> None:
-    given(it.patient.can("pushNotifications"), "the card does not declare push notifications")
+    declared(it)
     bad = "http://169.254.169.254/latest/meta-data"
-    it.refused(it.ask("push.set", taskId=it.done["id"], id="meta", url=bad), BAD_PARAMS, ANY)
+    it.refused(it.ask("push.set", taskId=it.done["id"], id="meta", url=bad), ANY)

@@ -1,25 +1,21 @@
-"""What only REST and what only gRPC has: routes, statuses, bodies and details of errors."""
+"""What only REST has: routes, statuses, bodies and details of errors."""
 
 from __future__ import annotations
 
 import json
 
 from ..case import NO_TASK, Case
-from ..check import HTTP, V1, Broken, Level, check, given, need
+from ..check import REST, V1, Broken, Level, check, need
 from ..probes import RestProbe
-from ..refusals import NOT_FOUND
-from ..spelling import grpc_request, rest_request
-from .card import required
+from ..refusals import NOT_FOUND, explained
+from ..spelling import rest_request
 
-REST = frozenset({"rest"})
-GRPC = frozenset({"grpc"})
 JSON_TYPES = ("application/json", "application/a2a+json")
 
 
 def probe(it: Case) -> RestProbe:
     """These checks are for REST only."""
-    assert isinstance(it.probe, RestProbe)  # noqa: S101  (the table says so)
-    return it.probe
+    return it.through(RestProbe)
 
 
 def prefix(it: Case) -> str:
@@ -86,9 +82,7 @@ def error_body(it: Case) -> None:
     versions=V1,
 )
 def error_info(it: Case) -> None:
-    refusal = it.ask("get", id=NO_TASK).refusal
-    need(refusal and refusal.reason == NOT_FOUND, f"no reason: {refusal}")
-    need(refusal and refusal.domain == "a2a-protocol.org", "the domain is another")
+    explained(it.ask("get", id=NO_TASK).refusal, NOT_FOUND)
 
 
 @check(
@@ -152,60 +146,3 @@ def empty_body(it: Case) -> None:
 def query(it: Case) -> None:
     answer = probe(it).call("GET", f"{prefix(it)}/tasks/{it.done['id']}?doctorAsks=1")
     need(answer.status == 200, f"the status is {answer.status}")
-
-
-@check(
-    "grpc.no-method", "An unknown method is UNIMPLEMENTED.", "1.0 §10; 0.3 §3.2.2", bindings=GRPC
-)
-def no_method(it: Case) -> None:
-    service = grpc_request(it.version, "send", {})[0].rpartition("/")[0]
-    _, refusal = it.probe.call(f"{service}/NoSuchMethod", b"")  # type: ignore[attr-defined]
-    need(refusal and refusal.grpc == "UNIMPLEMENTED", f"answered {refusal or 'OK'}")
-
-
-@check(
-    "grpc.bad-bytes",
-    "Bytes that are no message are refused, and the next call works.",
-    "1.0 §10; 0.3 §3.2.2",
-    bindings=GRPC,
-)
-def bad_bytes(it: Case) -> None:
-    from ..grpc_probe import bad_bytes
-
-    path = grpc_request(it.version, "send", {})[0]
-    _, refusal = it.probe.call(path, bad_bytes())  # type: ignore[attr-defined]
-    need(refusal, "answered OK")
-    it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
-
-
-@check(
-    "grpc.error-info",
-    "An error of A2A carries an ErrorInfo in grpc-status-details-bin.",
-    "1.0 §10.6",
-    bindings=GRPC,
-    versions=V1,
-)
-def grpc_error_info(it: Case) -> None:
-    refusal = it.ask("get", id=NO_TASK).refusal
-    need(refusal and refusal.reason == NOT_FOUND, f"no reason: {refusal}")
-    need(refusal and refusal.domain == "a2a-protocol.org", "the domain is another")
-
-
-@check(
-    "auth.refused",
-    "Without the credentials that the card asks for, a call is 401 with WWW-Authenticate.",
-    "1.0 §7.5; 0.3 §4.4",
-    bindings=HTTP,
-)
-def auth_refused(it: Case) -> None:
-    given(list(required(it.patient.card)), "the card asks for no credentials")
-    wire = it.patient.wire
-    kept, wire.credentials = wire.credentials, {}
-    try:
-        refusal = it.ask("get", id=NO_TASK)
-    finally:
-        wire.credentials = kept
-    answer = refusal.answer
-    need(answer and answer.status in (401, 403), f"the status is {answer and answer.status}")
-    told = answer and (answer.status == 403 or "www-authenticate" in answer.headers)
-    need(told, "401 without WWW-Authenticate")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ..case import NO_TASK, Case
-from ..check import EVERY, HTTP, V0_3, V1, Broken, Level, Unknowable, check, given, need
+from ..check import EVERY, HTTP, RPC, V0_3, V1, Broken, Level, Unknowable, check, given, need
 from ..probes import Stream
 from ..refusals import ANY, BAD_PARAMS, NOT_FOUND, UNSUPPORTED
 from ..wire import strict_json
 from .tasks import text_of
 
-RPC = frozenset({"jsonrpc"})
 Event = tuple[str, Any]
 SETTLE = 0.5
 """Seconds in which a subscription is surely there."""
@@ -29,13 +26,12 @@ def events(it: Case, stream: Stream) -> list[Event]:
     return got
 
 
-@contextmanager
-def heard(it: Case) -> Iterator[tuple[Stream, list[Event]]]:
+def heard(it: Case) -> tuple[Stream, list[Event]]:
     """An ordinary stream, read to its end; one serves all checks."""
     if it.heard is None:
         with it.stream() as stream:
             it.heard = stream, events(it, stream)
-    yield it.heard
+    return it.heard
 
 
 @check("stream.type", "A stream is text/event-stream.", "1.0 §9.4.2; 0.3 §3.3", bindings=HTTP)
@@ -52,9 +48,9 @@ def content_type(it: Case) -> None:
     bindings=HTTP,
 )
 def data_lines(it: Case) -> None:
-    with heard(it) as (stream, _):
-        for frame in stream.raw:
-            need(isinstance(strict_json(frame.data), dict), "an event is not an object")
+    stream, _ = heard(it)
+    for frame in stream.raw:
+        need(isinstance(strict_json(frame.data), dict), "an event is not an object")
 
 
 @check(
@@ -65,9 +61,9 @@ def data_lines(it: Case) -> None:
     bindings=HTTP,
 )
 def one_line(it: Case) -> None:
-    with heard(it) as (stream, _):
-        most = max(frame.lines for frame in stream.raw)
-        need(most == 1, f"an event has {most} data lines")
+    stream, _ = heard(it)
+    most = max(frame.lines for frame in stream.raw)
+    need(most == 1, f"an event has {most} data lines")
 
 
 @check(
@@ -78,43 +74,43 @@ def one_line(it: Case) -> None:
     versions=EVERY,
 )
 def envelope(it: Case) -> None:
-    with heard(it) as (stream, _):
-        for frame in stream.raw:
-            value = strict_json(frame.data)
-            need(value.get("jsonrpc") == "2.0", f"jsonrpc is {value.get('jsonrpc')!r}")
-            need(value.get("id") == stream.id, f"the id is {value.get('id')!r}, not {stream.id!r}")
+    stream, _ = heard(it)
+    for frame in stream.raw:
+        value = strict_json(frame.data)
+        need(value.get("jsonrpc") == "2.0", f"jsonrpc is {value.get('jsonrpc')!r}")
+        need(value.get("id") == stream.id, f"the id is {value.get('id')!r}, not {stream.id!r}")
 
 
 @check("stream.shape", "Each event is shaped as what it says it is.", "1.0 §4.2; 0.3 §7.2")
 def shape(it: Case) -> None:
-    with heard(it) as (_, got):
-        for kind, value in got:
-            need(kind != "nothing", "an event is neither task, message nor update")
-            it.shaped(kind, value)
+    _, got = heard(it)
+    for kind, value in got:
+        need(kind != "nothing", "an event is neither task, message nor update")
+        it.shaped(kind, value)
 
 
 @check("stream.first", "The first event is the task or a message.", "1.0 §3.1.2", versions=V1)
 def first(it: Case) -> None:
-    with heard(it) as (_, got):
-        need(got[0][0] in ("Task", "Message"), f"it is a {got[0][0]}")
+    _, got = heard(it)
+    need(got[0][0] in ("Task", "Message"), f"it is a {got[0][0]}")
 
 
 @check("stream.message", "After a message nothing comes.", "1.0 §3.1.2; 0.3 §7.2")
 def message_alone(it: Case) -> None:
-    with heard(it) as (_, got):
-        kinds = [kind for kind, _ in got]
-        need("Message" not in kinds or len(kinds) == 1, f"{len(kinds)} events with a message")
+    _, got = heard(it)
+    kinds = [kind for kind, _ in got]
+    need("Message" not in kinds or len(kinds) == 1, f"{len(kinds)} events with a message")
 
 
 @check("stream.ids", "All events are of one task and one context.", "1.0 §4.2; 0.3 §7.2.2")
 def ids(it: Case) -> None:
-    with heard(it) as (_, got):
-        pairs = {
-            (value.get("id") if kind == "Task" else value.get("taskId"), value.get("contextId"))
-            for kind, value in got
-            if kind != "Message" and isinstance(value, dict)
-        }
-        need(len(pairs) <= 1, f"they name {sorted(map(str, pairs))}")
+    _, got = heard(it)
+    pairs = {
+        (value.get("id") if kind == "Task" else value.get("taskId"), value.get("contextId"))
+        for kind, value in got
+        if kind != "Message" and isinstance(value, dict)
+    }
+    need(len(pairs) <= 1, f"they name {sorted(map(str, pairs))}")
 
 
 def states(it: Case, got: list[Event]) -> list[Any]:
@@ -124,63 +120,61 @@ def states(it: Case, got: list[Event]) -> list[Any]:
 
 @check("stream.end", "The stream ends with the task, and says so.", "1.0 §3.1.2; 0.3 §7.2")
 def end(it: Case) -> None:
-    with heard(it) as (stream, got):
-        need(stream.closed, "it stays open")
-        if got[0][0] == "Message":
-            return
-        need(any(it.form.resting(state) for state in states(it, got)), "no last state came")
+    stream, got = heard(it)
+    need(stream.closed, "it stays open")
+    if got[0][0] == "Message":
+        return
+    need(any(it.form.resting(state) for state in states(it, got)), "no last state came")
 
 
 @check("stream.after-end", "After a final state no update comes.", "1.0 §3.1.2; 0.3 §7.2")
 def after_end(it: Case) -> None:
-    with heard(it) as (_, got):
-        seen = False
-        for (kind, _), state in zip(got, states(it, got), strict=True):
-            need(not seen or kind == "Task", f"a {kind} came after the end")
-            seen = seen or it.form.final(state)
+    _, got = heard(it)
+    seen = False
+    for (kind, _), state in zip(got, states(it, got), strict=True):
+        need(not seen or kind == "Task", f"a {kind} came after the end")
+        seen = seen or it.form.final(state)
 
 
 @check("stream.final", "Only the last status update is final.", "0.3 §7.2.2", versions=V0_3)
 def final(it: Case) -> None:
-    with heard(it) as (_, got):
-        flags = [value.get("final", False) for kind, value in got if kind == "StatusUpdate"]
-        given(flags, "no status update came")
-        need(flags[-1] is True, "the last one is not final")
-        need(not any(flags[:-1]), "an earlier one is final")
+    _, got = heard(it)
+    flags = [value.get("final", False) for kind, value in got if kind == "StatusUpdate"]
+    given(flags, "no status update came")
+    need(flags[-1] is True, "the last one is not final")
+    need(not any(flags[:-1]), "an earlier one is final")
 
 
 @check("stream.append", "The first chunk of an artifact does not append.", "1.0 §4.2.2; 0.3 §7.2.3")
 def append(it: Case) -> None:
-    with heard(it) as (_, got):
-        seen: set[Any] = set()
-        for kind, value in got:
-            if kind == "Task":
-                seen |= {a.get("artifactId") for a in value.get("artifacts") or ()}
-            elif kind == "ArtifactUpdate":
-                name = (value.get("artifact") or {}).get("artifactId")
-                need(
-                    name in seen or value.get("append") is not True, f"{name!r} begins with append"
-                )
-                seen.add(name)
-        given(seen, "no artifact came")
+    _, got = heard(it)
+    seen: set[Any] = set()
+    for kind, value in got:
+        if kind == "Task":
+            seen |= {a.get("artifactId") for a in value.get("artifacts") or ()}
+        elif kind == "ArtifactUpdate":
+            name = (value.get("artifact") or {}).get("artifactId")
+            need(name in seen or value.get("append") is not True, f"{name!r} begins with append")
+            seen.add(name)
+    given(seen, "no artifact came")
 
 
 @check("stream.same", "What was streamed is what the task then holds.", "1.0 §3.1.2; 0.3 §7.2")
 def same(it: Case) -> None:
-    with heard(it) as (_, got):
-        texts: dict[Any, str] = {}
-        task_id = None
-        for kind, value in got:
-            if kind == "Task":
-                task_id = value.get("id")
-                for artifact in value.get("artifacts") or ():
-                    texts[artifact.get("artifactId")] = text_of({"artifacts": [artifact]})
-            elif kind == "ArtifactUpdate":
-                task_id = value.get("taskId")
-                artifact = value.get("artifact") or {}
-                before = texts.get(artifact.get("artifactId"), "") if value.get("append") else ""
-                chunk = text_of({"artifacts": [artifact]})
-                texts[artifact.get("artifactId")] = before + chunk
+    _, got = heard(it)
+    texts: dict[Any, str] = {}
+    task_id = None
+    for kind, value in got:
+        if kind == "Task":
+            task_id = value.get("id")
+            for artifact in value.get("artifacts") or ():
+                texts[artifact.get("artifactId")] = text_of({"artifacts": [artifact]})
+        elif kind == "ArtifactUpdate":
+            task_id = value.get("taskId")
+            artifact = value.get("artifact") or {}
+            before = texts.get(artifact.get("artifactId"), "") if value.get("append") else ""
+            chunk = text_of({"artifacts": [artifact]})
+            texts[artifact.get("artifactId")] = before + chunk
     given(task_id and texts, "no artifact was streamed")
     task = it.accepted(it.ask("get", id=task_id))
     need(text_of(task) == "".join(texts.values()), "the artifacts differ")
@@ -309,9 +303,7 @@ def subscribe_two(it: Case) -> None:
     "1.0 §3.5.3; 0.3 §7.9",
 )
 def leaving(it: Case) -> None:
-    slow = it.patient.words.slow
-    given(slow, "needs a text that keeps the agent busy (--slow-text)")
-    with it.stream(message=it.message(slow)) as stream:
+    with it.stream(message=it.message(it.slow)) as stream:
         event = next(iter(stream), None)
         need(event, f"no event came: {stream.refusal or 'closed'}")
         kind, value = it.form.unwrap(event)

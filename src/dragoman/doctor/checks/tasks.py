@@ -9,6 +9,8 @@ from ..check import EVERY, V1, Broken, Level, Unknowable, check, given, need
 from ..refusals import ANY, BAD_PARAMS, NOT_CANCELABLE, NOT_FOUND
 from ..shapes import plain_state
 
+TWO = "needs two interfaces to compare"
+
 
 @check("get.shape", "A task that is read is shaped as one.", "1.0 §3.1.3; 0.3 §7.3", versions=EVERY)
 def shape(it: Case) -> None:
@@ -129,7 +131,7 @@ def immutable(it: Case) -> None:
 )
 def across_task(it: Patient) -> None:
     cases = [case for case in it.cases if case.version != "0.1"]
-    given(len(cases) > 1, "only one interface is declared")
+    given(len(cases) > 1, TWO)
     made = cases[0].done
     for case in cases[1:]:
         try:
@@ -151,7 +153,7 @@ def across_task(it: Patient) -> None:
     once=True,
 )
 def across_methods(it: Patient) -> None:
-    given(len(it.cases) > 1, "only one interface is declared")
+    given(len(it.cases) > 1, TWO)
     for case in it.cases:
         try:
             case.told(case.sent)

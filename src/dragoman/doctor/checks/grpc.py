@@ -1,0 +1,49 @@
+"""What only gRPC has: unknown methods, bytes that are no message, details of errors."""
+
+from __future__ import annotations
+
+from ..case import NO_TASK, Case
+from ..check import GRPC, V1, check, need
+from ..refusals import NOT_FOUND, Refusal, explained
+from ..spelling import grpc_request
+
+NO_MESSAGE = b"\x0a\xff\xff\xff\x7f"
+"""What nothing can be read from: a field that ends beyond the end."""
+
+
+def call(it: Case, path: str, body: bytes) -> Refusal | None:
+    """Any bytes to any method; what it says with a no."""
+    from ..grpc_probe import GrpcProbe  # gRPC is an extra
+
+    return it.through(GrpcProbe).call(path, body)[1]
+
+
+@check(
+    "grpc.no-method", "An unknown method is UNIMPLEMENTED.", "1.0 §10; 0.3 §3.2.2", bindings=GRPC
+)
+def no_method(it: Case) -> None:
+    service = grpc_request(it.version, "send", {})[0].rpartition("/")[0]
+    refusal = call(it, f"{service}/NoSuchMethod", b"")
+    need(refusal and refusal.grpc == "UNIMPLEMENTED", f"answered {refusal or 'OK'}")
+
+
+@check(
+    "grpc.bad-bytes",
+    "Bytes that are no message are refused, and the next call works.",
+    "1.0 §10; 0.3 §3.2.2",
+    bindings=GRPC,
+)
+def bad_bytes(it: Case) -> None:
+    need(call(it, grpc_request(it.version, "send", {})[0], NO_MESSAGE), "answered OK")
+    it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
+
+
+@check(
+    "grpc.error-info",
+    "An error of A2A carries an ErrorInfo in grpc-status-details-bin.",
+    "1.0 §10.6",
+    bindings=GRPC,
+    versions=V1,
+)
+def error_info(it: Case) -> None:
+    explained(it.ask("get", id=NO_TASK).refusal, NOT_FOUND)
