@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from .events import ArtifactChunk, Asked, Noted, Opened, Stamped, StateChanged
+from .events import ArtifactChunk, Asked, Note, Noted, Opened, Stamped, StateChanged
 from .model import AnyPart, Artifact, Json, Message, State, Status, Task, Text
 
 S = State
@@ -105,6 +105,7 @@ class Fold:
         "_artifacts",
         "_history",
         "_metadata",
+        "_usage",
         "context_id",
         "seq",
         "status",
@@ -119,6 +120,7 @@ class Fold:
         self._history: list[Message] = []
         self._artifacts: dict[str, _Growing] = {}
         self._metadata: dict[str, Json] | None = None
+        self._usage: dict[str, Json] | None = None
 
     @classmethod
     def of(cls, task: Task, seq: int) -> Fold:
@@ -133,6 +135,7 @@ class Fold:
         self._history = list(task.history)
         self._artifacts = {a.artifact_id: _Growing(a) for a in task.artifacts}
         self._metadata = task.metadata
+        self._usage = task.usage
 
     @property
     def state(self) -> State:
@@ -161,6 +164,8 @@ class Fold:
             self._status(event.state, entry.at, event.message, None)
         elif isinstance(event, Noted):
             self._status(event.state, entry.at, None, None)
+            if event.kind is Note.USAGE and isinstance(event.body, dict):
+                self._usage = {**(self._usage or {}), **event.body}
         else:
             self._take(event.task)
 
@@ -193,6 +198,7 @@ class Fold:
             artifacts=tuple(growing.artifact() for growing in self._artifacts.values()),
             history=tuple(self._history),
             metadata=self._metadata,
+            usage=self._usage,
         )
 
 

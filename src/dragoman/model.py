@@ -126,6 +126,8 @@ class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     artifacts: tuple[Artifact, ...] = ()
     history: tuple[Message, ...] = ()
     metadata: dict[str, Json] | None = None
+    usage: dict[str, Json] | None = None
+    """What its run says it used (`turn.usage`). Work is opaque in A2A, so only IAT tells it."""
 
     @property
     def state(self) -> State:

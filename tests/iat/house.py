@@ -18,13 +18,14 @@ from typing import Any
 import httpx2
 
 from dragoman import Agent, Turn
-from dragoman.app import App, address, engine_for
+from dragoman.app import App, address, engine_for, wind_down
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
 from dragoman.schemes import Secret
 from dragoman.settings import Iat, Server, Settings
 
 SECRET = "a-secret-of-hosts-and-agents"
+STORES = {"sqlite": "sqlite:///{}/tasks.db", "file": "file://{}/tasks"}
 os.environ["TEST_IAT_SECRET"] = SECRET
 
 READ = {
@@ -147,10 +148,15 @@ def signed(body: bytes, stamp: int | None = None, secret: str = SECRET) -> dict[
 
 @asynccontextmanager
 async def open_house(
-    folder: Path | None = None, *, insecure: bool = False, agent: Agent | None = None, **iat: Any
+    folder: Path | None = None,
+    *,
+    insecure: bool = False,
+    agent: Agent | None = None,
+    kind: str = "sqlite",
+    **iat: Any,
 ) -> AsyncIterator[House]:
     """An agent that listens on a free port of loopback."""
-    store = f"sqlite:///{folder}/tasks.db" if folder else "memory:"
+    store = STORES[kind].format(folder) if folder else "memory:"
     settings = Settings(
         server=Server(store=store, insecure=insecure),
         iat=Iat(secret=Secret(env="TEST_IAT_SECRET"), **iat),
@@ -167,6 +173,4 @@ async def open_house(
         yield House(app, url, client)
     finally:
         await client.aclose()
-        listener.refuse()
-        await app.stop()
-        await listener.end(1.0)
+        await wind_down(app, listener)

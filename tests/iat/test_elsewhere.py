@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from iat.house import READ, House, open_house
 
 WORK = "urn:dragoman:work:1"
@@ -70,3 +72,22 @@ async def test_a_tool_call_outlives_the_process_that_asked(tmp_path: Path) -> No
         *_, (_, _, done) = [step async for step in house.stream(watch)]
         # Its schema is still known, and so is what came before the question.
         assert "breaks its schema" in done["payload"]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("version", "method", "role", "part"),
+    [
+        ("1.0", "SendMessage", "ROLE_USER", {"text": "hello"}),
+        ("0.3", "message/send", "user", {"kind": "text", "text": "hello"}),
+    ],
+)
+async def test_what_a_run_used_is_not_told_in_a2a(
+    version: str, method: str, role: str, part: dict[str, str]
+) -> None:
+    async with open_house(insecure=True) as house:
+        message = {"messageId": "m", "role": role, "parts": [part]}
+        said = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
+        told = await house.client.post("/", json=said, headers={"A2A-Version": version})
+        assert "HELLO" in told.text
+        assert "812" not in told.text
+        assert "usage" not in told.text

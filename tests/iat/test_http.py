@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -247,6 +248,28 @@ async def test_what_real_hosts_post_without_an_envelope() -> None:
         ]
         assert (await house.client.get("/a2a")).status_code == 405
         assert (await house.client.post("/a2a", content=b"{", headers=token)).status_code == 400
+
+
+async def test_a_single_answer_tells_what_was_used_as_a_stream_does(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        await house.join()
+        for path in ("/iat", "/a2a"):
+            told = (await house.post(house.envelope("execute", query="hello"), path)).json()
+            assert told["payload"]["usage_stats"] == {"tokens": 812}
+        task = told["payload"]["task_id"]
+    async with open_house(tmp_path) as house:
+        await house.join()
+        steps = house.stream(house.envelope("watch", task_id=task))
+        *_, (_, _, done) = [step async for step in steps]
+        assert (done["payload"]["action"], done["payload"]["usage_stats"]) == (
+            "done",
+            {"tokens": 812},
+        )
+        asked = house.envelope("execute", query="ask me", detail="full")
+        waiting = (await house.post(asked)).json()["payload"]
+        assert waiting["task"]["usage"] == {"tokens": 812}
+        more = house.envelope("execute", query="this", task_id=waiting["task_id"])
+        assert (await house.post(more)).json()["payload"]["usage_stats"] == {"tokens": 812}
 
 
 async def test_streams_share_one_connection() -> None:

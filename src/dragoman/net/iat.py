@@ -21,6 +21,7 @@ from .iat_desk import IatDesk
 from .iat_guard import IatSession
 from .iat_socket import IatSocket
 from .patient import through
+from .whole import whole
 
 
 def iat_routes(desk: IatDesk) -> dict[str, dict[str, Handler]]:
@@ -57,7 +58,7 @@ class IatExchange(Exchange):
         method = "-"
         try:
             # A token may stand in the body, so unlike elsewhere it is read first, within limits.
-            body = await self._body(receive, headers)
+            body = await self._body(whole(scope, receive, headers), headers)
             first, *others = session.receive(Frame(body, target, headers))
             ident = first.id
             found = await desk.guard.who(
@@ -98,7 +99,10 @@ class IatExchange(Exchange):
     ) -> Json:
         match signal:
             case Met():
-                return self._desk.welcome(signal, found, None)
+                welcome = self._desk.welcome(signal, found, None)
+                # The next message may reach another process, which asks the store.
+                await self._desk.guard.sessions.landed()
+                return welcome
             case Ping():
                 return self._desk.alive(session, headers)
             case Call(silent=True) if isinstance(signal.op, SendMessage):

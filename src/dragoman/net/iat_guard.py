@@ -4,12 +4,18 @@ Every message says who it is from, on every endpoint and in every frame, on loop
 `--insecure` lets everyone in. A session token is given for `register` and `HELO`, to whoever has
 the shared secret or passes one of the agent's other schemes. Tokens are kept as digests, and are
 never logged, stored in tasks or passed on.
+
+Sessions live in the agent's store, so a restart forgets none and other processes know them. What
+this process has met is at hand; once a second the first frame asks the store what changed, and if
+it cannot be asked nobody is let in.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import logging
 import secrets
 import time
 from collections import OrderedDict
@@ -23,17 +29,28 @@ from ..dialects.iat.wire import Envelope, bare_token
 from ..errors import Forbidden, Unauthenticated
 from ..peer import ANYONE, Context
 from ..settings import Iat
+from ..store.sessions import Session, SessionBook
 from .auth import Admit, told
-from .credentials import digest, read_secret
+from .credentials import read_secret
+from .iat_signatures import SIGNATURE, Signatures
 from .rates import Meter
 
+log = logging.getLogger("dragoman.iat")
+
 LEAST_CHARS = 16
-MOST_SESSIONS = 10_000
+MOST_AT_HAND = 10_000
+"""Sessions remembered here; the others are in the store."""
 MOST_TOOLS = 256
 """Tools that one session may be granted; the latest count."""
+LOOK = 1.0
+"""Seconds after which the store is asked again: so long may a revoked token still be good."""
+RENEWED = 1 / 20
+"""Of its life must a session have lost before a pulse renews it: each renewal is a write."""
 JOINING = frozenset(("register", "HELO", "helo", "hello"))
 """What may be said with the secret itself, or without a name that is known yet."""
-SIGNATURE, TIMESTAMP, TOKEN = "x-iat-signature", "x-iat-timestamp", "x-iat-token"
+HEADER = "x-iat-token"
+MARK = "iat_"
+"""Before every token of ours. What does not begin so need not be looked for in the store."""
 
 
 class IatSession(Struct):
@@ -45,95 +62,169 @@ class IatSession(Struct):
     tools: tuple[Tool, ...] = ()
     granted: tuple[Tool, ...] = ()
     key: bytes = b""
-    """Of its token; empty for who has none."""
+    """Of its token; empty for who has none of ours."""
+    since: float = 0.0
 
 
 class Sessions:
-    """The session tokens of this process, the oldest first."""
+    """The session tokens of an agent; those met last are at hand."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, agent: str, book: SessionBook, seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._agent, self._book = agent, book
         self._seconds, self._clock = seconds, clock
         self._open: OrderedDict[bytes, IatSession] = OrderedDict()
+        self._revision = 0
+        self._looked = 0.0
+        self._looking = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
 
     def issue(self, who: str, caller: Context, tools: tuple[Tool, ...]) -> tuple[str, float]:
-        """A new token, and until when it is good."""
+        """A new token, and until when it is good. Good here at once, elsewhere when `landed`."""
         now = self._clock()
-        while self._open:
-            first = next(iter(self._open))
-            if self._open[first].until > now and len(self._open) < MOST_SESSIONS:
-                break
-            del self._open[first]
-        token = secrets.token_urlsafe(32)
-        until = now + self._seconds
-        key = digest(token)
-        self._open[key] = IatSession(who, caller, until, tools, key=key)
-        return token, until
+        token = MARK + secrets.token_urlsafe(32)
+        session = IatSession(who, caller, now + self._seconds, tools, key=_key(token), since=now)
+        self._at_hand(session.key, session)
+        self._keep(session)
+        return token, session.until
 
     def adopt(self, token: str, who: str, caller: Context) -> None:
         """A token that a host gave us: by it we know the host on the line we opened."""
-        self._open[digest(token)] = IatSession(who, caller, self._clock() + self._seconds)
+        self._at_hand(_key(token), IatSession(who, caller, self._clock() + self._seconds))
 
-    def find(self, token: str) -> IatSession | None:
+    async def find(self, token: str) -> IatSession | None:
         """Whose token this is, if it is still good."""
-        key = digest(token)
+        key, now = _key(token), self._clock()
+        if abs(now - self._looked) >= LOOK:
+            await self._look()
         found = self._open.get(key)
-        if found is not None and found.until <= self._clock():
-            del self._open[key]
+        if found is not None and found.until > now:
+            return found
+        # One that is over here may have been renewed elsewhere.
+        kept = await self._book.find(self._agent, key) if token.startswith(MARK) else None
+        if kept is None:
+            self._open.pop(key, None)
             return None
+        found = _session(kept)
+        self._at_hand(key, found)
         return found
 
+    async def named(self, who: str) -> list[Session]:
+        """The sessions of an agent of this name."""
+        await self.landed()
+        return await self._book.named(self._agent, who)
+
     def renew(self, token: str) -> float:
-        """Keeps a session for as long again; until when."""
-        key = digest(token)
-        found = self._open.get(key)
-        if found is None:
+        """Keeps a session for as long again; until when, 0 if there is none."""
+        found, now = self._open.get(_key(token)), self._clock()
+        if found is None or found.until <= now:
             return 0.0
-        found.until = self._clock() + self._seconds
-        self._open.move_to_end(key)
+        if now + self._seconds - found.until >= self._seconds * RENEWED:
+            found.until = now + self._seconds
+            self._keep(found)
         return found.until
 
     def grant(self, key: bytes, tools: tuple[Tool, ...]) -> None:
         """One more tool for the calls of a session."""
         found = self._open.get(key)
         if found is not None:
-            kept = {tool.name: tool for tool in (*found.granted, *tools)}
-            found.granted = tuple(kept.values())[-MOST_TOOLS:]
+            found.granted = _joined(found.granted, tools)
+            self._keep(found)
 
-    def revoke(self, who: str) -> int:
+    async def revoke(self, who: str) -> int:
         """Ends all sessions of an agent; how many there were."""
-        gone = [key for key, session in self._open.items() if session.who == who]
-        for key in gone:
+        await self.landed()
+        for key in [key for key, session in self._open.items() if session.who == who]:
             del self._open[key]
-        return len(gone)
+        return await self._book.revoke(who, self._agent)
+
+    async def landed(self) -> None:
+        """Returns when the store has all that was issued, renewed and granted here."""
+        if self._writes:
+            await asyncio.gather(*self._writes)
+
+    def _at_hand(self, key: bytes, session: IatSession) -> None:
+        self._open[key] = session
+        self._open.move_to_end(key)
+        if len(self._open) > MOST_AT_HAND:
+            self._open.popitem(last=False)
+
+    def _keep(self, session: IatSession) -> None:
+        if not session.key:  # a host's token: the host keeps it
+            return
+        kept = _kept(session, self._agent)
+        write = asyncio.get_running_loop().create_task(self._book.keep(kept))
+        self._writes.add(write)
+        write.add_done_callback(self._written)
+
+    def _written(self, write: asyncio.Task[None]) -> None:
+        self._writes.discard(write)
+        if not write.cancelled() and (error := write.exception()) is not None:
+            log.warning("a session is not kept: %s", error)
+
+    async def _look(self) -> None:
+        """Learns what others changed. Whoever comes meanwhile waits for it too."""
+        async with self._looking:
+            now = self._clock()
+            if abs(now - self._looked) < LOOK:
+                return
+            for kept in await self._book.news(self._revision):
+                self._revision = kept.revision
+                found = self._open.get(kept.key)
+                if found is None:
+                    continue
+                if kept.revoked:
+                    del self._open[kept.key]
+                    continue
+                # Changes of ours may still be on their way, so nothing is taken back.
+                found.until = max(found.until, kept.until / 1000)
+                found.granted = _joined(kept.granted, found.granted)
+            self._looked = now
 
 
-class Signatures:
-    """`X-IAT-Signature`: hex HMAC-SHA256 of `<X-IAT-Timestamp>.<body>`, each good once."""
-
-    def __init__(self, secret: str, window: float, clock: Callable[[], float]) -> None:
-        self._secret, self._window, self._clock = secret.encode(), window, clock
-        self._seen: OrderedDict[bytes, float] = OrderedDict()
-
-    def check(self, headers: Mapping[str, str], body: bytes) -> None:
-        """`Unauthenticated` if it is wrong, old, or was seen before."""
-        stamp, now = headers.get(TIMESTAMP, ""), self._clock()
-        if not self._secret or not (stamp.isascii() and stamp.isdigit() and len(stamp) < 12):
-            raise Unauthenticated()
-        given = headers[SIGNATURE].strip().lower().encode("latin-1", "replace")
-        wanted = signature(self._secret, stamp, body).encode()
-        fresh = abs(now - int(stamp)) <= self._window
-        if not hmac.compare_digest(given, wanted) or not fresh:
-            raise Unauthenticated()
-        while self._seen and next(iter(self._seen.values())) < now:
-            self._seen.popitem(last=False)
-        if wanted in self._seen:
-            raise Unauthenticated("This message was sent before.")
-        self._seen[wanted] = now + 2 * self._window
+def _key(token: str) -> bytes:
+    """A stand-in for a token, the same in every process. Ours cannot be guessed from it: they are
+    256 random bits."""
+    said = token.encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(said, digest_size=32, person=b"iat-session").digest()
 
 
-def signature(secret: bytes, stamp: str, body: bytes) -> str:
-    """How a message is signed."""
-    return hmac.new(secret, stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+def _joined(before: tuple[Tool, ...], more: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    kept = {tool.name: tool for tool in (*before, *more)}
+    return tuple(kept.values())[-MOST_TOOLS:]
+
+
+def _kept(session: IatSession, agent: str) -> Session:
+    caller = session.caller
+    return Session(
+        key=session.key,
+        agent=agent,
+        who=session.who,
+        since=int(session.since * 1000),
+        until=int(session.until * 1000),
+        tenant=caller.tenant,
+        principal=caller.principal,
+        tenants=caller.tenants,
+        scopes=caller.scopes,
+        schemes=caller.schemes,
+        tools=session.tools,
+        granted=session.granted,
+    )
+
+
+def _session(kept: Session) -> IatSession:
+    caller = Context(
+        tenant=kept.tenant,
+        principal=kept.principal,
+        tenants=kept.tenants,
+        scopes=kept.scopes,
+        schemes=kept.schemes,
+    )
+    return IatSession(
+        *(kept.who, caller, kept.until / 1000, kept.tools, kept.granted, kept.key),
+        since=kept.since / 1000,
+    )
 
 
 class Guard:
@@ -144,14 +235,16 @@ class Guard:
         iat: Iat,
         admit: Admit,
         *,
+        agent: str,
+        book: SessionBook,
         locked: bool,
         insecure: bool,
         meter: Meter | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._secret = read_secret(iat.secret, "iat.secret", LEAST_CHARS) if iat.secret else ""
-        self._signatures = Signatures(self._secret, iat.window, clock)
-        self.sessions = Sessions(iat.session, clock)
+        self._signatures = Signatures(self._secret, iat.window, clock, book)
+        self.sessions = Sessions(agent, book, iat.session, clock)
         self._admit, self._locked, self._insecure = admit, locked, insecure
         self._meter = meter
 
@@ -170,19 +263,33 @@ class Guard:
         `plain` is for endpoints whose callers cannot introduce themselves: there the shared secret
         itself is a token.
         """
+        found = await self._found(said, headers, target, certificate, body, plain)
+        if said.action in JOINING and not self._insecure:
+            await self._check_name(_name(said), found)
+        return found
+
+    async def _found(
+        self,
+        said: Envelope,
+        headers: Mapping[str, str],
+        target: str,
+        certificate: str,
+        body: bytes,
+        plain: bool,
+    ) -> IatSession:
         if SIGNATURE in headers:
-            self._signatures.check(headers, body)
-            return self._named(said.sender, headers)
+            await self._signatures.check(headers, body)
+            return self._named(_name(said), headers)
         joining = said.action in JOINING
         for token in _tokens(said, headers):
-            session = self.sessions.find(token)
+            session = await self.sessions.find(token)
             if session is not None:
                 if said.sender not in ("", session.who):
                     raise Forbidden("`from` is not who has this token.")
                 return replace(session, caller=self._counted(session.caller, headers))
             known = self._secret and hmac.compare_digest(token.encode(), self._secret.encode())
             if known and (joining or plain):
-                return self._named(said.sender, headers)
+                return self._named(_name(said), headers)
         if self._locked:
             admitted = self._admit(headers, target, certificate)
             caller = admitted if isinstance(admitted, Context) else await admitted
@@ -192,6 +299,21 @@ class Guard:
         if self._insecure:
             return IatSession(said.sender, self._counted(ANYONE, headers), 0)
         raise Unauthenticated()
+
+    async def _check_name(self, who: str, found: IatSession) -> None:
+        """A session is of one agent, and a name is of one principal as long as it has a session:
+        else whoever may register could take over the work of others."""
+        if found.key and who != found.who:
+            raise Forbidden("`agent_id` is not who has this token.")
+        whose = found.caller.tenant, found.caller.principal
+        for session in await self.sessions.named(who):
+            if (session.tenant, session.principal) != whose:
+                raise Forbidden("`agent_id` is somebody else, whose session is not over.")
+
+    def renew(self, said: Envelope, headers: Mapping[str, str]) -> float:
+        """Keeps the session of a message for as long again; until when, 0 if it has none."""
+        tokens = reversed(_tokens(said, headers))  # a frame counts before its handshake
+        return next(filter(None, map(self.sessions.renew, tokens)), 0.0)
 
     def _named(self, who: str, headers: Mapping[str, str]) -> IatSession:
         principal = f"iat:{who}" if who else "iat"
@@ -204,7 +326,13 @@ class Guard:
         return told(caller, headers)
 
 
+def _name(said: Envelope) -> str:
+    """Who a message says it is from; who introduces itself may say it in `agent_id` alone."""
+    who = said.payload.get("agent_id") if said.action in JOINING else None
+    return who if isinstance(who, str) and who else said.sender
+
+
 def _tokens(said: Envelope, headers: Mapping[str, str]) -> list[str]:
     """What may be a token; that of the transport counts first."""
-    given = headers.get(TOKEN, ""), bare_token(headers.get("authorization", "")), said.token
+    given = headers.get(HEADER, ""), bare_token(headers.get("authorization", "")), said.token
     return [token for token in given if token]

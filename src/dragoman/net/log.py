@@ -159,10 +159,16 @@ _RECORD_KEYS = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | 
 }
 
 
+HELD_BACK = ("asyncio", "hpack", "httpcore2", "httpx2", "websockets")
+"""Loggers that only warn. The others spell out addresses, headers and frames as they go over the
+wire, with the tokens in them."""
+
+
 def set_up(level: str) -> Log:
     """The process's log: ours and that of the standard library together, on stderr."""
     log = Log(level)
     logging.basicConfig(handlers=[Bridge(log)], level=log.level, force=True)
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    for name in HELD_BACK:
+        logging.getLogger(name).setLevel(logging.WARNING)
     sys.stderr.flush()
     return log

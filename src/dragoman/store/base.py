@@ -20,6 +20,7 @@ from msgspec import Struct
 from ..events import Ask, Stamped
 from ..lifecycle import FINAL, WAITING
 from ..model import Hook, Json, Message, State, Task
+from .sessions import SessionBook
 
 Done = Callable[[Exception | None], None]
 """Called in the event loop after the commit (None), or with what prevented it."""
@@ -247,6 +248,8 @@ class Store(Protocol):
 
     shared: bool
     """Whether another process may change this store while it is open."""
+    sessions: SessionBook
+    """Session tokens that were given out; asked only while the store is open."""
 
     async def open(self) -> None:
         """Gets ready, migrating an older layout; raises `ConfigError` if it cannot be used."""

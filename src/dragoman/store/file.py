@@ -49,9 +49,11 @@ from .file_lines import (
 )
 from .file_post import FilePost, content
 from .file_read import Shelf
+from .file_sessions import FileSessions
 from .file_write import Book, Scribe
 from .lanes import Lane
 from .ledger import Clock, Ledger, Live
+from .sessions import SessionBook
 
 try:
     import fcntl
@@ -78,6 +80,8 @@ class FileStore:
         self._books: dict[str, Book] = {}
         self._shelf = Shelf(self._tasks)
         self._post = FilePost(folder / "hooks")
+        self._sessions = FileSessions(folder / "sessions", clock, self._replace)
+        self.sessions: SessionBook = self._sessions
         self._pending = 0
         self._failures = 0
         self._lock = -1
@@ -106,6 +110,7 @@ class FileStore:
             else:
                 self._ledger.adopt(found.kept, found.digest, found.digests)
         self._post.recover(self._ledger)
+        self._sessions.recover()
 
     async def close(self) -> None:
         """See `Store`."""
@@ -448,6 +453,9 @@ class FileStore:
 
     async def _save_hooks(self, task_id: str) -> None:
         await self._post.save(self._lane, task_id, self._ledger.post.of(task_id))
+
+    async def _replace(self, path: Path, data: bytes) -> None:
+        await self._lane.ask(Scribe.replace, (path, data))
 
     # Housekeeping.
 

@@ -22,6 +22,8 @@ from .base import (
 )
 from .codec import cut, unpack_log, unpack_task
 from .ledger import Clock, Ledger
+from .memory_sessions import MemorySessions
+from .sessions import SessionBook
 
 FINISHED_LIMIT = 250_000
 """Finished tasks kept; the oldest go first."""
@@ -34,6 +36,7 @@ class MemoryStore:
 
     def __init__(self, clock: Clock, *, limit: int = FINISHED_LIMIT) -> None:
         self._ledger = Ledger(clock, limit)
+        self.sessions: SessionBook = MemorySessions(clock)
 
     async def open(self) -> None:
         """See `Store`."""

@@ -37,9 +37,11 @@ from .ledger import Clock
 from .locks import Locks
 from .migrate import migrate, scripts
 from .post import again, arrived, given_up, later
+from .sessions import SessionBook
 from .sqlite_owned import wipe_log
 from .sqlite_post import SqlitePost
 from .sqlite_read import Reader
+from .sqlite_sessions import Job, SqliteSessions
 from .sqlite_write import Writer
 
 R = TypeVar("R")
@@ -71,6 +73,7 @@ class SqliteStore:
         self._writes: Lane[Writer]
         self._reads: Lane[Reader]
         self._lists: Lane[Reader]
+        self.sessions: SessionBook = SqliteSessions(self._write, self._read, clock)
 
     async def open(self) -> None:
         """See `Store`."""
@@ -227,6 +230,12 @@ class SqliteStore:
 
     async def _read_post(self, ask: Callable[[SqlitePost], R]) -> R:
         return await self._reads.ask(_asked_reader(ask), None)
+
+    async def _write(self, job: Job[R]) -> R:
+        return await self._writes.ask(Writer.do, job)
+
+    async def _read(self, job: Job[R]) -> R:
+        return await self._reads.ask(Reader.do, job)
 
     async def expired(self, agent: str, limit: int) -> list[Row]:
         """See `Store`."""

@@ -169,6 +169,10 @@ class Reader:
         """Whatever is asked of the outbox without changing it."""
         return ask(self._post)
 
+    def do(self, job: Callable[[sqlite3.Connection], R]) -> R:
+        """Whatever touches no task."""
+        return job(self._db)
+
     def close(self) -> None:
         """Lets go of the file."""
         self._db.close()

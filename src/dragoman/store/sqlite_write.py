@@ -370,6 +370,12 @@ class Writer:
         self._flush()
         return ask(self._post)
 
+    # Jobs: sessions.
+
+    def do(self, job: Callable[[sqlite3.Connection], R]) -> R:
+        """Whatever touches no task."""
+        return job(self._db)
+
     # Jobs: housekeeping.
 
     def sweep(self, argument: tuple[int, int, int]) -> int:

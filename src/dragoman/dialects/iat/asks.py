@@ -321,6 +321,7 @@ def operation_out(op: AnyOperation) -> tuple[str, Payload] | None:
 
 
 def _execute_out(op: SendMessage) -> Payload:
+    root = (op.metadata or {}).get("workspace_root")
     return {
         "query": op.message.text,
         "message": msgspec.to_builtins(op.message),
@@ -329,6 +330,7 @@ def _execute_out(op: SendMessage) -> Payload:
             history_length=op.history_length,
             accepts=list(op.accepts) or None,
             metadata=op.metadata,
+            workspace_root=root if isinstance(root, str) else None,
             context_fragments=list(op.context) or None,
             open_as=op.open_as or None,
         ),

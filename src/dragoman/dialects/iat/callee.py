@@ -293,7 +293,7 @@ def _answered(asked: Asked, value: object) -> Said:
         return Said(Kind.RESPONSE, "call_tool", told)
     over = isinstance(op, SendMessage) and value.state in FINAL
     if over:
-        told["usage_stats"] = {}
+        told["usage_stats"] = value.usage or {}
     return Said(Kind.RESPONSE, DONE if over else STATUS, told)
 
 

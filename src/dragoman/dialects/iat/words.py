@@ -143,9 +143,11 @@ class Teller:
         task = event.task
         self._whole = True
         self._texts = [task.text] if task.text else []
-        over = task.state in FINAL
-        kind, action = (Kind.RESPONSE, DONE) if over else (Kind.NOTIFICATION, STATUS)
-        return Said(kind, action, self.task(task) | base)
+        self._usage = dict(task.usage or {})
+        told = self.task(task) | base
+        if task.state not in FINAL:
+            return Said(Kind.NOTIFICATION, STATUS, told)
+        return Said(Kind.RESPONSE, DONE, told | {"usage_stats": self._usage})
 
     def _state(self, base: Payload, event: StateChanged, entry: Stamped) -> Said:
         told: Payload = {**base, "status": event.state.value}
@@ -383,11 +385,13 @@ def task_in(said: Payload, call: str, at: int) -> Task | Message:
     words = _text(said.get("result_summary", said.get("result")), "")
     made = Artifact(artifact_id="result", parts=(Text(words),))
     done = changed.state is State.COMPLETED
+    used = said.get("usage_stats")
     return Task(
         id=task_id,
         context_id=_text(said.get("context_id"), ""),
         status=Status(changed.state, at, None if done else changed.message),
         artifacts=(made,) if done and words else (),
+        usage=used if isinstance(used, dict) and used else None,
     )
 
 

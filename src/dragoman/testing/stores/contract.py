@@ -11,12 +11,19 @@ from .callers import CallerChapter
 from .hooks import HookChapter
 from .keeping import KeepingChapter
 from .runs import RunChapter
+from .sessions import SessionChapter
 from .workers import WorkerChapter
 from .writing import WritingChapter
 
 
 class StoreContract(
-    WritingChapter, CallerChapter, WorkerChapter, RunChapter, HookChapter, KeepingChapter
+    WritingChapter,
+    CallerChapter,
+    WorkerChapter,
+    RunChapter,
+    HookChapter,
+    KeepingChapter,
+    SessionChapter,
 ):
     """Every promise of `Store`. Subclass it and say how to make a store."""
 

@@ -1,0 +1,77 @@
+"""Sessions of a file store: one small JSON file for each, replaced as a whole.
+
+There is only one process, so what is in memory counts; the files are for the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from .ledger import Clock
+from .memory_sessions import MemorySessions
+from .sessions import Session
+
+log = logging.getLogger("dragoman.store")
+
+_decode = msgspec.json.Decoder(Session).decode
+
+Replace = Callable[[Path, bytes], Awaitable[None]]
+"""Puts a file in the place of another, or (empty) removes it; returns when it is on the disk."""
+
+
+class FileSessions(MemorySessions):
+    """See `SessionBook`."""
+
+    def __init__(self, folder: Path, clock: Clock, put: Replace) -> None:
+        super().__init__(clock)
+        self._folder, self._replace = folder, put
+
+    def recover(self) -> None:
+        """Reads all files; what is over by now goes with the next change."""
+        self._folder.mkdir(exist_ok=True, mode=0o700)
+        for spare in self._folder.glob("*.new"):
+            spare.unlink()
+        said = {
+            bytes.fromhex(path.stem): int(path.read_text()) for path in self._folder.glob("*.said")
+        }
+        self._said = dict(sorted(said.items(), key=lambda one: one[1]))
+        self._open.clear()
+        for path in self._folder.glob("*.json"):
+            try:
+                found = _decode(path.read_bytes())
+            except msgspec.DecodeError as error:
+                log.error("store=file file=%s cannot be read: %s", path, error)
+                continue
+            self._revision += 1
+            self._open[found.key] = replace(found, revision=self._revision)
+
+    async def keep(self, session: Session) -> None:
+        """See `SessionBook`."""
+        gone = self._put(session)
+        await self._save(session.key, *gone)
+
+    async def revoke(self, who: str, agent: str | None = None) -> int:
+        """See `SessionBook`."""
+        ended = self._end(who, agent)
+        await self._save(*ended)
+        return len(ended)
+
+    async def first(self, key: bytes, until: int) -> bool:
+        """See `SessionBook`."""
+        for old in self._forget():
+            await self._replace(self._folder / f"{old.hex()}.said", b"")
+        new = await super().first(key, until)
+        if new:
+            await self._replace(self._folder / f"{key.hex()}.said", str(until).encode())
+        return new
+
+    async def _save(self, *keys: bytes) -> None:
+        for key in keys:
+            kept = self._open.get(key)
+            data = msgspec.json.encode(kept) if kept is not None else b""
+            await self._replace(self._folder / f"{key.hex()}.json", data)
