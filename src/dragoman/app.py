@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib.util
 import os
 import re
 import signal
 import socket
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
@@ -24,6 +21,7 @@ from .backend import Backend
 from .card import Card, Interface
 from .errors import ConfigError
 from .iat import Host
+from .loading import load_agent
 from .net import addresses
 from .net.credentials import read_secret
 from .net.exchange import Exchange, Floor
@@ -43,6 +41,8 @@ from .workspace import granted, keep_apart
 if TYPE_CHECKING:
     from .iat.join import Joining
     from .net.keys import Signer
+    from .net.listener import Listener
+    from .store.sessions import SessionBook
 
 GRACE = 3.0
 """Seconds that runs get to finish when we stop."""
@@ -107,7 +107,8 @@ class App(HttpServer):
             lambda: self.ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
         )
-        self.iat = IatDesk(self.floor, self.gate, settings)
+        self.iat = IatDesk(self.floor, self.gate, settings, _sessions(peer))
+        self.iat.workspace = _told_root(agent, settings)
         self.joining = _joining(self, settings)
         self._joins: asyncio.Task[None] | None = None
         super().__init__(
@@ -150,9 +151,17 @@ class App(HttpServer):
         if self.joining is not None:
             self._joins = asyncio.get_running_loop().create_task(self.joining.run())
 
+    async def hang_up(self) -> None:
+        """Closes every WebSocket, and takes no more. Before the listener stops: it knows nothing of
+        sockets, and drops them without a word, so agents would notice only by missed heartbeats."""
+        self.ready = False
+        if isinstance(self.agent, Host):
+            self.agent.stopping = True
+        await self.iat.hang_up(LINGER)
+
     async def stop(self) -> None:
         """Runs get their grace while streams still see them end; then every stream is closed."""
-        self.ready = False
+        await self.hang_up()
         if self._joins is not None:
             self._joins.cancel()
             await asyncio.wait({self._joins}, timeout=LINGER)
@@ -171,6 +180,24 @@ class App(HttpServer):
             self.log.flush()
 
 
+def _sessions(peer: Served) -> SessionBook:
+    """Where sessions are kept: with the tasks. Who keeps its tasks itself has no store of ours."""
+    from .engine import Engine
+    from .store.memory_sessions import MemorySessions
+    from .store.urls import wall_clock
+
+    return peer.store.sessions if isinstance(peer, Engine) else MemorySessions(wall_clock)
+
+
+def _told_root(agent: Agent, settings: Settings) -> str:
+    """The folder that IAT peers are told of when they introduce themselves: where our agent works,
+    or where a host has its sub-agents work."""
+    if isinstance(agent, Host):
+        return agent.workspace_root
+    space = granted(settings.workspace, agent.workspace)
+    return str(Path(space.root).absolute()) if space is not None else ""
+
+
 def _joining(app: App, settings: Settings) -> Joining | None:
     """What IAT needs beyond answering: a host gets its lines, an agent its host."""
     iat, agent = settings.iat, app.agent
@@ -178,6 +205,7 @@ def _joining(app: App, settings: Settings) -> Joining | None:
         return None
     from .iat.http_line import HttpLine
     from .iat.join import Joining
+    from .iat.kept import Kept
 
     secret = read_secret(iat.secret, "iat.secret") if iat.secret else ""
     if isinstance(agent, Host):
@@ -186,7 +214,12 @@ def _joining(app: App, settings: Settings) -> Joining | None:
         agent.dial = lambda url, to: HttpLine(
             url, app.iat.me, to, secret=secret, allow_private=private
         )
-    return Joining(app.iat, iat.host, secret, app.base) if iat.host else None
+    if not iat.host:
+        return None
+    joining = Joining(app.iat, iat.host, secret, app.base)
+    if app.iat.workspace:
+        app.floor.peer = Kept(app.floor.peer, app.iat.workspace, lambda: joining.root)
+    return joining
 
 
 def _signer(settings: Settings) -> Signer | None:
@@ -271,81 +304,6 @@ def engine_for(agent: Agent, settings: Settings) -> Served:
     )
 
 
-def load_agent(where: str) -> Agent:
-    """The agent in `file.py` or `file.py:name`; `ConfigError` says what is wrong and where."""
-    file, colon, name = where.rpartition(":")
-    if not colon or not name.isidentifier():
-        file, name = where, ""
-    path = Path(file)
-    if not path.is_file():
-        if path.suffix != ".py" and Path(f"{file}.py").is_file():
-            raise ConfigError(f"There is no file {file}. Did you mean {file}.py?")
-        raise ConfigError(f"There is no file {file}. Give the path of a Python file with an Agent.")
-    module = _imported(path)
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
-    if name:
-        if name not in found:
-            listed = ", ".join(found) or "none"
-            raise ConfigError(f"{path} has no agent called '{name}' (agents in it: {listed}).")
-        return _with_skills(found[name], path)
-    distinct = {id(agent): key for key, agent in reversed(found.items())}
-    if not distinct:
-        raise ConfigError(f"{path} has no Agent. Add: agent = Agent('My agent')")
-    if len(distinct) > 1:
-        names = ", ".join(sorted(distinct.values()))
-        raise ConfigError(f"{path} has several agents ({names}). Choose one: {path}:NAME")
-    return _with_skills(found[next(iter(distinct.values()))], path)
-
-
-def _with_skills(agent: Agent, path: Path) -> Agent:
-    if not agent.skills and not isinstance(agent, Backend):
-        raise ConfigError(
-            f"Agent '{agent.name}' in {path} has no skills. Add @agent.skill(\"id\")."
-        )
-    return agent
-
-
-def _imported(path: Path) -> ModuleType:
-    """The module in this file. Its folder becomes importable, as with `python file.py`."""
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    # Its own name, as an import from beside it would use, unless that would hide another module.
-    name = path.stem
-    if name in sys.stdlib_module_names or name in sys.modules:
-        name = f"{name}_agent"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is not a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except ConfigError:
-        raise
-    except SyntaxError as exc:
-        raise ConfigError(f"{_short(exc.filename or path)}:{exc.lineno}: {exc.msg}") from None
-    except Exception as exc:  # the author's file may raise anything; show where, not our stack
-        raise ConfigError(f"{_where(exc, path)}: {type(exc).__name__}: {exc}") from exc
-    return module
-
-
-def _short(path: str | Path) -> Path:
-    """As the user would type it: relative if it lies below."""
-    found, here = Path(path), Path.cwd()
-    return found.relative_to(here) if found.is_relative_to(here) else found
-
-
-def _where(exc: BaseException, path: Path) -> str:
-    """The last line of the author's file on the way to the error."""
-    line, trace, own = 0, exc.__traceback__, str(path.resolve())
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == own:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return f"{path}:{line}" if line else str(path)
-
-
 def serve(agent: Agent, **options: Any) -> None:
     """Serves the agent until Ctrl-C or SIGTERM; options are the keys of `[server]`."""
     on_start, file = options.pop("on_start", None), options.pop("config", None)
@@ -411,10 +369,16 @@ async def _serve(
             serving.result()
     finally:
         began = time.monotonic()
-        listener.refuse()
-        await app.stop()
-        await listener.end(LINGER)
+        await wind_down(app, listener)
         log.info("stopped", seconds=f"{time.monotonic() - began:.2f}")
+
+
+async def wind_down(app: App, listener: Listener) -> None:
+    """The one order in which nobody is left hanging: sockets, new connections, runs, the rest."""
+    await app.hang_up()
+    listener.refuse()
+    await app.stop()
+    await listener.end(LINGER)
 
 
 def _collect_less() -> None:

@@ -18,7 +18,6 @@ from dragoman.errors import PeerUnreachable, Unsupported
 from dragoman.iat import Host
 from dragoman.iat.join import MOST, pause
 from dragoman.iat.sub import MISSES, SubAgent
-from dragoman.iat.terminal import Terminal
 from dragoman.testing.served import served
 from iat_host.scenes import (
     SECRET,
@@ -270,7 +269,7 @@ async def test_three_missed_pulses_are_offline() -> None:
 async def test_a_joined_agent_registers_again_when_the_host_comes_back(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dragoman.app import App, engine_for
+    from dragoman.app import App, engine_for, wind_down
     from dragoman.iat import join
     from dragoman.net.listener import Listener, bind
     from dragoman.net.log import Log
@@ -290,9 +289,7 @@ async def test_a_joined_agent_registers_again_when_the_host_comes_back(
         listener.begin()
 
         async def end() -> None:
-            listener.refuse()
-            await app.stop()
-            await listener.end(1.0)
+            await wind_down(app, listener)
 
         stack.push_async_callback(end)
         return host
@@ -311,36 +308,6 @@ def test_pauses_grow_and_differ() -> None:
     assert max(pause(20) for _ in range(200)) <= MOST
     assert max(pause(0) for _ in range(200)) <= 0.5
     assert len({pause(3) for _ in range(20)}) > 10
-
-
-async def test_a_person_at_the_terminal_approves(tmp_path: Path) -> None:
-    shown: list[str] = []
-    typed: asyncio.Queue[str | None] = asyncio.Queue()
-
-    async def lines() -> AsyncIterator[str]:
-        while (line := await typed.get()) is not None:
-            yield line
-
-    def show(line: str) -> None:
-        shown.append(line)
-        if line.endswith("[y/n]") and sum(each.endswith("[y/n]") for each in shown) == 1:
-            typed.put_nowait("perhaps")
-        elif line.endswith("[y/n]"):
-            typed.put_nowait("y")
-        elif "completed" in line:
-            typed.put_nowait("/quit")
-
-    host = engine_host()
-    async with team(tmp_path, host, {"worker": worker()}):
-        typed.put_nowait("/agents")
-        typed.put_nowait("worker: a\x1b[2Jb.txt")
-        await asyncio.wait_for(Terminal(host, show, person=True).read(lines()), 8)
-    text = "\n".join(shown)
-    assert "worker" in shown[1]
-    assert "… How large is it?" in text
-    assert sum(line.endswith("[y/n]") for line in shown) == 2  # a perhaps is asked again
-    assert "| , deleted" in text
-    assert "\x1b" not in text
 
 
 def test_a_tool_needs_a_function_and_a_name_of_its_own() -> None:

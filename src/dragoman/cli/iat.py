@@ -1,9 +1,10 @@
-"""`dragoman iat host`: a host that has sub-agents work, with a person at the terminal."""
+"""`dragoman iat`: a host with a person at the terminal, and who has a session with an agent."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -11,15 +12,24 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from cyclopts import App, Parameter
 
 from .. import settings as config
-from ..app import load_agent, run
+from ..app import run
 from ..errors import ConfigError
 from ..iat import Host
-from ..iat.terminal import Terminal
+from ..iat.screen import Screen
+from ..iat.terminal import Terminal, clean
+from ..loading import load_agent
+from ..store import Store
+from ..store.sessions import Session
+from .stored import StoreUrl, opened, shown_time
 
-iat = App(name="iat", help="Run a host that has sub-agents over IAT.")
+iat = App(name="iat", help="Run a host that has sub-agents over IAT; list and end sessions.")
+
+SHOWN = ("who", "agent", "owner", "since", "until", "tools")
+"""What is told of a session."""
 
 
 @iat.command
@@ -35,15 +45,13 @@ def host(
     execute: Annotated[str | None, Parameter(help="Do this one thing, then end.")] = None,
     agent: Annotated[str, Parameter(help="Which sub-agent does it. [default: the only one]")] = "",
     allow_tool: Annotated[
-        tuple[str, ...] | None,
-        Parameter(help="Tools it may call. [default: all of the host's]", negative=()),
+        tuple[str, ...] | None, Parameter(help="Tools it may call. [default: all of the host's]")
     ] = None,
     allow_private: Annotated[
-        bool | None,
-        Parameter(help="Call sub-agents back at private addresses.", negative=()),
+        bool | None, Parameter(help="Call sub-agents back at private addresses.")
     ] = None,
     insecure: Annotated[
-        bool | None, Parameter(help="Let everyone register, without a secret.", negative=())
+        bool | None, Parameter(help="Let everyone register, without a secret.")
     ] = None,
     config_file: Annotated[
         Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
@@ -73,7 +81,8 @@ def host(
     codes: list[int] = []
     works: list[asyncio.Task[None]] = []
     person = sys.stdin.isatty()
-    terminal = Terminal(found, lambda line: print(line, flush=True), person=person)
+    screen = _screen(watched=person and sys.stdout.isatty())
+    terminal = Terminal(found, screen, person=person)
 
     async def work() -> None:
         if execute is not None:
@@ -88,11 +97,87 @@ def host(
 
     def started(url: str) -> None:
         ws = url.replace("http", "ws", 1)
-        print(f"{found.name} waits for sub-agents at {ws}/iat/ws and {url}/iat", flush=True)
+        print(f"{found.name} waits at {url}/iat and {ws}/iat/ws", flush=True)
         works.append(asyncio.get_running_loop().create_task(work()))
 
     run(found, settings, started)
+    if person:
+        screen.finish()
+        kept = terminal.unfinished and not settings.server.store.startswith("memory:")
+        print(f"{found.name} has ended.", "Its work goes on at the next start." if kept else "")
     sys.exit(codes[0] if codes else 0)
+
+
+def _screen(*, watched: bool) -> Screen:
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    if not watched:
+        return Screen(write)
+    colors = not os.environ.get("NO_COLOR")
+    return Screen(write, columns=shutil.get_terminal_size().columns, colors=colors)
+
+
+@iat.command
+def sessions(
+    *,
+    as_json: Annotated[bool, Parameter(name="--json", help="One JSON object per line.")] = False,
+    store: StoreUrl = None,
+) -> None:
+    """List who has a session with an agent of this store, oldest first.
+
+    A session begins with `register` or `HELO` and is shown by its token in every message. Tokens
+    are not kept, so none is shown.
+    """
+
+    async def look(found: Store) -> list[Session]:
+        return await found.sessions.named(None, None)
+
+    kept = opened(store, look)
+    if not kept and not as_json:
+        print("Nobody has a session.")
+    for one in kept:
+        owner = f"{one.tenant}/{one.principal}".lstrip("/")
+        since, until = shown_time(one.since), shown_time(one.until)
+        tools = len({tool.name for tool in (*one.tools, *one.granted)})
+        if as_json:
+            told = (one.who, one.agent, owner, since, until, tools)
+            print(msgspec.json.encode(dict(zip(SHOWN, told, strict=True))).decode())
+        else:
+            print(
+                f"{clean(one.who)}  with {clean(one.agent)}  for {clean(owner)}  "
+                f"since {since}  until {until}  tools {tools}"
+            )
+
+
+@iat.command
+def revoke(
+    *who: Annotated[str, Parameter(help="The agent or host, as `dragoman iat sessions` shows it.")],
+    agent: Annotated[
+        str | None, Parameter(help="Only its sessions with this agent. [default: all]")
+    ] = None,
+    store: StoreUrl = None,
+) -> None:
+    """End every session of an agent or host: its tokens are refused from the next second on.
+
+    A running server of the same store hears of it by itself, and open WebSockets are held to it
+    with their next frame. Whoever still has the secret can register again: change that, too.
+    """
+    if not who:
+        raise ConfigError("Whose sessions? Give a name that `dragoman iat sessions` shows.")
+
+    async def work(found: Store) -> dict[str, int]:
+        return {name: await found.sessions.revoke(name, agent) for name in who}
+
+    ended = opened(store, work)
+    for name, count in ended.items():
+        if count:
+            print(f"revoked  {clean(name)}  {count} session{'s' if count > 1 else ''}")
+    if missing := [name for name, count in ended.items() if not count]:
+        raise ConfigError(
+            f"No session of {', '.join(map(clean, missing))}; see `dragoman iat sessions`."
+        )
 
 
 async def _lines() -> AsyncIterator[str]:

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from .. import settings as config
-from ..app import load_agent, run, shown
+from ..app import run, shown
 from ..backend import Backend
+from ..loading import load_agent
 
 
 def serve(
@@ -24,12 +25,14 @@ def serve(
         int | None, Parameter(help="HTTP port, 0 for a free one. [default: 8420]")
     ] = None,
     grpc_port: Annotated[
-        int | None,
-        Parameter(help="gRPC port, 0 for a free one. [default: 8421]"),
+        int | None, Parameter(help="gRPC port, 0 for a free one. [default: 8421]")
     ] = None,
     grpc: Annotated[
         bool | None,
-        Parameter(help="Speak gRPC, or not. [default: if it is installed and the port is free]"),
+        Parameter(
+            help="Speak gRPC, or not. [default: if it is installed and the port is free]",
+            negative="--no-grpc",
+        ),
     ] = None,
     store: Annotated[
         str | None,
@@ -43,21 +46,16 @@ def serve(
     ] = None,
     signing_key: Annotated[
         tuple[str, ...] | None,
-        Parameter(
-            help="Key that signs the card, or a folder of them; the newest signs.", negative=()
-        ),
+        Parameter(help="Key that signs the card, or a folder of them; the newest signs."),
     ] = None,
     workspace: Annotated[
-        str | None,
-        Parameter(help="Folder that tools may touch, and nothing outside of it."),
+        str | None, Parameter(help="Folder that tools may touch, and nothing outside of it.")
     ] = None,
     allow_private: Annotated[
-        bool | None,
-        Parameter(help="Let addresses given by others lie in private networks.", negative=()),
+        bool | None, Parameter(help="Let addresses given by others lie in private networks.")
     ] = None,
     insecure: Annotated[
-        bool | None,
-        Parameter(help="Listen to the network although no authentication is set up.", negative=()),
+        bool | None, Parameter(help="Listen to the network although no authentication is set up.")
     ] = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
@@ -68,7 +66,7 @@ def serve(
         Parameter(help="IAT host to register with: ws://... or http://... [secret: IAT_SECRET]"),
     ] = None,
     reload: Annotated[
-        bool | None, Parameter(help="Start again when a file in the folder changes.", negative=())
+        bool | None, Parameter(help="Start again when a file in the folder changes.")
     ] = None,
     watchdog: Annotated[
         float | None,

@@ -24,6 +24,7 @@ from ..net.duplex import Duplex
 from ..ops import GetTask, Resolve, SendMessage
 from ..peer import Batch, Context, Peer
 from ..session import Met
+from ..workspace import WISH
 from .sub import Known, Line, Socket, SubAgent
 from .tools import HostTool, tool_of
 
@@ -60,12 +61,17 @@ class Host(Agent):
         self.approval_expires = approval_expires
         """Seconds after which silence is a no."""
         self.workspace_root = workspace_root
+        """What sub-agents are kept to; whoever gives us work may narrow it."""
         self.tools: dict[str, HostTool] = {}
         self.agents: dict[str, SubAgent] = {}
         self.dial: Callable[[str, str], Line] | None = None
         """Makes the line to a sub-agent that registered with an address; set by the server."""
         self.peer: Peer | None = None
         """The engine that runs the host's tasks; set by the server."""
+        self.news: Callable[[SubAgent], None] = lambda sub: None
+        """Told of every sub-agent that came (`online`) or went."""
+        self.stopping = False
+        """Set by the server: who goes now was sent away by us."""
         self._arrived = asyncio.Event()
         self._pulses: set[asyncio.Task[None]] = set()
         self.skill("execute", description="Has a sub-agent do it", default=True)(self._execute)
@@ -112,10 +118,11 @@ class Host(Agent):
         before = self.agents.get(met.who)
         if before is not None:
             before.leave()
-        sub = self.agents[met.who] = SubAgent(met.who, met.card, met.tools, line)
+        sub = SubAgent(met.who, met.card, met.tools, line, met.workspace)
+        if isinstance(peer, Duplex):
+            peer.on_lost = sub.leave
         log.info("registered agent=%s tools=%d", met.who, len(met.tools))
-        self._arrived.set()
-        self._arrived = asyncio.Event()
+        self._came(sub)
         heart = asyncio.get_running_loop().create_task(self._beat(sub))
         self._pulses.add(heart)
         heart.add_done_callback(self._pulses.discard)
@@ -123,9 +130,13 @@ class Host(Agent):
     def add(self, name: str, agent: Peer, card: Card | None = None) -> None:
         """Makes an agent of any dialect a sub-agent: what `connect` gives, while it is open."""
         card = card or Card(name=name, description="", version="")
-        self.agents[name] = SubAgent(name, card, (), Known(agent))
+        self._came(SubAgent(name, card, (), Known(agent)))
+
+    def _came(self, sub: SubAgent) -> None:
+        self.agents[sub.name] = sub
         self._arrived.set()
         self._arrived = asyncio.Event()
+        self.news(sub)
 
     async def _beat(self, sub: SubAgent) -> None:
         """Heartbeats, until the sub-agent is gone or has registered anew."""
@@ -139,6 +150,8 @@ class Host(Agent):
                 log.warning("offline agent=%s", sub.name)
         if self.agents.get(sub.name) is sub:
             del self.agents[sub.name]
+            if not self.stopping:
+                self.news(sub)
         await sub.line.close()
 
     async def find(self, name: str = "", seconds: float | None = None) -> SubAgent:
@@ -191,8 +204,8 @@ class Host(Agent):
             metadata["agent"] = agent
         if allowed_tools is not None:
             metadata["allowed_tools"] = [tool.name for tool in self.offered(allowed_tools)]
-        if workspace_root or self.workspace_root:
-            metadata["workspace_root"] = workspace_root or self.workspace_root
+        if workspace_root:
+            metadata[WISH] = workspace_root
         message = Message(message_id=uuid4().hex, role=Role.USER, parts=(Text(query),))
         op = SendMessage(
             message=message, metadata=metadata or None, context=tuple(context_fragments)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,10 +19,12 @@ from ..card import Interface
 from ..dialects.iat.caller import IatCaller
 from ..dialects.iat.wire import Envelope
 from ..errors import ConfigError, DragomanError, PeerUnreachable, Unauthenticated
+from ..model import Json
 from ..net.iat_desk import IatDesk
 from ..net.iat_socket import IatSocket, SocketLine
 from ..peer import Context
-from ..session import Ping
+from ..session import Answer, Met, Ping, Signal
+from ..workspace import WISH
 from .http_line import HttpLine
 
 log = logging.getLogger("dragoman.iat")
@@ -54,6 +57,8 @@ class Joining:
         """Set while the host knows us."""
         self.times = 0
         """How often we registered."""
+        self.root = ""
+        """The folder that the host keeps us to, if it named one in its welcome."""
 
     async def run(self, beat: float = BEAT) -> None:
         """For ever: registers, stays, and registers again after the line broke."""
@@ -98,7 +103,7 @@ class Joining:
             introduces=us,
         )
         try:
-            await line.hello()
+            self.root = _root_in(await line.hello())
             self._known()
             while True:
                 await asyncio.sleep(beat)
@@ -121,6 +126,7 @@ class Joining:
 
             def known(said: Envelope) -> None:
                 """From its welcome on, the host is known by the token in it."""
+                self.root = _root(said.payload)
                 token = said.payload.get("session_token")
                 if isinstance(token, str) and token:
                     host = Context(principal=f"iat:{said.sender}", schemes=("iat",))
@@ -152,6 +158,21 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
     """What went wrong first, however deep it lies: one task's failure ends all others."""
     first = failures.exceptions[0]
     return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+def _root_in(welcome: Signal) -> str:
+    match welcome:
+        case Met(workspace=root):
+            return root
+        case Answer(value=dict() as said):
+            return _root(said)
+        case _:
+            return ""
+
+
+def _root(said: Mapping[str, Json]) -> str:
+    root = said.get(WISH)
+    return root if isinstance(root, str) else ""
 
 
 def _path(url: str, path: str) -> str:

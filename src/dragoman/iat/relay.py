@@ -23,7 +23,14 @@ from ..agent.values import first_data
 from ..card import Tool
 from ..dialects.iat.wire import MOST_TTL
 from ..dialects.iat.words import PROGRESS, THEIRS
-from ..errors import Conflict, DragomanError, PeerError, PeerUnreachable, TaskFinished
+from ..errors import (
+    Conflict,
+    DragomanError,
+    PeerError,
+    PeerUnreachable,
+    TaskFinished,
+    WorkspaceViolation,
+)
 from ..events import (
     AnyEvent,
     ArtifactChunk,
@@ -40,6 +47,7 @@ from ..lifecycle import FINAL, WAITING
 from ..model import Json, Message, State
 from ..ops import CancelTask, Resolve, SendMessage, Watch
 from ..peer import Batch, Context
+from ..workspace import WISH, inside, within
 from .sub import Known, SubAgent
 from .tools import refused
 
@@ -112,6 +120,8 @@ class Relay:
             for key, value in turn.metadata.items()
             if key not in ("agent", "allowed_tools", "skillId")
         }
+        if (root := self._root(sub)) is not None:
+            metadata[WISH] = root
         if isinstance(sub.line, Known) and self._ctx.tools:
             # Envelopes have a place for tools; elsewhere our extension is it.
             metadata[TOOLS] = msgspec.to_builtins(self._ctx.tools)
@@ -128,6 +138,16 @@ class Relay:
                 self._first = list(batch.entries)
                 entry = self._first[0]
                 return entry.task_id if isinstance(entry, Stamped) else ""
+
+    def _root(self, sub: SubAgent) -> Json:
+        """The folder this execute is kept to: the host's, as much narrower as our caller wishes.
+        What lies in the sub-agent's own folder only the sub-agent can tell."""
+        limit, wish = self._host.workspace_root, self._turn.metadata.get(WISH)
+        if not limit or inside(sub.workspace, limit):
+            return wish
+        if sub.workspace and not inside(limit, sub.workspace):
+            raise WorkspaceViolation(f"{sub.name} works elsewhere than in the host's workspace")
+        return within(limit, wish)
 
     async def _follow(self, sub: SubAgent) -> None:
         """Relays until the end, over as many lines as it takes."""

@@ -37,8 +37,12 @@ class Line(Protocol):
 class SubAgent:
     """One registered sub-agent."""
 
-    def __init__(self, name: str, card: Card, tools: tuple[Tool, ...], line: Line) -> None:
+    def __init__(
+        self, name: str, card: Card, tools: tuple[Tool, ...], line: Line, workspace: str = ""
+    ) -> None:
         self.name, self.card, self.tools, self.line = name, card, tools, line
+        self.workspace = workspace
+        """The folder it works in, as it told us."""
         self.misses = 0
         self.online = True
         self.changed = asyncio.Event()

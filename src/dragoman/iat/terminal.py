@@ -7,49 +7,75 @@ sub-agents say is shown without anything that could move the cursor or look like
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+import re
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+
+import msgspec
 
 from ..errors import DragomanError
 from ..events import AnyEvent, ArtifactChunk, Ask, Asked, Note, Noted, Stamped, StateChanged
 from ..lifecycle import FINAL
-from ..model import State, Text
+from ..model import Json, State, Text
 from ..peer import Batch
 from ..store.approvals import name_of
 from .host import Host
+from .screen import Screen
+from .sub import SubAgent
 
 YES, NO = frozenset(("y", "yes", "是", "好")), frozenset(("n", "no", "否", "不"))
 HELP = "NAME: what to do · /agents lists sub-agents · /quit ends"
 MOST = 2000
+_NAMED = re.compile(r"(\S+)\s*:\s+")
+QUIET = 0.5
+"""Seconds without news, after which a question that has scrolled away is asked again."""
 
 
 def clean(text: str) -> str:
     """What an agent said, on one line."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:MOST]
+    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return words if len(words) <= MOST else f"{words[:MOST]} … ({len(words) - MOST} more letters)"
+
+
+def lines_of(text: str) -> str:
+    """The same for text that grows: its spaces and ends of lines count."""
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
+
+
+def told(value: Json) -> str:
+    """Values for a person: `path: a.txt · size: 5`."""
+    if isinstance(value, dict):
+        return clean(" · ".join(f"{key}: {_plain(each)}" for key, each in value.items()))
+    return clean(_plain(value))
+
+
+def _plain(value: Json) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 class Terminal:
     """The person at a host."""
 
-    def __init__(self, host: Host, show: Callable[[str], None], *, person: bool) -> None:
-        self._host, self._show, self._person = host, show, person
-        self._asked: deque[tuple[str, Asked]] = deque()
+    def __init__(self, host: Host, screen: Screen, *, person: bool) -> None:
+        self._host, self._screen, self._person = host, screen, person
+        self._asked: deque[tuple[str, str, Asked]] = deque()
         self._works: set[asyncio.Task[bool]] = set()
+        self._busy: Counter[str] = Counter()
+        self._again: asyncio.TimerHandle | None = None
+        self.unfinished: set[str] = set()
+        """Tasks that were begun here and did not end."""
+        host.news = self._news
 
     async def read(self, lines: AsyncIterator[str]) -> None:
         """Takes lines until there are no more, or /quit."""
-        self._show(HELP)
+        self._screen.row("", "·", HELP)
         async for line in lines:
+            self._screen.typed()
             said = line.strip()
             if said == "/quit":
                 return
             if said == "/agents":
-                for sub in self._host.agents.values():
-                    tools = ", ".join(tool.name for tool in sub.tools)
-                    self._show(
-                        f"{clean(sub.name)}  {clean(sub.card.description)}  [{clean(tools)}]"
-                    )
+                self._list()
             elif self._asked and not said.startswith("/"):
                 await self._answer(said)
             elif said:
@@ -57,10 +83,27 @@ class Terminal:
         if self._works:
             await asyncio.wait(self._works)
 
+    def _list(self) -> None:
+        for sub in self._host.agents.values():
+            self._screen.row("", "+", _about(sub))
+        if not self._host.agents:
+            self._screen.row("", "-", "nobody is here yet: dragoman serve FILE --iat-host URL")
+
+    def _news(self, sub: SubAgent) -> None:
+        if sub.online:
+            self._screen.row("", "+", _about(sub))
+        else:
+            self._screen.row("", "-", f"{clean(sub.name)} is gone")
+        self._ask_later()
+
     def _begin(self, said: str) -> None:
-        name, colon, rest = said.partition(":")
-        known = bool(colon) and name.strip() in self._host.agents
-        about = (rest.strip(), name.strip()) if known else (said, "")
+        named = _NAMED.match(said)
+        if named is not None and named[1] not in self._host.agents:
+            # Perhaps it is not here yet. Nobody else shall do it, or hear of it.
+            here = ", ".join(self._host.agents) or "nobody"
+            self._screen.row("", "!", clean(f"There is no {named[1]} here, but {here}."))
+            return
+        about = (said[named.end() :], named[1]) if named is not None else (said, "")
         work = asyncio.get_running_loop().create_task(self.execute(*about))
         self._works.add(work)
         work.add_done_callback(self._works.discard)
@@ -70,49 +113,78 @@ class Terminal:
     ) -> bool:
         """Gives a sub-agent work and shows it; whether it was completed."""
         done = False
+        name = agent or (next(iter(self._host.agents)) if len(self._host.agents) == 1 else "")
+        self._busy[name] += 1
         try:
             async for batch in self._host.execute(query, agent=agent, allowed_tools=allowed):
-                done = self._told(batch) or done
+                done = self._told(name, batch) or done
         except DragomanError as exc:
-            self._show(f"! {clean(exc.message)}")
+            self._screen.row("", "!", clean(exc.message))
+        finally:
+            self._busy[name] -= 1
         return done
 
-    def _told(self, batch: Batch) -> bool:
+    def _told(self, name: str, batch: Batch) -> bool:
         done = False
         for entry in batch.entries:
             if isinstance(entry, Stamped):
-                self._entry(entry)
                 event = entry.event
-                done = isinstance(event, StateChanged) and event.state is State.COMPLETED
+                if isinstance(event, Asked):
+                    self._question(name, entry.task_id, event)
+                else:
+                    self._show(self._whose(name, entry.task_id), event)
+                self.unfinished.add(entry.task_id)
+                if isinstance(event, StateChanged) and event.state in FINAL:
+                    self.unfinished.discard(entry.task_id)
+                    done = event.state is State.COMPLETED
+        self._ask_later()
         return done
 
-    def _entry(self, entry: Stamped) -> None:
-        event = entry.event
-        if isinstance(event, Asked):
-            self._question(entry.task_id, event)
-        elif words := shown(event):
-            self._show(f"[{entry.task_id[-4:]}] {words}")
+    def _whose(self, name: str, task_id: str) -> str:
+        """The sub-agent's name; with the end of the task's, if it has several at once."""
+        short = clean(name)[:24]
+        return f"{short} {task_id[-4:]}".strip() if self._busy[name] > 1 else short
 
-    def _question(self, task_id: str, event: Asked) -> None:
-        words = clean(event.message.text)
-        about = f"  {clean(str(event.body))}" if event.body is not None else ""
+    def _show(self, whose: str, event: AnyEvent) -> None:
+        if isinstance(event, ArtifactChunk):
+            texts = [part.text for part in event.artifact.parts if isinstance(part, Text)]
+            others = len(event.artifact.parts) - len(texts)
+            self._screen.piece(whose, lines_of("".join(texts)) + f"({others} parts)" * bool(others))
+        elif (found := shown(event)) is not None:
+            self._screen.row(whose, *found)
+
+    # Questions.
+
+    def _question(self, name: str, task_id: str, event: Asked) -> None:
+        whose = self._whose(name, task_id)
         if not self._person:
-            name = name_of(task_id, event.question)
-            hint = f"dragoman approvals approve {name}" if event.kind is Ask.APPROVAL else "answer"
-            self._show(f"[{task_id[-4:]}] ? {words}{about}  (waits: {hint})")
+            id = name_of(task_id, event.question)
+            hint = f"dragoman approvals approve {id}" if event.kind is Ask.APPROVAL else "answer"
+            self._screen.ask(whose, f"{_words(event)}  (waits: {hint})")
             return
-        self._asked.append((task_id, event))
+        self._asked.append((whose, task_id, event))
         if len(self._asked) == 1:
             self._ask()
 
     def _ask(self) -> None:
-        task_id, event = self._asked[0]
-        about = f"  {clean(str(event.body))}" if event.body is not None else ""
+        whose, _, event = self._asked[0]
         choice = " [y/n]" if event.kind is Ask.APPROVAL else ""
-        self._show(f"[{task_id[-4:]}] ? {clean(event.message.text)}{about}{choice}")
+        self._screen.ask(whose, f"{_words(event)}{choice}")
+
+    def _ask_later(self) -> None:
+        """The question shall be the last thing to be read, but not between any two words."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        if self._asked and not self._screen.asks():
+            self._again = asyncio.get_running_loop().call_later(QUIET, self._ask_again)
+
+    def _ask_again(self) -> None:
+        if self._asked and not self._screen.asks():
+            self._ask()
 
     async def _answer(self, said: str) -> None:
-        task_id, event = self._asked[0]
+        _, task_id, event = self._asked[0]
         value: object = said
         if event.kind is Ask.APPROVAL:
             word = said.casefold()
@@ -124,34 +196,42 @@ class Terminal:
         try:
             await self._host.answer(task_id, event.question, value)
         except DragomanError as exc:
-            self._show(f"! {clean(exc.message)}")
+            self._screen.row("", "!", clean(exc.message))
         if self._asked:
             self._ask()
 
-    async def close(self) -> None:
-        """Stops looking; the work goes on."""
-        for work in tuple(self._works):
-            work.cancel()
-            with suppress(asyncio.CancelledError):
-                await work
+
+def _about(sub: SubAgent) -> str:
+    tools = ", ".join(tool.name for tool in sub.tools)
+    words = (sub.card.description, f"({tools})" if tools else "")
+    return clean(f"{sub.name}: {' '.join(words)}" if any(words) else sub.name)
 
 
-def shown(event: AnyEvent) -> str:
-    """One event for a person; empty if there is nothing to see."""
+def _words(event: Asked) -> str:
+    """What is asked, with all that the answer is about."""
+    body = event.body
+    # Our own relay says which agent it is; that stands in front of the row.
+    if isinstance(body, dict) and body.keys() == {"agent", "details"}:
+        body = body["details"]
+    return clean(event.message.text) + (f"  {told(body)}" if body not in (None, {}) else "")
+
+
+def shown(event: AnyEvent) -> tuple[str, str] | None:
+    """One event for a person: what it is, and its words. None if there is nothing to see."""
     match event:
         case Noted(kind=Note.THOUGHT, body=body):
-            return f"… {clean(str(body.get('text', '')) if isinstance(body, dict) else str(body))}"
+            return "…", told(body.get("text", "") if isinstance(body, dict) else body)
         case Noted(kind=Note.LOG, body=dict() as body):
-            return f"{clean(str(body.get('level')))}: {clean(str(body.get('message')))}"
+            more = {key: each for key, each in body.items() if key not in ("level", "message")}
+            words = f"{told(body.get('level'))}: {told(body.get('message'))}"
+            return "·", f"{words}  {told(more)}" if more else words
         case Noted(kind=Note.USAGE, body=body):
-            return f"usage {clean(str(body))}"
-        case ArtifactChunk(artifact=artifact):
-            texts = [part.text for part in artifact.parts if isinstance(part, Text)]
-            return f"| {clean(''.join(texts))}" if texts else f"| ({len(artifact.parts)} parts)"
+            return "·", f"used {told(body)}"
         case StateChanged(state=state, message=message):
             words = clean(message.text) if message is not None else ""
             if state in FINAL:
-                return f"{state}{': ' if words else ''}{words}"
-            return words
+                mark = "✓" if state is State.COMPLETED else "!"
+                return mark, f"{state}{': ' if words else ''}{words}"
+            return ("·", words) if words else None
         case _:
-            return ""
+            return None

@@ -37,6 +37,8 @@ class Duplex:
         self._names = (f"{prefix}{number}" for number in count(1))
         self._waiting: dict[Id, asyncio.Queue[Signal]] = {}
         self._gone = False
+        self.on_lost: Callable[[], None] = lambda: None
+        """For who wants to know at once that the channel is closed."""
 
     async def hear(self, heard: Envelope) -> None:
         """Takes what is for a call of ours (`caller.expects`)."""
@@ -51,6 +53,7 @@ class Duplex:
     def lost(self) -> None:
         """The channel is closed: nobody will answer any more."""
         self._gone = True
+        self.on_lost()
         for id, queue in self._waiting.items():
             error = PeerUnreachable("The connection was closed", sent=True)
             while True:

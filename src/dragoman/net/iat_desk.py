@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from uuid import uuid4
@@ -14,13 +15,15 @@ from ..card import Card, Tool
 from ..dialects.iat.asks import introduction
 from ..dialects.iat.callee import IatCallee
 from ..dialects.iat.wire import MOST_TTL
+from ..errors import ConfigError
 from ..model import Json
 from ..peer import Context, Peer
 from ..session import Id, Met
 from ..settings import Settings
+from ..store.sessions import SessionBook
 from .asgi import TEXT, Receive, Scope, Send, answer
 from .auth import cursor_in
-from .exchange import Floor
+from .exchange import Floor, OpenStream
 from .gate import Gate
 from .iat_guard import Guard, IatSession
 from .policy import Policy, policy
@@ -33,22 +36,32 @@ Joined = Callable[[Met, Context, Peer | None], None]
 class IatDesk:
     """What all IAT endpoints of an agent share."""
 
-    def __init__(self, floor: Floor, gate: Gate, settings: Settings) -> None:
+    def __init__(self, floor: Floor, gate: Gate, settings: Settings, book: SessionBook) -> None:
         self.floor, self.settings = floor, settings.iat
         self.agent: Agent = gate.agent
         self.me = settings.iat.agent_id or self.agent.name
         self.workspace = ""
         """The folder our agent works in, as it is told to hosts."""
+        if settings.iat.secret and "iat" in (*settings.auth, *self.agent.auth):
+            # Its callers would be called NAME:subject, as agents with the secret are.
+            raise ConfigError(
+                "[auth.iat]: call it otherwise; agents with iat.secret are 'iat:...'."
+            )
         rates = settings.rates
         self.guard = Guard(
             settings.iat,
             gate.admit,
+            agent=self.agent.name,
+            book=book,
             locked=gate.locked,
             insecure=settings.server.insecure,
             meter=gate.meter if rates.calls_per_minute else None,
         )
         self.joined: Joined = lambda met, caller, peer: None
         """For a host that lives in the same process."""
+        self.sockets: set[OpenStream] = set()
+        self.stopping = False
+        """No more sockets are taken: nobody would serve them."""
 
     def session(self, kind: type[IatCallee] = IatCallee) -> IatCallee:
         """The callee side of a new conversation."""
@@ -93,8 +106,7 @@ class IatDesk:
 
     def alive(self, session: IatCallee, headers: Mapping[str, str]) -> Json:
         """What is answered to a pulse. It keeps the session."""
-        token = session.heard.token or headers.get("x-iat-token", "")
-        until = self.guard.sessions.renew(token) if token else 0
+        until = self.guard.renew(session.heard, headers)
         return {"ok": True, "expires_at": int(until)} if until else {"ok": True}
 
     def context(self, session: IatCallee, found: IatSession) -> Context:
@@ -105,10 +117,22 @@ class IatDesk:
         cursor = session.heard.cursor
         return replace(caller, cursor=cursor_in(cursor)) if cursor else caller
 
+    async def hang_up(self, seconds: float) -> None:
+        """Ends every socket, with this long for its last words. Tasks go on: who comes back says
+        `watch`."""
+        self.stopping = True
+        ending = {stream.task for stream in self.sockets}
+        for stream in tuple(self.sockets):
+            stream.end("stopping")
+        if ending:
+            await asyncio.wait(ending, timeout=seconds)
+
     @policy(Policy.CARD)
     async def manifest(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Who we are, for hosts that look around."""
-        told = {**introduction(self.ourselves()), "protocol": PROTOCOL}
+        # Where on our disk we work is for those who introduced themselves.
+        us = replace(self.ourselves(), workspace="")
+        told = {**introduction(us), "protocol": PROTOCOL}
         await answer(send, 200, msgspec.json.encode(told))
 
     @policy(Policy.OPEN)
@@ -118,8 +142,14 @@ class IatDesk:
 
 
 def _bare(caller: Context) -> Context:
-    """The caller without what only its first message said."""
-    return replace(caller, cursor=None, idempotency_key="", trace="", extensions=())
+    """Who the caller is, without what only its first message said."""
+    return Context(
+        tenant=caller.tenant,
+        principal=caller.principal,
+        tenants=caller.tenants,
+        scopes=caller.scopes,
+        schemes=caller.schemes,
+    )
 
 
 def _millis() -> int:

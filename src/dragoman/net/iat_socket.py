@@ -42,7 +42,6 @@ class IatSocket(Exchange):
     def __init__(self, desk: IatDesk) -> None:
         super().__init__(desk.floor, desk.session, TARGET)
         self._desk = desk
-        self.open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One socket, from the handshake to its end."""
@@ -50,19 +49,20 @@ class IatSocket(Exchange):
             await self._plain(scope, send)
             return
         await receive()
-        full = self.open >= self._desk.settings.sockets
+        desk = self._desk
+        full = desk.stopping or len(desk.sockets) >= desk.settings.sockets
         if full or not _same_site(headers_in(scope["headers"])):
             await send({"type": "websocket.close", "code": LATER if full else REFUSED})
             return
-        await send({"type": "websocket.accept"})
-        self.open += 1
         task = asyncio.current_task(self.floor.loop)
         assert task is not None  # noqa: S101  an ASGI app always runs in a task
         stream = OpenStream(task)
+        desk.sockets.add(stream)
         self.floor.streams.add(stream)
-        line = SocketLine(self, self._desk, scope, receive, send)
+        line = SocketLine(self, desk, scope, receive, send)
         code = 1000
         try:
+            await send({"type": "websocket.accept"})
             code = await line.run()
         except asyncio.CancelledError:
             if stream.why != "stopping":
@@ -70,7 +70,7 @@ class IatSocket(Exchange):
             task.uncancel()
             code = GOING
         finally:
-            self.open -= 1
+            desk.sockets.discard(stream)
             self.floor.streams.discard(stream)
             line.peer.lost()
         with suppress(Exception):  # it may be closed already, and nobody is left to be told
@@ -177,7 +177,8 @@ class SocketLine:
             return True
         if not self._may_talk():
             return False
-        for signal in callee.take(said, stream=True):
+        # Who does not wait (R01) is told the task's name at once, all others every step.
+        for signal in callee.take(said, stream=said.payload.get("wait") is not False):
             await self._signal(signal, said, found, group)
         return True
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from msgspec.structs import replace
 
 from ..agent import Agent
-from ..app import App, address, engine_for
+from ..app import App, address, engine_for, wind_down
 from ..net.listener import Listener, bind
 from ..net.log import Log
 from ..settings import Settings
@@ -36,10 +36,8 @@ async def served(
         listener.begin()
         yield url
     finally:
-        if listener is not None:
-            listener.refuse()
-        if app is not None:
+        if app is not None and listener is not None:
+            await wind_down(app, listener)
+        elif app is not None:
             await app.stop()
-        if listener is not None:
-            await listener.end(1.0)
         sock.close()

@@ -2,15 +2,19 @@
 
 from .folder import Entry, Folder, Workspace
 from .space import Space, granted, keep_apart, space_of
+from .wishes import WISH, inside, within
 from .workspaces import Workspaces
 
 __all__ = [
+    "WISH",
     "Entry",
     "Folder",
     "Space",
     "Workspace",
     "Workspaces",
     "granted",
+    "inside",
     "keep_apart",
     "space_of",
+    "within",
 ]

@@ -17,9 +17,7 @@ from .beneath import FOLDER, Door, Root, Steps, best_door, steps_of, violation
 from .folder import Folder
 from .space import Per, Space
 from .usage import Usage
-
-WISH = "workspace_root"
-"""Under which a caller narrows the workspace, in the metadata of a request (IAT: the payload)."""
+from .wishes import WISH
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

@@ -1,0 +1,102 @@
+"""Where a host shows what its sub-agents do: rows that each say whose they are.
+
+What an agent says never begins a row by itself: rows are broken here, not by the terminal, so no
+padding makes its words look like a question of ours. On a terminal text grows in its row as it
+comes, and an answer is typed behind its question; through a pipe every row is whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from rich.cells import cell_len, chop_cells
+
+STYLES = {"…": "2", "·": "2", "?": "1;33", "✓": "32", "!": "31", "+": "36", "-": "36"}
+"""By what a row is: a thought, a note, a question, an end, a failure, who came and who left."""
+TEXT = "|"
+LEAST = 20
+"""Columns that are left for words, however long a name is."""
+_WORD = re.compile(r"\n|[^\S\n]*[^\s]+|[^\S\n]+")
+
+
+class Screen:
+    """Prints rows; at most the last one is unfinished."""
+
+    def __init__(
+        self, write: Callable[[str], object], *, columns: int = 0, colors: bool = False
+    ) -> None:
+        self._write, self._columns, self._colors = write, columns, colors
+        self.live = columns > 0
+        """Whether somebody looks on; else rows are as long as what they say."""
+        self._open = ""
+        """How the row begins that is not finished."""
+        self._left = 0
+        """Columns left in it."""
+
+    def row(self, whose: str, mark: str, words: str) -> None:
+        """One thing, on as many rows as it needs."""
+        self._begin(whose, mark)
+        self._say(whose, mark, words)
+        self.finish()
+
+    def piece(self, whose: str, words: str) -> None:
+        """More of a text: in the row where it stopped, if that is still the last."""
+        if self._open != _head(whose, TEXT):
+            words = words.lstrip()
+            if not words:
+                return
+            self._begin(whose, TEXT)
+        self._say(whose, TEXT, words)
+        if not self.live:
+            self.finish()
+
+    def ask(self, whose: str, words: str) -> None:
+        """A question."""
+        self._begin(whose, "?")
+        self._say(whose, "?", f"{words} " if self.live else words)
+        if not self.live:
+            self.finish()
+
+    def asks(self) -> bool:
+        """Whether a question is the last thing that was said."""
+        return self._open.endswith("? ")
+
+    def typed(self) -> None:
+        """The person ended the row."""
+        self._open = ""
+
+    def finish(self) -> None:
+        """The next thing has a row of its own."""
+        if self._open:
+            self._write("\n")
+            self._open = ""
+
+    def _begin(self, whose: str, mark: str) -> None:
+        self.finish()
+        self._open = _head(whose, mark)
+        style = STYLES.get(mark, "") if self._colors else ""
+        self._write(f"\x1b[{style}m{self._open}\x1b[0m" if style else self._open)
+        self._left = max(LEAST, self._columns - cell_len(self._open))
+
+    def _say(self, whose: str, mark: str, words: str) -> None:
+        if not self.live:
+            self._write(words)
+            return
+        for word in _WORD.findall(words):
+            if word == "\n" or cell_len(word) > self._left:
+                self._begin(whose, mark)
+                word = word.lstrip()
+            first, *others = chop_cells(word, self._left) or [""]
+            self._put(first)
+            for rest in others:  # one word that is longer than a row
+                self._begin(whose, mark)
+                self._put(rest)
+
+    def _put(self, text: str) -> None:
+        self._write(text)
+        self._left -= cell_len(text)
+
+
+def _head(whose: str, mark: str) -> str:
+    return f"{whose} {mark} " if whose else f"{mark} "
