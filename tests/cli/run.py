@@ -74,7 +74,7 @@ def serving(*args: str, cwd: Path, **environ: str) -> Iterator[Served]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"http://[^\s/]+", line)
+        found = re.search(r"https?://[^\s/]+", line)
         assert found, line + process.communicate(timeout=5)[1]
         yield Served(process, found[0])
     finally:

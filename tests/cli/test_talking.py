@@ -104,7 +104,7 @@ def test_files_go_and_come(server: Served, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "says", "next_"),
     [
-        (("send", "http://127.0.0.1:9", "x"), 3, "cannot be reached", "dragoman card"),
+        (("send", "http://127.0.0.1:9", "x"), 3, "cannot be reached", "is the address right?"),
         (("send", "URL", "x", "--task", "none"), 1, "no such task", "dragoman tasks list"),
         (("send", "URL", "x", "--skill", "fails"), 1, "no paper", ""),
         (("send", "URL"), 2, "Say something", ""),

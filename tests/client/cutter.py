@@ -27,6 +27,9 @@ class Cutter:
         self.least, self.most = 300, 4000
         self.after: Callable[[], int] = lambda: self._dice.randint(self.least, self.most)
         """Bytes of answers after which a connection is cut."""
+        self.flows = asyncio.Event()
+        """While it is not set, connections stand and nothing comes back."""
+        self.flows.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -56,6 +59,7 @@ class Cutter:
     async def _down(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = self.after()
         while data := await there.read(65536):
+            await self.flows.wait()
             if self._strip:
                 data = _MARK.sub(rb"\1:d: ", data)
             if self.on and len(data) >= left:
@@ -67,9 +71,13 @@ class Cutter:
             writer.write(data)
             await writer.drain()
 
-    def stop(self) -> None:
+    def cut_all(self) -> None:
+        """Cuts what is open now."""
         for task in self._open:
             task.cancel()
+
+    def stop(self) -> None:
+        self.cut_all()
 
 
 @asynccontextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from importlib.metadata import version
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from ..errors import DragomanError
 
@@ -46,6 +48,7 @@ def build(asked: str = "") -> App:
         help=HELP,
         version=lambda: version("dragoman"),
         help_format="markdown",
+        default_parameter=Parameter(negative=(), show_default=_worth_telling),
         exit_on_error=False,
         print_error=False,
     )
@@ -55,11 +58,20 @@ def build(asked: str = "") -> App:
     return app
 
 
+def _worth_telling(default: object) -> str | None:
+    """A default as help shows it. What is off, empty or nothing goes without saying."""
+    return str(default) if default else None
+
+
 def main(tokens: list[str] | None = None) -> None:
     """Runs a command. A user's mistake is one or two lines and exit code 2, never a traceback."""
     given = sys.argv[1:] if tokens is None else tokens
+    _open_what_is_closed()
     try:
-        build(next(iter(given), ""))(given)
+        try:
+            build(next(iter(given), ""))(given)
+        finally:
+            sys.stdout.flush()  # so that a disk that is full is told here
     except CycloptsError as exc:
         chain = " ".join(("dragoman", *(exc.command_chain or ())))
         complain(" ".join(str(exc).split()), f"See: {chain} --help")
@@ -70,9 +82,21 @@ def main(tokens: list[str] | None = None) -> None:
     except BrokenPipeError:  # `dragoman ... | head`
         sys.stderr.close()
         sys.exit(141)
+    except OSError as exc:  # of the machine we run on; those of others are a `DragomanError`
+        if exc.errno == errno.ENOSPC:  # what is left to write must not fail once more at the exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        where = f": {exc.filename}" if exc.filename else ""
+        complain(f"{exc.strerror or exc}{where}", code=1)
 
 
-def complain(*lines: str) -> None:
+def _open_what_is_closed() -> None:
+    """With `>&-` and the like Python has None in place of a stream, which nobody expects."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  until the process ends
+
+
+def complain(*lines: str, code: int = 2) -> None:
     """Says what is wrong and what to do, then ends."""
     print("dragoman:", "\n".join(lines), file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)

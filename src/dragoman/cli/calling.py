@@ -20,7 +20,9 @@ from ..card import Card
 from ..client import Limits, RemoteAgent, connect
 from ..client.auth import CardAuth
 from ..client.auth.origins import is_loopback, printable
+from ..client.connecting import origins_of
 from ..errors import (
+    BadParams,
     CardUntrusted,
     ConfigError,
     ContentTypeUnsupported,
@@ -55,31 +57,22 @@ class Way:
     dialect: Annotated[
         str,
         Parameter(
-            help="Speak this only: a2a-1.0, a2a-0.3-rest, GRPC, 0.3... [default: the card's best]",
-            show_default=False,
+            help="Speak this only: a2a-1.0, a2a-0.3-rest, GRPC, 0.3... [default: the card's best]"
         ),
     ] = ""
     origin: Annotated[
-        tuple[str, ...],
-        Parameter(help="Another origin that may learn who you are; repeatable.", negative=()),
+        tuple[str, ...], Parameter(help="Another origin that may learn who you are; repeatable.")
     ] = ()
     ca: Annotated[Path | None, Parameter(help="Certificates (PEM) of the authority to trust.")] = (
         None
     )
     allow_private: Annotated[
-        bool,
-        Parameter(
-            help="Follow addresses on the card into private networks.",
-            negative=(),
-            show_default=False,
-        ),
+        bool, Parameter(help="Follow addresses on the card into private networks.")
     ] = False
     timeout: Annotated[
         float, Parameter(help="Seconds for an answer that nobody has to work for.")
     ] = 30.0
-    json: Annotated[
-        bool, Parameter(help="Print JSON, spelled as A2A 1.0.", negative=(), show_default=False)
-    ] = False
+    json: Annotated[bool, Parameter(help="Print JSON, spelled as A2A 1.0.")] = False
 
 
 @asynccontextmanager
@@ -97,14 +90,20 @@ async def agent_at(
         raise ConfigError(f"There is no file {way.ca} (--ca).")
     if way.timeout <= 0:
         raise ConfigError("--timeout must be more than 0.")
+    try:
+        own, *others = origins_of(address, way.origin)
+    except BadParams as exc:
+        raise ConfigError(f"{exc.message}.") from None
     async with (
-        CardAuth.of(os.environ, allow_private=way.allow_private) as auth,
+        CardAuth.of(
+            os.environ, allow_private=way.allow_private, shared=dict.fromkeys(others, own)
+        ) as auth,
         connect(
             address,
             card=card,
             dialect=way.dialect or None,
             auth=auth,
-            origins=way.origin,
+            origins=others,
             ca=way.ca or "",
             allow_private=way.allow_private,
             extensions=extensions,
@@ -159,7 +158,7 @@ class interruptible:  # noqa: N801  reads as a word: with interruptible()
 
 NEXT: tuple[tuple[type[DragomanError], str], ...] = (
     (Unauthenticated, "Log in with: dragoman login {url}"),
-    (PeerUnreachable, "Is it running, and is the address right? See: dragoman card {url}"),
+    (PeerUnreachable, "Is it running, and is the address right?"),
     (CardUntrusted, "Look at it with: dragoman card {url}"),
     (VersionUnsupported, "See what it speaks: dragoman card {url}; choose with --dialect"),
     (ContentTypeUnsupported, "See what it takes: dragoman card {url}"),
@@ -175,7 +174,7 @@ NEXT: tuple[tuple[type[DragomanError], str], ...] = (
 
 def advice(error: DragomanError, url: str) -> str:
     """What to do next, unless the error says it already."""
-    if "dragoman " in error.message:
+    if "dragoman " in error.message or " --" in error.message:
         return ""
     found = (text for kind, text in NEXT if isinstance(error, kind))
     return next(found, "").format(url=printable(url))

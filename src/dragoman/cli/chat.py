@@ -34,25 +34,14 @@ def chat(
     url: Url,
     /,
     *,
-    skill: Annotated[str, Parameter(help="Id of the skill to talk to.", show_default=False)] = "",
-    context: Annotated[
-        str, Parameter(help="Id of a context to go on with.", show_default=False)
-    ] = "",
+    skill: Annotated[str, Parameter(help="Id of the skill to talk to.")] = "",
+    context: Annotated[str, Parameter(help="Id of a context to go on with.")] = "",
     save: Annotated[Path | None, Parameter(help="Folder for the files that come back.")] = None,
     work: Annotated[
-        bool,
-        Parameter(
-            help="Show thoughts and logs of agents that tell them.", negative=(), show_default=False
-        ),
+        bool, Parameter(help="Show thoughts and logs of agents that tell them.")
     ] = False,
-    history: Annotated[
-        bool,
-        Parameter(
-            help="Do not keep the lines you type for the next chat.",
-            name="--no-history",
-            negative=(),
-            show_default=False,
-        ),
+    no_history: Annotated[
+        bool, Parameter(help="Do not keep the lines you type for the next chat.")
     ] = False,
     way: Way = Way(),  # noqa: B008  frozen
 ) -> None:
@@ -72,7 +61,7 @@ def chat(
         async with agent_at(url, way, extensions=(WORK,) if work else ()) as agent:
             if way.json or not Person.is_there():
                 return await _read(agent, skill, context, save, as_json=way.json)
-            room = Room(agent, url, skill, context, save, kept=not history)
+            room = Room(agent, url, skill, context, save, kept=not no_history)
             return await room.run()
 
     run(talk, url, as_json=way.json)
@@ -85,11 +74,12 @@ async def _read(
     talk = agent.conversation(context, skill=skill)
     exchange = Exchange(agent, chosen(as_json=as_json, growing=False), None, save)
     code = DONE
-    for text in sys.stdin:  # there is nothing to do between two lines
+    for line in sys.stdin.buffer:  # there is nothing to do between two lines
+        text = line.decode("utf-8", "replace")
         if not text.strip():
             continue
         try:
-            result = await exchange.say(talk, text.rstrip("\n"))
+            result = await exchange.say(talk, text.rstrip("\r\n"))
         except Left:
             return INTERRUPTED
         if isinstance(result, Task) and (question := question_in(result)) and not as_json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -29,24 +28,12 @@ def listen(
     *,
     port: Annotated[int, Parameter(help="Where to listen; 0 for a free port.")] = PORT,
     host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
-    insecure: Annotated[
-        bool,
-        Parameter(help="Listen to the network, without TLS.", negative=(), show_default=False),
-    ] = False,
+    insecure: Annotated[bool, Parameter(help="Listen to the network, without TLS.")] = False,
     unsigned: Annotated[
-        bool,
-        Parameter(
-            help="Take the bare token, as the official SDKs send it.",
-            negative=(),
-            show_default=False,
-        ),
+        bool, Parameter(help="Take the bare token, as the official SDKs send it.")
     ] = False,
-    count: Annotated[
-        int, Parameter(help="End after so many. [default: Ctrl-C]", show_default=False)
-    ] = 0,
-    json: Annotated[
-        bool, Parameter(help="Print JSON, spelled as A2A 1.0.", negative=(), show_default=False)
-    ] = False,
+    count: Annotated[int, Parameter(help="End after so many. [default: Ctrl-C]")] = 0,
+    json: Annotated[bool, Parameter(help="Print JSON, spelled as A2A 1.0.")] = False,
 ) -> None:
     """Receive webhooks, and print what arrives.
 
@@ -91,9 +78,6 @@ def listen(
         return DONE
 
     run(work, "", as_json=json)
-    # A thread of the server may still be about, and would meet an interpreter that is closing.
-    sys.stdout.flush()
-    os._exit(DONE)
 
 
 def _show(notice: Notice, *, as_json: bool) -> None:

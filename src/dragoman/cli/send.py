@@ -24,46 +24,24 @@ MOST_STDIN = 16 * 1024 * 1024
 
 def send(
     url: Url,
-    text: Annotated[
-        str, DASH, Parameter(help="What to say; - reads standard input.", show_default=False)
-    ] = "",
+    text: Annotated[str, DASH, Parameter(help="What to say; - reads standard input.")] = "",
     /,
     *,
-    file: Annotated[
-        tuple[Path, ...], Parameter(help="A file to send along; repeatable.", negative=())
-    ] = (),
+    file: Annotated[tuple[Path, ...], Parameter(help="A file to send along; repeatable.")] = (),
     data: Annotated[
         str | None, Parameter(help="JSON to send along; @FILE reads it from there.")
     ] = None,
-    skill: Annotated[str, Parameter(help="Id of the skill it is for.", show_default=False)] = "",
-    task: Annotated[
-        str, Parameter(help="Id of the task it answers or continues.", show_default=False)
-    ] = "",
-    context: Annotated[
-        str, Parameter(help="Id of the context it belongs to.", show_default=False)
-    ] = "",
+    skill: Annotated[str, Parameter(help="Id of the skill it is for.")] = "",
+    task: Annotated[str, Parameter(help="Id of the task it answers or continues.")] = "",
+    context: Annotated[str, Parameter(help="Id of the context it belongs to.")] = "",
     stream: Annotated[
         bool,
-        Parameter(
-            help="Write text as it comes, also through a pipe; with --json every event.",
-            negative=(),
-            show_default=False,
-        ),
+        Parameter(help="Write text as it comes, also through a pipe; with --json every event."),
     ] = False,
-    no_wait: Annotated[
-        bool,
-        Parameter(
-            help="Do not wait for the task: print its id.",
-            negative=(),
-            show_default=False,
-        ),
-    ] = False,
+    no_wait: Annotated[bool, Parameter(help="Do not wait for the task: print its id.")] = False,
     save: Annotated[Path | None, Parameter(help="Folder for the files that come back.")] = None,
     work: Annotated[
-        bool,
-        Parameter(
-            help="Show thoughts and logs of agents that tell them.", negative=(), show_default=False
-        ),
+        bool, Parameter(help="Show thoughts and logs of agents that tell them.")
     ] = False,
     ask: Annotated[
         bool,

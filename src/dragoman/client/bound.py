@@ -18,23 +18,21 @@ from typing import Any
 import msgspec
 
 from ..agent.calls import AGENT, MOST_HOPS, SENT, Heard, Seat, Sent, name_of
-from ..agent.tools import WORK
 from ..agent.values import json_of, parts_of
 from ..card import Card
 from ..errors import DragomanError, PeerMisbehaved, TaskFinished, Unsupported
-from ..events import Ask, Asked, Snapshot, Stamped, StateChanged
+from ..events import Snapshot, Stamped
 from ..lifecycle import FINAL, WAITING
-from ..model import Data, Json, Message, State, Status, Task, Text
-from ..ops import Watch
+from ..model import Json, Message, State, Task
 from .agent import RemoteAgent, result_parts
 from .arguments import check_arguments, fitting, schemas_of
 from .events import Events
 from .remote import RESTS
-from .seen import Entry, Seen
+from .resting import question, rested, retold, waits
+from .seen import Entry
 
 Reach = Callable[[], AbstractAsyncContextManager[RemoteAgent]]
 Stop = Callable[[Sent], Any]
-_KINDS = {kind.value: kind for kind in (Ask.INPUT, Ask.APPROVAL, Ask.CREDENTIALS)}
 
 
 class BoundAgent:
@@ -130,8 +128,10 @@ class BoundAgent:
         record = self._record(key, "stream", *what, about.get("skill", ""))
         done = self._done(record)
         if done is not None:
-            for entry in _retold(done.task) if done.task is not None else [_answer(done)]:
-                yield entry  # type: ignore[misc]  # a reply is a Message, and so is an Entry
+            answer = _answer(done)
+            told: list[Entry] = retold(answer) if isinstance(answer, Task) else [answer]
+            for entry in told:
+                yield entry
             return
         await self._desk.begin()
         sent = self._sent(record)
@@ -140,11 +140,11 @@ class BoundAgent:
             async with self._stopping(record), aclosing(self._told_by(events, record)) as entries:
                 async for entry in entries:
                     if sent and isinstance(entry, Stamped) and isinstance(entry.event, Snapshot):
-                        for piece in _retold(entry.event.task):
+                        for piece in retold(entry.event.task):
                             yield piece
                     else:
                         yield entry
-                    if _waits(entry):
+                    if waits(entry):
                         break
             found = events.reply or events.task
         if found is None:
@@ -183,7 +183,7 @@ class BoundAgent:
         sent = self._sent(record)
         async with self._agent() as agent:
             if sent is not None:
-                return await _rested(agent, sent.task_id)
+                return await rested(agent, sent.task_id)
             if not about.get("wait", True):
                 answer = await agent.send(*what, **about, **self._marks(record))
                 if isinstance(answer, Task):
@@ -192,14 +192,14 @@ class BoundAgent:
             events = self._saying(agent, record, what, about)
             async with aclosing(self._told_by(events, record)) as entries:
                 async for entry in entries:
-                    if _waits(entry):
+                    if waits(entry):
                         break
             if events.reply is not None:
                 return events.reply
             task = events.task
             if task is None:
                 raise PeerMisbehaved("The stream ended without telling anything")
-            return task if task.state in RESTS else await _rested(agent, task.id)
+            return task if task.state in RESTS else await rested(agent, task.id)
 
     async def _told(
         self, record: str, what: tuple[object, ...], about: dict[str, Any]
@@ -212,7 +212,7 @@ class BoundAgent:
             if self._sent(record) is not None:
                 task = await agent.get(task_id)
                 if task.state not in WAITING:
-                    return await _rested(agent, task_id)
+                    return await rested(agent, task_id)
             await self._note(record, task_id)
             try:
                 answer = await agent.send(*what, task=task_id, **about, **self._marks(record))
@@ -223,11 +223,11 @@ class BoundAgent:
                 return task
             if isinstance(answer, Message) or answer.state in RESTS:
                 return answer
-            return await _rested(agent, task_id) if about.get("wait", True) else answer
+            return await rested(agent, task_id) if about.get("wait", True) else answer
 
     async def _passed_up(self, record: str, task: Task) -> Task | Message:
         """Our own caller is asked what the agent asks."""
-        kind, text, body, more = _question(task)
+        kind, text, body, more = question(task)
         asked = task.status.message
         name = f"{record} {(asked.message_id if asked else '') or task.status.at}"
         message, value = await self._seat.ask(kind, text, name, body, None, *more)
@@ -333,50 +333,6 @@ class BoundAgent:
                 hops=opened.hops + 1,
                 deadline=self._desk.seconds_left,
             )
-
-
-async def _rested(agent: RemoteAgent, task_id: str) -> Task:
-    """A task when it has finished, or asks for something."""
-    while True:
-        task = await agent.get(task_id)
-        if task.state in RESTS:
-            return task
-        events = agent.watch(task_id)
-        async with events:
-            async for entry in events:
-                if _waits(entry):
-                    break
-
-
-def _waits(entry: Entry) -> bool:
-    """Whether the task asks for something here. Not every stream ends with a question."""
-    event = entry.event if isinstance(entry, Stamped) else None
-    if isinstance(event, Snapshot):
-        return event.task.state in WAITING
-    return isinstance(event, Asked | StateChanged) and event.state in WAITING
-
-
-def _retold(task: Task) -> list[Entry]:
-    """Events that lead to a task as it stands."""
-    seen = Seen(Watch(task_id=task.id), numbered=False)
-    seen.catch_up(Task(id=task.id, context_id=task.context_id, status=Status(State.SUBMITTED)))
-    return seen.catch_up(task)
-
-
-def _question(task: Task) -> tuple[Ask, str, Json, tuple[object, ...]]:
-    """What a waiting task asks: the kind, the text, the details, and what else is in it."""
-    kind = Ask.CREDENTIALS if task.state is State.AUTH_REQUIRED else Ask.INPUT
-    message, details = task.status.message, None
-    more: list[object] = []
-    for part in message.parts if message is not None else ():
-        if isinstance(part, Data) and part.metadata and f"{WORK}/question" in part.metadata:
-            with suppress(AttributeError):
-                kind = _KINDS.get(part.value.get("kind"), kind)
-                details = part.value.get("details")
-        elif not isinstance(part, Text):
-            more.append(part)
-    text = message.text if message is not None else ""
-    return kind, text or "The agent asks for more", details, tuple(more)
 
 
 def _answer(done: Heard) -> Task | Message:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from time import monotonic
 from typing import Protocol
 
 import msgspec
@@ -153,7 +154,7 @@ class Finder:
         self, address: Address, headers: dict[str, str], who: Credentials = NONE
     ) -> Reply:
         limits = self._http.limits
-        pauses = Pauses(limits)
+        pauses, until = Pauses(limits), monotonic() + limits.answer
         while True:
             try:
                 return await self._http.ask(
@@ -167,8 +168,9 @@ class Finder:
                     max_size=limits.card_size,
                 )
             except PeerUnreachable as exc:
-                # A connection that broke is worth another; an address where nobody is, is not.
-                if not exc.sent or pauses.count >= limits.retries:
+                # A connection that broke is worth another; an address where nobody is, is not, nor
+                # is a server that takes all of its time to say nothing.
+                if not exc.sent or pauses.count >= limits.retries or monotonic() >= until:
                     raise
                 await pauses.wait(exc)
 

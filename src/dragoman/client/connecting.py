@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +24,21 @@ from .remote import Remote
 
 GRPC = {"a2a+grpc": "http", "a2a+grpcs": "https"}
 """Addresses that are gRPC services and have no card to find."""
+
+
+def _web(address: str) -> str:
+    """The address as one of the web, which origins are."""
+    scheme, _, rest = address.partition("://")
+    return f"{GRPC[scheme]}://{rest}" if scheme in GRPC else address
+
+
+def origins_of(address: str, others: Iterable[str] = ()) -> list[str]:
+    """The origin of an address, and of others; whichever has no scheme has that of the address."""
+    url = _web(address)
+    scheme = url.partition("://")[0]
+    return [
+        origin_of(_web(each) if "://" in each else f"{scheme}://{each}") for each in (url, *others)
+    ]
 
 
 @asynccontextmanager
@@ -62,14 +77,13 @@ async def connect(
     limits = limits or Limits()
     if timeout is not None:
         limits = replace(limits, answer=timeout)
-    scheme, colon, rest = address.partition("://")
+    scheme, colon, _ = address.partition("://")
     if not colon:
         raise ConfigError(f"An address begins with https://, http:// or a2a+grpc://: {address!r}")
-    url = f"{GRPC[scheme]}://{rest}" if scheme in GRPC else address
+    url = _web(address)
     own = Certificate(*certificate) if isinstance(certificate, tuple) else certificate
     typed = urlsplit(url)
-    known = (each if "://" in each else f"{typed.scheme}://{each}" for each in origins)
-    wallet = Wallet(auth_of(auth), (url, *known), own)
+    wallet = Wallet(auth_of(auth), origins_of(address, origins), own)
     http = Http(
         limits,
         host=(typed.hostname or "").removesuffix("."),

@@ -133,6 +133,11 @@ class Wallet:
         self.card: Card | None = None
         """What the agent asks for, once it is known."""
 
+    @property
+    def holds(self) -> bool:
+        """Whether any origin may learn who we are."""
+        return self._auth is not None
+
     def allows(self, origin: str) -> bool:
         """Whether this origin may learn who we are."""
         return self._auth is not None and origin in self._allowed

@@ -28,7 +28,7 @@ from ..model import Message, Task
 from ..ops import GetTask, Operation, R, SendMessage, Streamed, Watch
 from ..peer import Batch, Context, Peer
 from .limits import Limits
-from .retry import Pauses, fell, passes, undone
+from .retry import Patience, Pauses, fell, passes, undone
 from .seen import Entry, NoSnapshot, Seen
 
 ALL_HISTORY = 1000
@@ -76,19 +76,22 @@ class Follower:
         self.seen = Seen(op, numbered=ways.numbered, cursor=cursor)
         self._polls = not ways.streams
         self._next_look = 0.0
+        self._patience = Patience(ways.limits)
+        self._doubted = False
+        """Whether the other side answers, but its stream has told nothing for long."""
         self.connections = 0
         """How many it took so far."""
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Every step from the first to the last."""
-        seen, limits = self.seen, self._ways.limits
-        pauses, alive = Pauses(limits), monotonic()
+        seen, pauses = self.seen, Pauses(self._ways.limits)
         while not self._polls:
             ended, error = False, None
             try:
                 async with aclosing(self._connection()) as batches:
                     async for batch in batches:
-                        alive = monotonic()
+                        self._patience.heard()
+                        self._doubted = False
                         if seen.unsure:
                             new = await self._looked()
                         else:
@@ -116,10 +119,8 @@ class Follower:
             if seen.rests if ended else seen.asks:
                 yield Batch([], True)
                 return
-            if monotonic() - alive > limits.patience:
-                raise error or PeerUnreachable(
-                    "The stream ends again and again before the task does", task_id=seen.task_id
-                )
+            if not self._polls and self._patience.failed():
+                await self._answers(error)
             if not self._polls:
                 await pauses.wait(error)
         async with aclosing(self._looks()) as batches:
@@ -162,6 +163,21 @@ class Follower:
         await asyncio.sleep(self._next_look - monotonic())
         self._next_look = monotonic() + self._ways.limits.poll / 10
         return self.seen.catch_up(await self._task())
+
+    async def _answers(self, error: DragomanError | None) -> None:
+        """Raises if the other side does not. A task that has nothing to tell looks like a server
+        that is gone, until one asks for it. Then the stream has another chance, and only one."""
+        why = error or PeerUnreachable(
+            "The stream ends again and again before the task does", task_id=self.seen.task_id
+        )
+        if not self.seen.begun:
+            raise why
+        try:
+            await self._task()
+        except DragomanError:
+            raise why from None
+        self._patience.heard()
+        self._polls, self._doubted = self._doubted, True
 
     async def _task(self) -> Task:
         """The task as it stands."""
@@ -222,8 +238,18 @@ class Follower:
             yield Batch(told, seen.rests)
             if seen.rests:
                 return
+        pauses = Pauses(limits)
         while True:
-            new = seen.catch_up(await self._task())
+            try:
+                task = await self._task()
+            except DragomanError as exc:
+                if not passes(exc) or self._patience.failed():
+                    raise
+                await pauses.wait(exc)
+                continue
+            self._patience.heard()
+            pauses.count = 0
+            new = seen.catch_up(task)
             yield Batch(new, seen.rests)
             if seen.rests:
                 return

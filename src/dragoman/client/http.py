@@ -241,11 +241,20 @@ def _headers(response: httpcore2.Response) -> Mapping[str, str]:
     return {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
 
 
+def _reason(exc: Exception) -> str:
+    """Why a certificate was refused, without where in OpenSSL that was."""
+    said = str(exc)
+    return said.rpartition("verify failed: ")[2].partition(" (_ssl")[0] or said
+
+
 def _told(exc: Exception, address: Address) -> PeerUnreachable:
     """What went wrong on the way, as our error. The only border to httpcore2's."""
     where = address.origin
     if "CERTIFICATE" in str(exc):
-        return PeerUnreachable(f"{where} has a certificate that cannot be verified: {exc}")
+        return PeerUnreachable(
+            f"{where} has a certificate that cannot be verified: {_reason(exc)}. "
+            "Trust its authority with --ca FILE, or ca= in Python."
+        )
     if isinstance(exc, (*_NOT_SENT, egress.Unreachable)):
         return PeerUnreachable(f"{where} cannot be reached: {str(exc) or type(exc).__name__}")
     if isinstance(exc, TimeoutError | httpcore2.TimeoutException):

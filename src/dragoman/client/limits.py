@@ -19,7 +19,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     idle: float = 60.0
     """Of silence in a stream, before the connection is taken for dead and made anew."""
     patience: float = 60.0
-    """Without any sign of life, before a stream is given up."""
+    """Without any sign of life after a stream broke, before it is given up; some tries at least."""
     retries: int = 4
     """How often a call is tried again where that is safe."""
     backoff: float = 0.2

@@ -21,6 +21,7 @@ from ..card import Interface
 from ..dialects import sse
 from ..dialects.a2a import (
     REST_0_3,
+    REST_0_3_BARE,
     REST_1_0,
     V0_1,
     V0_3,
@@ -31,6 +32,7 @@ from ..dialects.a2a import (
     RpcCaller,
 )
 from ..errors import (
+    BadParams,
     DragomanError,
     PeerMisbehaved,
     PeerUnreachable,
@@ -72,6 +74,8 @@ class Dialect(Struct, frozen=True):
     """A session for one exchange, with these extensions and this tenant."""
     prefix: str = ""
     """What its paths begin with."""
+    otherwise: Callable[[Iterable[str], str], Session] | None = None
+    """The same for what some servers read in another way, once they have refused to understand."""
     old: bool = False
     """0.1 and its kin: callers name their tasks, and every stream numbers artifacts anew."""
 
@@ -89,6 +93,7 @@ DIALECTS = {
             ("0.3", "0.2"),
             lambda e, t: RestCaller(REST_0_3, e),
             prefix="/v1",
+            otherwise=lambda e, t: RestCaller(REST_0_3_BARE, e),
         ),
         Dialect("a2a-0.3-grpc", "GRPC", ("0.3", "0.2"), lambda e, t: _grpc_caller("0.3", e, t)),
         Dialect("a2a-0.1", "JSONRPC", ("0.1",), lambda e, t: RpcCaller(V0_1, e), old=True),
@@ -126,8 +131,7 @@ class Line(ABC):
         try:
             return cast(R, await self._call(asked, ctx, who))
         except Unauthenticated as exc:
-            if not self.wallet.allows(self.origin):
-                raise
+            self._may_tell(exc)
             who = await self.wallet.ask(self.origin, refused=exc.public.get("challenge", ""))
         return cast(R, await self._call(asked, ctx, who))
 
@@ -141,8 +145,7 @@ class Line(ABC):
             try:
                 batch = await anext(steps, None)
             except Unauthenticated as exc:
-                if not self.wallet.allows(self.origin):
-                    raise
+                self._may_tell(exc)
                 who = await self.wallet.ask(self.origin, refused=exc.public.get("challenge", ""))
                 steps = self._stream(op, ctx, who)
                 batch = await anext(steps, None)
@@ -151,6 +154,17 @@ class Line(ABC):
                 batch = await anext(steps, None)
         finally:
             await steps.aclose()
+
+    def _may_tell(self, refusal: Unauthenticated) -> None:
+        """Raises it if this origin may not learn who we are, and says so if others may."""
+        if self.wallet.allows(self.origin):
+            return
+        if self.wallet.holds:
+            refusal.message = (
+                f"{self.origin} wants to know who is calling, and is not the origin you typed. "
+                f"If it may learn that, allow it: --origin {self.origin}, or origins= in Python."
+            )
+        raise refusal
 
     @abstractmethod
     async def _call(self, op: AnyOperation, ctx: Context, who: Credentials) -> Any:
@@ -165,6 +179,15 @@ class Line(ABC):
         for frame in session.send(Call(next(_numbers), op, stream)):
             return session, frame
         raise Unsupported(f"{self.dialect.name} has no words for {type(op).__name__}")
+
+    def _said_otherwise(self, op: AnyOperation, ctx: Context) -> tuple[Session, Frame] | None:
+        """The same in the other spelling of the dialect, if it has one for this."""
+        if self.dialect.otherwise is None:
+            return None
+        session = self.dialect.otherwise(ctx.extensions, self.interface.tenant)
+        for frame in session.send(Call(next(_numbers), op, False)):
+            return session, frame
+        return None
 
     def _headers(self, frame: Frame, ctx: Context) -> dict[str, str]:
         headers = dict(frame.headers)
@@ -229,9 +252,19 @@ class HttpLine(Line):
 
     async def _call(self, op: AnyOperation, ctx: Context, who: Credentials) -> Any:
         session, frame = self._said(op, ctx, stream=False)
+        try:
+            return answer_in(_heard(session, await self._ask(frame, op, ctx, who)))
+        except BadParams:
+            again = self._said_otherwise(op, ctx)
+            if again is None:
+                raise
+        session, frame = again
+        return answer_in(_heard(session, await self._ask(frame, op, ctx, who)))
+
+    async def _ask(self, frame: Frame, op: AnyOperation, ctx: Context, who: Credentials) -> Reply:
         verb, path = self._where(frame)
         limits = self._http.limits
-        reply = await self._http.ask(
+        return await self._http.ask(
             verb,
             self._address,
             path,
@@ -241,7 +274,6 @@ class HttpLine(Line):
             seconds=limits.wait if isinstance(op, _SLOW) else limits.answer,
             max_size=limits.answer_size,
         )
-        return answer_in(_heard(session, reply))
 
     async def _stream(
         self, op: Streamed, ctx: Context, who: Credentials

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from time import monotonic
 from typing import Any
 
 from ..errors import (
@@ -81,3 +82,30 @@ class Pauses:
         least = min(float(said), limits.backoff_most) if said.isdecimal() else 0.0
         self.count += 1
         await asyncio.sleep(max(least, pause * random.uniform(0.5, 1.0)))
+
+
+class Patience:
+    """When to give up a stream that had begun: no sign of life for so long, in spite of some tries.
+
+    It runs from the first failure, not from the last event: a task may be silent for hours before
+    its connection breaks. And time alone does not tell: a machine that stood still has not tried.
+    """
+
+    LEAST = 3
+    """Failures in a row."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._seconds = limits.patience
+        self._since = 0.0
+        self._failures = 0
+
+    def heard(self) -> None:
+        """There is life."""
+        self._failures = 0
+
+    def failed(self) -> bool:
+        """Another failure; whether it is the last."""
+        if not self._failures:
+            self._since = monotonic()
+        self._failures += 1
+        return self._failures >= self.LEAST and monotonic() - self._since > self._seconds

@@ -137,7 +137,7 @@ def parse(url: str, rules: Rules) -> Target:
     host = _host(parts.netloc, parts.hostname or "")
     port = PORTS[scheme] if port is None else port
     if not rules.allow_private and port not in rules.ports:
-        raise _bad(f"Port {port} is not open for calls from here")
+        raise _bad(f"Port {port} is not open for calls from here (--allow-private opens all)")
     if rules.hosts and not any(_covers(pattern, host) for pattern in rules.hosts):
         raise _bad("This host is not on the list of hosts that may be called")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

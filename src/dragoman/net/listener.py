@@ -11,6 +11,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from time import monotonic
+from types import coroutine
+from typing import Any
 
 from granian._granian import SocketHolder
 from granian.constants import HTTPModes, Interfaces
@@ -23,6 +30,13 @@ from .asgi import Handler
 from .tls import granian_options
 
 BACKLOG = 1024
+_THREADS = Path("/proc/self/task")
+_NAMED = _THREADS.is_dir()  # Linux
+_GONE = 1.0
+"""Seconds for Granian's threads to end, once it says that it has."""
+_UNSEEN = 0.05
+"""The same where nothing tells whether they have."""
+_numbers = count(1)
 
 
 def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
@@ -68,6 +82,40 @@ def raise_file_limit(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (goal, hard))
 
 
+@contextmanager
+def _names_threads(name: str) -> Iterator[None]:
+    """Threads that are started in this block have this name, and so have those they start."""
+    mine = Path("/proc/thread-self/comm")  # of at most 15 letters, see proc(5)
+    try:
+        before = mine.read_text()
+        mine.write_text(name)
+    except OSError:  # not Linux, or not allowed
+        yield
+        return
+    try:
+        yield
+    finally:
+        mine.write_text(before)
+
+
+@coroutine
+def _with_named_threads(work: Coroutine[Any, Any, None], name: str) -> Generator[Any, Any, None]:
+    """Does the work. The threads that it starts before it first waits have this name."""
+    with _names_threads(name):
+        waits_for = work.send(None)
+    yield waits_for
+    yield from work
+
+
+def _lives(name: str) -> bool:
+    """Whether a thread of this name does. What is gone while we look does not."""
+    for thread in _THREADS.iterdir():
+        with suppress(OSError):
+            if (thread / "comm").read_text().rstrip("\n") == name:
+                return True
+    return False
+
+
 class Listener(Embedded):
     """Serves an ASGI app on a socket until `end`."""
 
@@ -88,6 +136,7 @@ class Listener(Embedded):
         )
         self._socket = sock
         self._serving: asyncio.Task[None] | None = None
+        self._name = f"listener-{next(_numbers) % 100_000}"
 
     def _init_shared_socket(self) -> None:
         # As Granian itself does where there is no SO_REUSEPORT; the descriptor is now Granian's.
@@ -97,8 +146,13 @@ class Listener(Embedded):
 
     def begin(self) -> asyncio.Task[None]:
         """Starts to serve; the task ends when the server does."""
-        self._serving = asyncio.get_running_loop().create_task(self.serve())
+        self._serving = asyncio.get_running_loop().create_task(
+            self.serve(self._work)  # type: ignore[arg-type]  # its own are coroutines too
+        )
         return self._serving
+
+    async def _work(self, *args: Any) -> None:
+        await _with_named_threads(self._spawn_asgi_worker(*args), self._name)
 
     def refuse(self) -> None:
         """Takes no more connections, closes the idle ones; open exchanges go on."""
@@ -111,6 +165,19 @@ class Listener(Embedded):
         if serving is None:
             return
         await asyncio.wait({serving}, timeout=wait)
-        if not serving.done():
+        if serving.done():
+            await self._threads_gone()
+        else:
             # Granian will come back later to a future that is then cancelled; nobody cares.
             asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+
+    async def _threads_gone(self) -> None:
+        """Waits for Granian's threads, which it leaves to themselves: the one that told us, and
+        the one that calls the app, which lives as long as anybody can still be answered. Both want
+        the interpreter once more before they end, and abort the process if it is closing then."""
+        until = monotonic() + _GONE
+        pause = 0.002 if _NAMED else _UNSEEN
+        while monotonic() < until:
+            await asyncio.sleep(pause)
+            if not (_NAMED and _lives(self._name)):
+                return

@@ -3,7 +3,7 @@
 from .asked import Field, Wanted, wanted
 from .card_auth import CardAuth
 from .keyring import Keyring, Own
-from .login import Login, Person
+from .login import Person
 from .tokens import Kept, Tokens
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Field",
     "Kept",
     "Keyring",
-    "Login",
     "Own",
     "Person",
     "Tokens",

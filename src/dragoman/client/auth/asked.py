@@ -38,7 +38,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """As the agent told them."""
 
     def answer(self, values: Mapping[str, str]) -> tuple[AnyPart, ...]:
-        """The parts of the message that answers. One secret goes as text too: that is what agents
+        """The parts of the message that answers. One secret goes as text: that is what agents
         without our data part look for."""
         given = {field.name: values.get(field.name, "") for field in self.fields}
         if len(given) == 1:
@@ -54,7 +54,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
 def wanted(told: Stamped | Task) -> Wanted | None:
     """What to ask the person, if this is a task that waits for credentials."""
     if isinstance(told, Task):
-        return _in_message(told.id, told.status.message) if _waits(told.state) else None
+        waits = told.state is State.AUTH_REQUIRED
+        return _in_message(told.id, told.status.message) if waits else None
     match told.event:
         case Asked(kind=Ask.CREDENTIALS, message=message):
             return _in_message(told.task_id, message)
@@ -64,10 +65,6 @@ def wanted(told: Stamped | Task) -> Wanted | None:
             return wanted(task)
         case _:
             return None
-
-
-def _waits(state: State) -> bool:
-    return state is State.AUTH_REQUIRED
 
 
 def _in_message(task_id: str, message: Message | None) -> Wanted:

@@ -11,7 +11,6 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 
 from ...card import ApiKey, Card, HttpAuth, MutualTls, OAuth2, OpenId, Requirement, Scheme
@@ -50,13 +49,19 @@ class CardAuth:
 
     @classmethod
     def of(
-        cls, environ: Mapping[str, str], ask: Ask | None = None, *, allow_private: bool = False
+        cls,
+        environ: Mapping[str, str],
+        ask: Ask | None = None,
+        *,
+        allow_private: bool = False,
+        shared: Mapping[str, str] | None = None,
     ) -> CardAuth:
-        """The user's own: variables, `credentials.toml` and the tokens of `dragoman login`."""
-        folder: Path = places.folder(environ)
-        return cls(
-            Keyring.of(environ, ask), Tokens(folder / places.TOKENS), allow_private=allow_private
-        )
+        """The user's own: variables, `credentials.toml` and the tokens of `dragoman login`.
+
+        `shared` says whose credentials origins may be told that have none of their own.
+        """
+        tokens = Tokens(places.folder(environ) / places.TOKENS)
+        return cls(Keyring.of(environ, ask, shared), tokens, allow_private=allow_private)
 
     async def __aenter__(self) -> CardAuth:
         return self

@@ -83,15 +83,24 @@ class Keyring:
         ask: Ask | None = None,
         environ: Mapping[str, str] | None = None,
         file: Path | None = None,
+        shared: Mapping[str, str] | None = None,
     ) -> None:
         self._ask = ask
+        self._shared = shared or {}
+        """Whose credentials origins may be told that have none of their own."""
         self._environ = environ or {}
         self._file = _from_file(file) if file is not None else {}
 
     @classmethod
-    def of(cls, environ: Mapping[str, str], ask: Ask | None = None) -> Keyring:
+    def of(
+        cls,
+        environ: Mapping[str, str],
+        ask: Ask | None = None,
+        shared: Mapping[str, str] | None = None,
+    ) -> Keyring:
         """The user's own: variables, then `credentials.toml` in the user's folder."""
-        return cls(ask=ask, environ=environ, file=places.folder(environ) / places.CREDENTIALS)
+        file = places.folder(environ) / places.CREDENTIALS
+        return cls(ask=ask, environ=environ, file=file, shared=shared)
 
     async def find(self, origin: str) -> tuple[str, Own]:
         """What there is for an origin, and whose it is: of another one that shares it, or its own.
@@ -115,6 +124,8 @@ class Keyring:
         for owner, own in self._file.items():
             if origin in own.also:
                 return owner, own
+        if (of := self._shared.get(origin, origin)) != origin:
+            return self.known(of)
         return origin, Own()
 
     def certificate(self, origin: str) -> Certificate | None:

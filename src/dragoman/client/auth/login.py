@@ -41,14 +41,6 @@ class Person(Protocol):
         """Opens a page in a browser; whether there is one."""
 
 
-class Login(Protocol):
-    """One flow."""
-
-    async def __call__(
-        self, server: Server, client: OAuthClient, scopes: tuple[str, ...]
-    ) -> Grant: ...
-
-
 class WithBrowser:
     """Authorization code with PKCE."""
 

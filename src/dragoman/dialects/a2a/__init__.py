@@ -9,7 +9,7 @@ from .go import GO, GoCallee, GoCaller
 from .losses import carried_0_3, carried_0_3_rest, carried_1_0, carried_1_0_rest
 from .python_a2a import PythonCaller
 from .rest import RestCallee, RestCaller
-from .routes import REST_0_3, REST_1_0
+from .routes import REST_0_3, REST_0_3_BARE, REST_1_0
 from .rpc import RpcCallee, RpcCaller
 from .v0_1 import PLAIN, V0_1
 from .v0_1.losses import Losses
@@ -55,6 +55,7 @@ __all__ = [
     "A2A_1_0_REST",
     "A2A_GO",
     "REST_0_3",
+    "REST_0_3_BARE",
     "REST_1_0",
     "V0_1",
     "V0_3",

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from dragoman.ops import AnyOperation, Invoke
 
 from .v0_3.rest import ROUTES as ROUTES_0_3
-from .v0_3.rest import V0_3_REST
+from .v0_3.rest import ROUTES_BARE, V0_3_REST
 from .v1_0.rest import ROUTES as ROUTES_1_0
 from .v1_0.rest import V1_0_REST
 from .version import OWN, Method, Version, own
@@ -127,6 +127,8 @@ def _own_route(name: str) -> Route:
 
 REST_1_0 = Binding(V1_0_REST, ROUTES_1_0)
 REST_0_3 = Binding(V0_3_REST, ROUTES_0_3, "/v1")
+REST_0_3_BARE = Binding(V0_3_REST, ROUTES_BARE, "/v1")
+"""For callers that were not understood."""
 BINDINGS = (REST_1_0, REST_0_3)
 
 # 0.2.1 to 0.2.6 get the extended card here, by plain HTTP (a2a-wire §8).

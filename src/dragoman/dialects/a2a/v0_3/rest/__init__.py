@@ -35,3 +35,6 @@ ROUTES = (
     ("GET", "/card", calls.CARD),
 )
 """Of two ways to ask the same, the first is ours."""
+
+ROUTES_BARE = (("POST", _CONFIGS, hooks.SET_BARE),)
+"""What some servers read in another way: as the .proto's annotations say, and a2a-sdk does not."""

@@ -71,6 +71,13 @@ def set_out(op: SetHook) -> wire.SetPushParams:
     return wire.SetPushParams(hook.task_id, f"tasks/{hook.task_id}", hook.hook_id, named(hook))
 
 
+def bare_out(op: SetHook) -> wire.SetPushParams:
+    """The config alone, as the .proto's annotation has it (`body: "config"`)."""
+    told = named(op.hook)
+    config = told.push_notification_config
+    return wire.SetPushParams(op.hook.task_id, name=told.name, push_notification_config=config)
+
+
 def get_in(params: wire.PushParams) -> GetHook:
     return GetHook(task_id=params.id or "", hook_id=params.push_notification_config_id or "")
 
@@ -130,6 +137,7 @@ _read_page = msgspec.json.Decoder(wire.PushPage).decode
 _TOLD = (told_out, told_in)
 
 SET = method(SetHook, wire.SetPushParams, (set_in, set_out), _TOLD)
+SET_BARE = method(SetHook, wire.SetPushParams, (set_in, bare_out), _TOLD)
 GET = method(GetHook, wire.PushParams, (get_in, one_out), _TOLD)
 LIST = method(ListHooks, wire.PushParams, (list_in, list_out), (page_out, page_in))
 DELETE = method(

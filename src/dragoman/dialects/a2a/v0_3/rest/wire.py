@@ -214,9 +214,10 @@ class SetPushParams(Params, frozen=True, gc=False):
     config_id: Word = ""
     config: TaskPushConfig | None = None
     config_id_: str = ""
-    # Read: the annotation's body is the config itself.
+    # The annotation's body is the config itself.
     push_notification_config: PushConfig | None = None
     push_notification_config_: PushConfig | None = None
+    name: Word = ""
 
 
 class PushParams(Params, frozen=True, gc=False):
