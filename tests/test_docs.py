@@ -6,6 +6,7 @@ import ast
 import asyncio
 import importlib.util
 import inspect
+import io
 import json
 import logging
 import re
@@ -13,6 +14,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +22,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from rich.console import Console
 
 import dragoman.testing
 import dragoman.testing.stores
@@ -27,7 +30,7 @@ import pages
 from cli.run import dragoman as command
 from cli.run import serving
 from dragoman import Agent, Answer, Turn, showcase
-from dragoman.cli import COMMANDS
+from dragoman.cli import COMMANDS, build
 from dragoman.lifecycle import NEXT
 from dragoman.model import State
 from dragoman.net.metrics import Metrics
@@ -236,12 +239,57 @@ def test_every_flag_is_told(one: str, tmp_path: Path) -> None:
             assert f"`dragoman {other}" in told
 
 
-def test_no_command_uses_a_flag_that_does_not_exist(tmp_path: Path) -> None:
-    for one in ("serve", "demo", "new", "login"):
-        known = set(re.findall(r"--[a-z][a-z-]+", command(one, "--help", cwd=tmp_path).stdout))
-        for page in pages.PAGES:
-            for line in re.findall(rf"dragoman {one} [^`\n]*", page.read_text("utf-8")):
-                assert set(re.findall(r"--[a-z][a-z-]+", line)) <= known | {"--help"}, line
+def help_of(*words: str) -> str:
+    """What a command says about itself, on a screen where nothing is broken."""
+    out = io.StringIO()
+    with suppress(SystemExit):
+        build(words[0])([*words, "--help"], console=Console(file=out, width=300))
+    return out.getvalue()
+
+
+def flags_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+
+
+@pytest.fixture(scope="module")
+def helps() -> dict[tuple[str, ...], str]:
+    """Every command and command of a group, with what it says about itself."""
+    found: dict[tuple[str, ...], str] = {}
+    for one in COMMANDS:
+        shown = found[one,] = help_of(one)
+        for below in re.findall(r"^│ ([a-z]+) ", shown.partition("Commands ─")[2], re.M):
+            found[one, below] = help_of(one, below)
+    return found
+
+
+def test_no_command_uses_a_flag_that_does_not_exist(helps: dict[tuple[str, ...], str]) -> None:
+    assert len(helps) > 35
+    for page in pages.PAGES:
+        for line in re.findall(r"\bdragoman ([a-z]+ [^`\n|]*)", page.read_text("utf-8")):
+            words = line.split()
+            shown = helps.get(tuple(words[:2])) or helps.get(tuple(words[:1]))
+            if shown is not None:
+                known = flags_in(shown) | {"--help"}
+                assert flags_in(line) <= known, f"{name(page)}: dragoman {line}"
+
+
+def test_every_flag_of_every_command_is_told(helps: dict[tuple[str, ...], str]) -> None:
+    told = flags_in("\n".join(page.read_text("utf-8") for page in pages.PAGES))
+    untold = {(*words, flag) for words, shown in helps.items() for flag in flags_in(shown) - told}
+    assert sorted(untold) == []
+
+
+def test_help_tells_no_default_that_says_nothing(helps: dict[tuple[str, ...], str]) -> None:
+    empty = re.compile(r'\[default: (?:None|False|""|\(\))\]|--empty-')
+    assert [words for words, shown in helps.items() if empty.search(shown)] == []
+
+
+def test_the_readmes_name_every_command() -> None:
+    for page in READMES:
+        (row,) = (
+            row for row in pages.rows(page.read_text("utf-8")) if "`dragoman serve`" in row[1]
+        )
+        assert {word.removeprefix("dragoman ") for word in quoted(row[1])} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("part", [p for p in Settings.__struct_fields__ if p not in NAMED])

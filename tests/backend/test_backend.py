@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Artifact, Backend, Extension, Message, Role, State, Task, Text
-from dragoman.app import load_agent
 from dragoman.card import Card, Skill
 from dragoman.dialects.a2a.cards import card_in
 from dragoman.errors import (
@@ -34,6 +33,7 @@ from dragoman.errors import (
 )
 from dragoman.events import ArtifactChunk, Snapshot, Stamped, StateChanged
 from dragoman.lifecycle import Fold
+from dragoman.loading import load_agent
 from dragoman.model import Data, Hook, Status
 from dragoman.ops import (
     CancelTask,

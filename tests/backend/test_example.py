@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from cli.run import serving
-from dragoman.app import load_agent
 from dragoman.errors import NotCancelable, PushUnsupported, TaskNotFound, Unsupported
+from dragoman.loading import load_agent
 from dragoman.model import Hook, State
 from dragoman.ops import CancelTask, GetTask, ListTasks, SetHook, Watch
 from semantics.ways import WAYS, Way, said, served

@@ -21,7 +21,7 @@ from ..lifecycle import FINAL
 from ..model import Json, Message, Task
 
 if TYPE_CHECKING:
-    from .turn import Desk
+    from .desk import Desk
 
 AGENT, SENT = "agent", "sent"
 """The kinds of records."""

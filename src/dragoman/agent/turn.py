@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, Protocol, TypeVar, get_args, get_origin, overload
+from typing import Any, TypeVar, get_args, get_origin, overload
 
 import msgspec
 
 from ..errors import AgentMisbehaved, Unsupported
-from ..events import AnyEvent, ArtifactChunk, Ask, Note, Noted, Opened, StateChanged
+from ..events import ArtifactChunk, Ask, Note, Noted, StateChanged
 from ..model import (
     AnyPart,
     Artifact,
@@ -26,64 +26,14 @@ from ..model import (
     Text,
 )
 from ..peer import Context
-from ..workspace import Folder, Workspace
+from ..workspace import Workspace
 from .answers import Answer, Failed, Rejected, bound, decision_in
-from .calls import Colleague, Outside, Seat
+from .calls import Colleague, Seat
+from .desk import Desk
 from .tools import WORK, chosen, result_of
 from .values import builtins_of, first_data, json_of, parts_of
 
 T = TypeVar("T")
-
-
-class Desk(Protocol):
-    """What the run behind a turn offers it. The engine implements it."""
-
-    task_id: str
-    context_id: str
-    opened: Opened
-    attempt: int
-    caller: Context
-
-    @property
-    def outside(self) -> Outside | None: ...
-
-    @property
-    def cancelled(self) -> bool: ...
-
-    @property
-    def leaving(self) -> bool: ...
-
-    @property
-    def over(self) -> bool: ...
-
-    @property
-    def seconds_left(self) -> float: ...
-
-    def beside(self, work: Coroutine[Any, Any, None]) -> object: ...
-
-    def emit(self, event: AnyEvent) -> None: ...
-
-    async def room(self) -> None: ...
-
-    def recorded(self, key: str) -> bytes | None: ...
-
-    async def begin(self) -> None: ...
-
-    async def record(self, key: str, value: bytes) -> None: ...
-
-    async def ask(
-        self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
-    ) -> tuple[Message, Json]: ...
-
-    def history(self) -> tuple[Message, ...]: ...
-
-    async def conversation(self, limit: int) -> tuple[Message, ...]: ...
-
-    async def tasks(self, ids: Iterable[str]) -> tuple[Task, ...]: ...
-
-    async def reply(self, message: Message) -> None: ...
-
-    def folder(self) -> Folder: ...
 
 
 class Turn:

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import getpass
 import json
-import sys
+import os
 from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 
+from ..errors import ConfigError
 from ..store import Store
 from ..store.approvals import NO, YES, Approval, audit_of, decide, open_approvals
-from .outbox import StoreUrl, opened, place_of, shown_time
+from . import words
+from .stored import StoreUrl, opened, place_of, shown_time
 
 approvals = App(name="approvals", help="List and answer what waits for approval.")
 
 Id = Annotated[str, Parameter(help="The name that `list` shows, or the beginning of it.")]
-AsJson = Annotated[bool, Parameter(name="--json", help="One JSON object per line.", negative=())]
+AsJson = Annotated[bool, Parameter(name="--json", help="One JSON object per line.")]
 
 
 @approvals.command(name="list")
 def listed(*, as_json: AsJson = False, store: StoreUrl = None) -> None:
     """List what waits for a yes or a no, oldest first."""
-
-    async def look(found: Store) -> list[Approval]:
-        return await open_approvals(found)
-
-    waiting = opened(store, look)
+    waiting = opened(store, open_approvals)
     if not waiting and not as_json:
         print("Nothing waits for approval.")
     for one in waiting:
-        print(msgspec.json.encode(one).decode() if as_json else _line(one))
+        print(msgspec.json.encode(one).decode() if as_json else _shown(one))
 
 
 @approvals.command
@@ -49,38 +47,45 @@ def deny(*ids: Id, store: StoreUrl = None) -> None:
 @approvals.command(name="log")
 def logged(*, as_json: AsJson = False, store: StoreUrl = None) -> None:
     """Show every decision, oldest first: when, what and by whom."""
-    place = place_of(store)
-    for one in audit_of(place).read():
+    decided = list(audit_of(place_of(store)).read())
+    if not decided and not as_json:
+        print("Nothing was decided yet.")
+    for one in decided:
         if as_json:
             print(msgspec.json.encode(one).decode())
         else:
-            print(f"{one.at}  {one.verdict:<8}  {one.id}  {_clean(one.question)}  by {one.by}")
+            print(f"{one.at}  {one.verdict:<8}  {one.id}  {_line(one.question)}  by {one.by}")
 
 
 def _decide(ids: tuple[str, ...], store: str | None, *, approved: bool) -> None:
     if not ids:
-        print("dragoman: Which one? Give the name that `list` shows.", file=sys.stderr)
-        sys.exit(2)
+        raise ConfigError("Which one? Give the name that `dragoman approvals list` shows.")
 
     async def work(found: Store) -> list[Approval]:
-        by = f"operator {getpass.getuser()}"
+        by = f"operator {_operator()}"
         return [await decide(found, id, approved=approved, by=by) for id in ids]
 
     for one in opened(store, work):
-        print(f"{YES if approved else NO}  {one.id}  {_clean(one.prompt)}")
+        print(f"{YES if approved else NO}  {one.id}  {_line(one.prompt)}")
 
 
-def _line(one: Approval) -> str:
-    about = (
-        "" if one.details is None else f"  {_clean(json.dumps(one.details, ensure_ascii=False))}"
-    )
+def _shown(one: Approval) -> str:
+    told = json.dumps(one.details, ensure_ascii=False)
+    about = "" if one.details is None else f"  {_line(told)}"
     return (
-        f"{one.id}  {_clean(one.prompt)}{about}\n"
+        f"{one.id}  {_line(one.prompt)}{about}\n"
         f"    {one.agent}/{one.skill}  task {one.task_id}  for {one.owner}  "
         f"until {shown_time(one.expires_at)}"
     )
 
 
-def _clean(text: str) -> str:
-    """On one line, and nothing in it that moves the cursor: the words are the agent's."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
+def _line(text: str) -> str:
+    """The agent's words on one line."""
+    return words.line(text, 300)
+
+
+def _operator() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container a user may have no name
+        return str(os.getuid())

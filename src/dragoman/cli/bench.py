@@ -20,7 +20,7 @@ from ..model import Message, State
 from . import spelled
 from .calling import DONE, NOT_DONE, Url, Way, agent_at, completed, run
 
-MOST = {"count": 1_000_000, "seconds": 3600.0, "connections": 1000}
+MOST = {"count": 1_000_000, "seconds": 3600, "connections": 1000}
 
 
 class Figures(Struct):
@@ -37,20 +37,13 @@ def bench(
     text: Annotated[str, Parameter(help="What to say each time.")] = "hello",
     /,
     *,
-    skill: Annotated[str, Parameter(help="Id of the skill it is for.", show_default=False)] = "",
+    skill: Annotated[str, Parameter(help="Id of the skill it is for.")] = "",
     count: Annotated[int, Parameter(help="Messages at most.")] = 1000,
     seconds: Annotated[float, Parameter(help="Seconds at most.")] = 10.0,
     connections: Annotated[int, Parameter(help="Messages at a time.")] = 8,
-    stream: Annotated[
-        bool, Parameter(help="Stream the answers.", negative=(), show_default=False)
-    ] = False,
+    stream: Annotated[bool, Parameter(help="Stream the answers.")] = False,
     anywhere: Annotated[
-        bool,
-        Parameter(
-            help="Agents on other machines too; only if they are yours.",
-            negative=(),
-            show_default=False,
-        ),
+        bool, Parameter(help="Agents on other machines too; only if they are yours.")
     ] = False,
     way: Way = Way(),  # noqa: B008  frozen
 ) -> None:
@@ -61,7 +54,7 @@ def bench(
     """
     for name, value in (("count", count), ("seconds", seconds), ("connections", connections)):
         if not 0 < value <= MOST[name]:
-            raise ConfigError(f"--{name} must be more than 0 and at most {MOST[name]:g}.")
+            raise ConfigError(f"--{name} must be more than 0 and at most {MOST[name]:,}.")
     if not anywhere and not is_loopback(completed(url)):
         raise ConfigError("This agent is on another machine. If it is yours, add --anywhere.")
 

@@ -21,7 +21,7 @@ from ..net.egress import Egress, Rules, Unreachable
 from ..net.keys import load
 from ..net.trust import MOST_BYTES, Trust, Verdict
 from .dash import DASH
-from .sheet import sheet
+from .sheet import level, listed, sheet
 
 card = App(
     name="card", help="Show an agent's card (`dragoman card URL`); sign, verify and validate cards."
@@ -37,7 +37,7 @@ NOT_SO = 1
 Source = Annotated[
     str, DASH, Parameter(help="A file, - for standard input, or an agent's address or its card's.")
 ]
-AsJson = Annotated[bool, Parameter(name="--json", help="Answer as JSON.", negative=())]
+AsJson = Annotated[bool, Parameter(name="--json", help="Answer as JSON.")]
 
 
 @card.command
@@ -47,11 +47,9 @@ def sign(
     *,
     key: Annotated[Path, Parameter(help="File with the private key.")],
     jku: Annotated[str, Parameter(help="Where the key set is published (https).")] = "",
-    add: Annotated[bool, Parameter(help="Keep signatures that are there.", negative=())] = False,
+    add: Annotated[bool, Parameter(help="Keep signatures that are there.")] = False,
     out: Annotated[Path | None, Parameter(help="Where to. [default: standard output]")] = None,
-    json: Annotated[
-        bool, Parameter(name="--json", help="Only the signature, as JSON.", negative=())
-    ] = False,
+    json: Annotated[bool, Parameter(name="--json", help="Only the signature, as JSON.")] = False,
 ) -> None:
     """Sign a card, and write it with its signature."""
     if jku and not jku.startswith("https://"):
@@ -91,15 +89,13 @@ def verify(
     policy: Annotated[
         Literal["require", "if-present"], Parameter(help="What to do without a signature.")
     ] = "require",
-    strict: Annotated[
-        bool, Parameter(help="Only the specification's canonical form.", negative=())
-    ] = False,
+    strict: Annotated[bool, Parameter(help="Only the specification's canonical form.")] = False,
     pins: Annotated[
         Path | None, Parameter(help="File of hosts that were seen signed, and must stay so.")
     ] = None,
     origin: Annotated[str, Parameter(help="Where a card in a file came from.")] = "",
     allow_private: Annotated[
-        bool, Parameter(help="Fetch key sets from private networks too.", negative=())
+        bool, Parameter(help="Fetch key sets from private networks too.")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -146,14 +142,10 @@ def validate(source: Source, /, *, json: AsJson = False) -> None:
     found = checks.problems(document)
     bad = [problem for problem in found if not problem.warning]
     if json:
-        listed = [
-            {"field": p.field, "text": p.text, "level": "warning" if p.warning else "error"}
-            for p in found
-        ]
-        print(msgspec.json.encode({"ok": not bad, "problems": listed}).decode())
+        print(msgspec.json.encode({"ok": not bad, "problems": listed(found)}).decode())
     else:
         for problem in found:
-            print(f"{'warning' if problem.warning else 'error  '}  {problem}")
+            print(f"{level(problem):7}  {problem}")
         if not found:
             print("The card is valid.")
     if bad:
@@ -161,7 +153,7 @@ def validate(source: Source, /, *, json: AsJson = False) -> None:
 
 
 def _of_agent(where: str) -> dict[str, Any]:
-    from ..app import load_agent
+    from ..loading import load_agent
     from ..net.addresses import BINDINGS, chosen, interfaces
 
     agent = load_agent(where)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
 from msgspec.structs import replace
 
-from .. import settings as config
 from ..errors import ConfigError
-from ..store import open_store
 from ..store.base import Row, Store, Whose
+from .stored import StoreUrl, opened
 
 data = App(name="data", help="Give out or erase what is kept about someone.")
 
@@ -29,7 +24,6 @@ Principal = Annotated[str | None, Parameter(help="All tasks of this caller.")]
 ContextId = Annotated[str | None, Parameter(name="--context", help="All tasks of this context.")]
 TaskId = Annotated[str | None, Parameter(name="--task", help="This task.")]
 Tenant = Annotated[str | None, Parameter(help="Only in this tenant.")]
-StoreUrl = Annotated[str | None, Parameter(name="--store", help="Where tasks live.")]
 
 
 @data.command
@@ -48,7 +42,7 @@ def export(
         async for row in _rows(found, which):
             sys.stdout.buffer.write(msgspec.json.encode(await told(found, row)) + b"\n")
 
-    _with(store, work)
+    opened(store, work)
 
 
 @data.command
@@ -59,7 +53,7 @@ def erase(
     task: TaskId = None,
     tenant: Tenant = None,
     store: StoreUrl = None,
-    yes: Annotated[bool, Parameter(help="Do not ask.", negative=())] = False,
+    yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
 ) -> None:
     """Drop tasks whole: messages, artifacts, files, log, webhooks and what was on its way to them.
 
@@ -74,7 +68,7 @@ def erase(
             return
         print(f"Erased {await found.erase(ids)} tasks.")
 
-    _with(store, work)
+    opened(store, work)
 
 
 async def told(store: Store, row: Row) -> dict[str, Any]:
@@ -118,35 +112,6 @@ def _which(*named: str | None) -> Whose:
     if principal is None and context is None and task is None:
         raise ConfigError("Whose data? Give --principal, --context or --task.")
     return Whose(principal=principal, context_id=context, task_id=task, tenant=tenant)
-
-
-def _with(url: str | None, work: Callable[[Store], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with _opened(url or config.load({}, os.environ).server.store) as found:
-            await work(found)
-
-    asyncio.run(main())
-
-
-@asynccontextmanager
-async def _opened(url: str) -> AsyncGenerator[Store, None]:
-    _check_there(url)
-    store = open_store(url)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-def _check_there(url: str) -> None:
-    """A typing mistake must not make an empty store."""
-    scheme, _, rest = url.partition(":")
-    if scheme == "memory":
-        raise ConfigError("A store in memory lives in its server alone; there is nothing to open.")
-    place = {"sqlite": "///", "file": "//"}.get(scheme)
-    if place is not None and not Path(rest.removeprefix(place)).exists():
-        raise ConfigError(f"There is no store {url}.")
 
 
 def _agreed(count: int) -> bool:

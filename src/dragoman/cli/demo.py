@@ -225,6 +225,7 @@ class Tour:
             '"kind":"message","messageId":"m2","role":"user","parts":[{"kind":"text","text":"hi"}]'
         )
         for line in (
+            f"dragoman chat {url}",
             f"curl -s {url}/.well-known/agent-card.json",
             f"{head} -H 'A2A-Version: 1.0' \\\n     -d '"
             + hello % ("SendStreamingMessage", new % "a story" + skill)

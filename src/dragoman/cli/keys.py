@@ -16,14 +16,13 @@ from ..net.keys import jwks_in, key_set, new_key, save
 
 keys = App(name="keys", help="Make keys that sign cards.")
 
-AsJson = Annotated[bool, Parameter(name="--json", help="Answer as JSON.", negative=())]
+AsJson = Annotated[bool, Parameter(name="--json", help="Answer as JSON.")]
 
 
 @keys.command
 def new(
     file: Annotated[
-        Path | None,
-        Parameter(help="Where to: a file, or a folder. [default: ./card-KID.jwk]"),
+        Path | None, Parameter(help="Where to: a file, or a folder. [default: ./card-KID.jwk]")
     ] = None,
     /,
     *,
@@ -47,7 +46,8 @@ def new(
         print(msgspec.json.encode({"file": str(path), "kid": kid, "key": public}).decode())
         return
     print(f"{path}  {alg}  {kid}")
-    print(f"Sign with it:  dragoman serve agent.py --signing-key {path}")
+    # A folder that was named holds the keys of one agent: the newest of them signs.
+    print(f"Sign with it:  dragoman serve agent.py --signing-key {file or path}")
 
 
 @keys.command

@@ -11,66 +11,40 @@ import webbrowser
 from datetime import UTC, datetime
 from getpass import getpass
 from typing import Annotated, Any, NoReturn
-from urllib.parse import urlsplit
 
 from cyclopts import Parameter
 
 from ..client.auth import CardAuth, Kept
 from ..client.auth.enter import Entrance, Options
 from ..client.auth.origins import is_safe, shown
-from ..client.cards import Finder
-from ..client.credentials import Wallet, origin_of
-from ..client.http import Http
-from ..client.limits import Limits
-from ..errors import ConfigError, DragomanError, PeerUnreachable, Unauthenticated
+from ..client.credentials import origin_of
+from ..errors import ConfigError, DragomanError, PeerUnreachable
+from .calling import completed
+from .sheet import card_at
 
 REFUSED, NOBODY = 1, 3
 """Exit codes; 2 is a mistake in the command itself, as everywhere."""
 
 
 def login(
-    url: Annotated[
-        str, Parameter(help="Address of the agent, or of its card.", show_default=False)
-    ] = "",
+    url: Annotated[str, Parameter(help="Address of the agent, or of its card.")] = "",
     /,
     *,
-    scheme: Annotated[
-        str, Parameter(help="Of the card. [default: the first asked for]", show_default=False)
-    ] = "",
-    device: Annotated[
-        bool,
-        Parameter(help="Type a code on another device instead.", negative=(), show_default=False),
-    ] = False,
+    scheme: Annotated[str, Parameter(help="Of the card. [default: the first asked for]")] = "",
+    device: Annotated[bool, Parameter(help="Type a code on another device instead.")] = False,
     client_id: Annotated[
-        str,
-        Parameter(help="The OAuth client that the authorization server knows.", show_default=False),
+        str, Parameter(help="The OAuth client that the authorization server knows.")
     ] = "",
     scope: Annotated[
-        tuple[str, ...],
-        Parameter(
-            help="Ask for this scope instead of the card's; repeatable.",
-            negative=(),
-            show_default=False,
-        ),
+        tuple[str, ...], Parameter(help="Ask for this scope instead of the card's; repeatable.")
     ] = (),
-    port: Annotated[
-        int, Parameter(help="Where the browser comes back to. [default: any]", show_default=False)
-    ] = 0,
+    port: Annotated[int, Parameter(help="Where the browser comes back to. [default: any]")] = 0,
     browser: Annotated[
         bool, Parameter(help="Open one.", negative="--no-browser", show_default=False)
     ] = True,
-    listed: Annotated[
-        bool,
-        Parameter(
-            name="--list", help="Show where you are logged in.", negative=(), show_default=False
-        ),
-    ] = False,
-    forget: Annotated[
-        bool, Parameter(help="Log out: drop what is kept.", negative=(), show_default=False)
-    ] = False,
-    as_json: Annotated[
-        bool, Parameter(name="--json", help="Print JSON.", negative=(), show_default=False)
-    ] = False,
+    listed: Annotated[bool, Parameter(name="--list", help="Show where you are logged in.")] = False,
+    forget: Annotated[bool, Parameter(help="Log out: drop what is kept.")] = False,
+    as_json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
 ) -> None:
     """Log in to an agent, once: other commands then use what is kept.
 
@@ -83,8 +57,7 @@ def login(
         return
     if not url:
         raise ConfigError("Where? Give the address of an agent, or --list.")
-    if not url.startswith(("https://", "http://")):
-        url = f"https://{url}"
+    url = completed(url)
     origin = origin_of(url)
     if forget:
         count = auth.tokens.drop(origin)
@@ -100,7 +73,9 @@ def login(
     )
     try:
         kept = asyncio.run(_log_in(auth, url, origin, options, _Terminal(browser=browser)))
-    except (Unauthenticated, PeerUnreachable) as exc:
+    except ConfigError:
+        raise
+    except DragomanError as exc:
         _end(exc, as_json)
     _show([_about(one) for one in kept], as_json, "There was nothing to keep.")
 
@@ -110,15 +85,10 @@ async def _log_in(
 ) -> list[Kept]:
     if not is_safe(url):
         raise ConfigError(f"{shown(origin)} is plain http; nothing secret is sent there.")
-    http = Http(Limits(), host=urlsplit(url).hostname or "", certificate=auth.keyring.certificate)
-    try:
-        async with auth:
-            found = await Finder(http, Wallet(auth, [url])).find(url)
-            return await Entrance(auth, terminal, terminal.typed).log_in(
-                origin, found.card, options
-            )
-    finally:
-        await http.close()
+    async with auth:
+        found = await card_at(url, auth)
+        entrance = Entrance(auth, terminal, terminal.typed)
+        return await entrance.log_in(origin, found.card, options)
 
 
 class _Terminal:
@@ -171,7 +141,7 @@ def _show(found: list[dict[str, Any]], as_json: bool, nothing: str) -> None:
     if as_json:
         print(json.dumps(found))
         return
-    for one in found or ():
+    for one in found:
         until = f"until {one['until']}" if one["until"] else "until it is refused"
         how = ", renewed by itself" if one["renewable"] else ""
         scopes = f" ({' '.join(one['scopes'])})" if one["scopes"] else ""

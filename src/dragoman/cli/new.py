@@ -53,7 +53,11 @@ An agent that speaks every agent-to-agent dialect, made with `dragoman new`.
     dragoman serve agent.py --reload   # while you work on it
     pytest                             # test it without a port
 
-Ask it (A2A 1.0):
+Ask it:
+
+    dragoman send http://127.0.0.1:8420 hello
+
+or as any other client of A2A 1.0 would:
 
     curl -s http://127.0.0.1:8420/ -H 'Content-Type: application/json' -H 'A2A-Version: 1.0' \\
       -d '{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{{"message":
@@ -79,6 +83,7 @@ IGNORE = """.venv/
 __pycache__/
 dragoman.db*
 dragoman.key
+*.jwk
 """
 
 
@@ -87,7 +92,9 @@ def new(name: Annotated[str, Parameter(help="Name of the project and of its fold
     folder = Path(name)
     short = folder.name
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]*", short):
-        raise ConfigError(f"'{short}' cannot be a project name; use letters, digits and dashes.")
+        raise ConfigError(
+            f"'{short}' cannot be a project name; use letters, digits and dashes, a letter first."
+        )
     if folder.exists():
         raise ConfigError(f"{folder} exists already; nothing was written. Choose another name.")
     title = " ".join(re.split(r"[._-]+", short)).capitalize()

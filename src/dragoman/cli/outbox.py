@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from cyclopts import App, Parameter
 
-from .. import settings as config
 from ..errors import ConfigError
-from ..store import Store, open_store
+from ..store import Store
 from ..store.base import Delivery
+from .stored import StoreUrl, opened, shown_time
 
 outbox = App(name="outbox", help="Look at what webhooks are told, and tell it again.")
 
 MOST = 1_000_000
 
-StoreUrl = Annotated[str | None, Parameter(name="--store", help="Where tasks live.")]
 Id = Annotated[int, Parameter(help="The number that `list` shows.")]
-
-R = TypeVar("R")
 
 
 @outbox.command(name="list")
 def listed(
     *,
-    dead: Annotated[bool, Parameter(help="Only what was given up.", negative=())] = False,
+    dead: Annotated[bool, Parameter(help="Only what was given up.")] = False,
     limit: Annotated[int, Parameter(help="Lines at most, of each kind.")] = 100,
     store: StoreUrl = None,
 ) -> None:
@@ -74,9 +66,7 @@ def show(id: Id, /, *, store: StoreUrl = None) -> None:
 @outbox.command
 def redeliver(
     *ids: Id,
-    every: Annotated[
-        bool, Parameter(name="--all", help="Everything that was given up.", negative=())
-    ] = False,
+    every: Annotated[bool, Parameter(name="--all", help="Everything that was given up.")] = False,
     store: StoreUrl = None,
 ) -> None:
     """Try dead letters again, from their first attempt on."""
@@ -94,33 +84,6 @@ def redeliver(
     print(f"{len(done)} on the way again." if done else "Nothing to do.")
     if missing:
         raise ConfigError(f"No dead letters: {', '.join(map(str, missing))}.")
-
-
-def place_of(url: str | None) -> str:
-    """The URL of the store: the one given, else that of the settings."""
-    return config.load({"store": url}, os.environ).server.store
-
-
-def opened(url: str | None, work: Callable[[Store], Awaitable[R]]) -> R:
-    """Does something with the store of these settings."""
-    place = place_of(url)
-    scheme, _, rest = place.partition(":")
-    if scheme == "memory":
-        raise ConfigError("A store in memory lives in its server alone; there is nothing to open.")
-    slashes = {"sqlite": "///", "file": "//"}.get(scheme)
-    if slashes is not None and not Path(rest.removeprefix(slashes)).exists():
-        # A typing mistake must not make an empty store.
-        raise ConfigError(f"There is no store {place}.")
-
-    async def main() -> R:
-        store = open_store(place)
-        await store.open()
-        try:
-            return await work(store)
-        finally:
-            await store.close()
-
-    return asyncio.run(main())
 
 
 async def _find(store: Store, id: int) -> Delivery | None:
@@ -141,10 +104,3 @@ def _shown(url: str) -> str:
     """An address without what may be secret in it."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{parts.path}{'?...' if parts.query else ''}"
-
-
-def shown_time(millis: int) -> str:
-    """A time for people; empty for none."""
-    if not millis:
-        return ""
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(" ", "seconds")

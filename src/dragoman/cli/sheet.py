@@ -31,9 +31,7 @@ def sheet(
     url: Url,
     /,
     *,
-    json: Annotated[
-        bool, Parameter(help="Answer as JSON.", negative=(), show_default=False)
-    ] = False,
+    json: Annotated[bool, Parameter(help="Answer as JSON.")] = False,
 ) -> None:
     """Show an agent's card: skills, interfaces, security, signature and problems.
 
@@ -45,7 +43,8 @@ def sheet(
     """
 
     async def work() -> int:
-        found = await _found(completed(url))
+        async with CardAuth.of(os.environ) as auth:
+            found = await card_at(completed(url), auth)
         state, about = await _signature(found)
         try:
             problems = checks.problems(document_in(found.raw))
@@ -61,17 +60,13 @@ def sheet(
     run(work, url, as_json=json)
 
 
-async def _found(url: str) -> Found:
-    auth = CardAuth.of(os.environ)
-    http = Http(
-        Limits(),
-        host=urlsplit(url).hostname or "",
-        scheme=urlsplit(url).scheme,
-        certificate=auth.keyring.certificate,
-    )
+async def card_at(url: str, auth: CardAuth) -> Found:
+    """The card at this address, asked for with the user's own credentials."""
+    parts = urlsplit(url)
+    host, certificate = parts.hostname or "", auth.keyring.certificate
+    http = Http(Limits(), host=host, scheme=parts.scheme, certificate=certificate)
     try:
-        async with auth:
-            return await Finder(http, Wallet(auth, [url])).find(url)
+        return await Finder(http, Wallet(auth, [url])).find(url)
     finally:
         await http.close()
 
@@ -95,10 +90,7 @@ def _told(found: Found, state: str, about: str, problems: list[checks.Problem]) 
         "url": found.url,
         "card": msgspec.json.decode(found.raw),
         "signature": {"state": state, "about": about},
-        "problems": [
-            {"field": p.field, "text": p.text, "level": "warning" if p.warning else "error"}
-            for p in problems
-        ],
+        "problems": listed(problems),
     }
 
 
@@ -135,10 +127,19 @@ def _show(found: Found, state: str, about: str, problems: list[checks.Problem]) 
     row(f"{state}: {about}" if about else state, "red" if state == BROKEN else "")
     head("Problems")
     for problem in problems:
-        style = "yellow" if problem.warning else "red"
-        row(f"{'warning' if problem.warning else 'error  '}  {problem}", style)
+        row(f"{level(problem):7}  {problem}", "yellow" if problem.warning else "red")
     if not problems:
         row("none")
+
+
+def listed(problems: list[checks.Problem]) -> list[dict[str, str]]:
+    """What is wrong with a card, for programs."""
+    return [{"field": p.field, "text": p.text, "level": level(p)} for p in problems]
+
+
+def level(problem: checks.Problem) -> str:
+    """How bad it is, in a word."""
+    return "warning" if problem.warning else "error"
 
 
 def _abilities(card: Card) -> list[str]:

@@ -45,7 +45,7 @@ def listed(
     /,
     *,
     state: Annotated[States | None, Parameter(help="Only tasks in this state.")] = None,
-    context: Annotated[str, Parameter(help="Only tasks of this context.", show_default=False)] = "",
+    context: Annotated[str, Parameter(help="Only tasks of this context.")] = "",
     limit: Annotated[int, Parameter(help="Tasks at most.")] = 20,
     way: Way = Way(),  # noqa: B008  frozen
 ) -> None:
@@ -183,4 +183,5 @@ def _show(task: Task, url: str) -> None:
         out.print(Text(f"\n{title}", "bold"), soft_wrap=True)
         out.print(Text(words.artifact_words(artifact)), soft_wrap=True)
     if question_in(task) is not None:
-        out.print(Text(f"\nAnswer with: dragoman send {url} ANSWER --task {named(task)}", "dim"))
+        how = f"\nAnswer with: dragoman send {url} ANSWER --task {named(task)}"
+        out.print(Text(how, "dim"), soft_wrap=True)
