@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import measure
+from .iat_load import SECRET as IAT_SECRET
 from .wire import A2A_1_0, FASTA2A, Requests, Words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -169,7 +170,10 @@ SUBJECTS = {
                 AGENTS / "dragoman_agent.py",
                 "--log-level",
                 "warning",
+                "--config",
+                AGENTS / "dragoman_agent.toml",
             ),
+            environment={"BENCH_IAT_SECRET": IAT_SECRET},
             stream_skill="write",
             chunk_total=500_000,
             without_grpc=("--no-grpc",),
