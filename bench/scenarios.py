@@ -147,7 +147,9 @@ async def grpc_sends(server: Server, pace: Pace) -> Sample:
     return _sample(burst, cpu, units=burst.count)
 
 
-def iat_executes(kind: type[Http2] | type[WebSocket]) -> Callable[[Server, Pace], Awaitable[Sample]]:
+def iat_executes(
+    kind: type[Http2] | type[WebSocket],
+) -> Callable[[Server, Pace], Awaitable[Sample]]:
     """Echoes over IAT: one connection, as many calls at once as the others have connections."""
 
     async def run(server: Server, pace: Pace) -> Sample:

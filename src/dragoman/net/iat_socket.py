@@ -232,8 +232,8 @@ class SocketLine:
                 steps = through(peer, call.op, ctx)  # type: ignore[arg-type]  # only these stream
                 async with aclosing(steps):
                     async for batch in steps:
+                        self._floor.metrics.events += len(batch.entries)
                         for entry in batch.entries:
-                            self._floor.metrics.events += 1
                             await self._tell(Update(call.id, entry))
                 return
             op = call.op
