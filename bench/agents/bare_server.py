@@ -1,6 +1,6 @@
 """What the HTTP server alone costs: a raw ASGI app that answers every POST with fixed bytes.
 
-It runs on the very listener of `dragoman serve`, with its settings. The bytes are one of our own
+It runs on the very listener of `dragoman serve`, with its settings and policy. The bytes are one of our own
 answers, so that both sides read and write the same amount.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 import uvloop
 
 from dragoman.net.listener import Listener, bind
+from dragoman.net.threads import finish_first
 from dragoman.settings import Limits
 
 Scope = dict[str, Any]
@@ -39,6 +40,7 @@ def answering(body: bytes) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
 
 
 async def serve(port: int, body: bytes) -> None:
+    finish_first()
     listener = Listener(answering(body), bind("127.0.0.1", port), Limits())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, listener.refuse)
     await listener.begin()
