@@ -146,17 +146,23 @@ class SocketLine:
 
     async def _read(self, reader: asyncio.Task[Any]) -> int:
         settings, deadlines, loop = self._desk.settings, self._floor.deadlines, self._floor.loop
-        while True:
-            deadlines.watch(reader, loop.time() + settings.idle)
-            message = await self._receive()
-            del deadlines.waits[reader]
-            if message["type"] == "websocket.disconnect":
-                return 1000
-            body = _body(message)
-            if len(body) > settings.message_size:
-                return await self._refused(TooLarge(limit=str(settings.message_size)), TOO_BIG)
-            if not await self._heard(body):
-                return await self._refused(TooMany("Too many messages; be slower."), TOO_MUCH)
+        ahead = self._receive()
+        try:
+            while True:
+                deadlines.watch(reader, loop.time() + settings.idle)
+                message = await ahead
+                del deadlines.waits[reader]
+                if message["type"] == "websocket.disconnect":
+                    return 1000
+                ahead = self._receive()  # where it begins at the call, it comes meanwhile
+                body = _body(message)
+                if len(body) > settings.message_size:
+                    return await self._refused(TooLarge(limit=str(settings.message_size)), TOO_BIG)
+                if not await self._heard(body):
+                    return await self._refused(TooMany("Too many messages; be slower."), TOO_MUCH)
+        finally:
+            if asyncio.iscoroutine(ahead):
+                ahead.close()
 
     def _cut(self) -> None:
         """Nothing can be said any more, so there is no use in listening."""
