@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import measure
+from .iat_load import SECRET as IAT_SECRET
 from .wire import A2A_1_0, FASTA2A, Requests, Words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -157,6 +158,7 @@ _A2A_JS = NodePackages("a2a-js", ("@a2a-js/sdk@1.3.0", "express@5.3.0"))
 
 OURS = "dragoman"
 BARE = "bare"
+BARE_POLICY = "bare-policy"
 SUBJECTS = {
     subject.name: subject
     for subject in (
@@ -169,7 +171,10 @@ SUBJECTS = {
                 AGENTS / "dragoman_agent.py",
                 "--log-level",
                 "warning",
+                "--config",
+                AGENTS / "dragoman_agent.toml",
             ),
+            environment={"BENCH_IAT_SECRET": IAT_SECRET},
             stream_skill="write",
             chunk_total=500_000,
             without_grpc=("--no-grpc",),
@@ -201,6 +206,12 @@ SUBJECTS = {
             name=BARE,
             title="bare handler on Granian",
             command=(ROOT / ".venv/bin/python", AGENTS / "bare_server.py"),
+            environment={"BENCH_BARE_ANSWER": str(BARE_ANSWER)},
+        ),
+        Subject(
+            name=BARE_POLICY,
+            title="bare handler, our thread policy",
+            command=(ROOT / ".venv/bin/python", AGENTS / "bare_server.py", "--policy"),
             environment={"BENCH_BARE_ANSWER": str(BARE_ANSWER)},
         ),
     )

@@ -74,6 +74,15 @@ GOALS = (
         )
         for name in ("send", "get")
     ),
+    *(
+        Goal(
+            f"ours: IAT execute over {over} / JSON-RPC send",
+            1.5,
+            lambda r, name=name: r.ratio((name, OURS), ("send", OURS)),
+            at_least=False,
+        )
+        for name, over in (("execute-h2", "HTTP/2"), ("execute-ws", "WebSocket"))
+    ),
     _times_less("stream-ready", 25, "20 chunks ready together: a2a-sdk / ours"),
     _times_less("stream-spaced", 8, "20 chunks 5 ms apart: a2a-sdk / ours"),
     _times_less(

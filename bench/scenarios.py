@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import msgspec
 
 from .grpc_load import GrpcChannel, channels
+from .iat_load import Http2, WebSocket, line
 from .load import Burst, Connection, Exchange, connections, drive
-from .peers import BARE, OURS, Server
+from .peers import BARE, BARE_POLICY, OURS, Server
 from .wire import (
     ECHO_TEXT,
     RestRequests,
@@ -144,6 +145,26 @@ async def grpc_sends(server: Server, pace: Pace) -> Sample:
         await asyncio.sleep(SETTLE)
         cpu = server.cpu_seconds() - cpu
     return _sample(burst, cpu, units=burst.count)
+
+
+def iat_executes(
+    kind: type[Http2] | type[WebSocket],
+) -> Callable[[Server, Pace], Awaitable[Sample]]:
+    """Echoes over IAT: one connection, as many calls at once as the others have connections."""
+
+    async def run(server: Server, pace: Pace) -> Sample:
+        numbers = itertools.count(1)
+        warm_up = server.subject.warm_up * pace.warm_up_share
+        async with line(kind, server.port) as opened:
+            calls = [opened] * CONNECTIONS
+            await drive(calls, kind.execute, numbers=numbers, seconds=warm_up)
+            cpu = server.cpu_seconds()
+            burst = await drive(calls, kind.execute, numbers=numbers, seconds=pace.seconds)
+            await asyncio.sleep(SETTLE)
+            cpu = server.cpu_seconds() - cpu
+        return _sample(burst, cpu, units=burst.count)
+
+    return run
 
 
 async def rest_gets(server: Server, pace: Pace) -> Sample:
@@ -299,11 +320,25 @@ DURABLE = (OURS, "a2a-sdk")
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
-        Scenario("send", "Send, in memory", sends(CONNECTIONS), (*A2A_SERVERS, BARE)),
+        Scenario("send", "Send, in memory", sends(CONNECTIONS), (*A2A_SERVERS, BARE, BARE_POLICY)),
         Scenario("send-sqlite", "Send, on SQLite", sends(CONNECTIONS), DURABLE, store="sqlite"),
         Scenario("get", "Get of a finished task", gets, A2A_SERVERS),
         Scenario("send-rest", "Send over REST, in memory", rest_sends, (OURS,)),
         Scenario("send-grpc", "Send over gRPC, in memory", grpc_sends, DURABLE, grpc=True),
+        Scenario(
+            "execute-h2",
+            "IAT execute, one HTTP/2 connection",
+            iat_executes(Http2),
+            (OURS,),
+            unit="call",
+        ),
+        Scenario(
+            "execute-ws",
+            "IAT execute, one WebSocket",
+            iat_executes(WebSocket),
+            (OURS,),
+            unit="call",
+        ),
         Scenario("get-rest", "Get of a finished task over REST", rest_gets, (OURS,)),
         Scenario(
             "stream-ready",
@@ -331,7 +366,12 @@ SCENARIOS = {
         Scenario(
             "chunks-5000", "Chunk in streams of 5,000", chunks(5000), A2A_SERVERS, unit="chunk"
         ),
-        Scenario("send-one", "Send, in memory, one connection", sends(1), (*A2A_SERVERS, BARE)),
+        Scenario(
+            "send-one",
+            "Send, in memory, one connection",
+            sends(1),
+            (*A2A_SERVERS, BARE, BARE_POLICY),
+        ),
         Scenario(
             "send-one-sqlite", "Send, on SQLite, one connection", sends(1), DURABLE, store="sqlite"
         ),

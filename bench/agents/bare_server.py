@@ -1,7 +1,8 @@
 """What the HTTP server alone costs: a raw ASGI app that answers every POST with fixed bytes.
 
-It runs on the very listener of `dragoman serve`, with its settings. The bytes are one of our own
-answers, so that both sides read and write the same amount.
+It runs on the very listener of `dragoman serve`, with its settings; with `--policy`, under the
+thread policy of `serve` too. The bytes are one of our own answers, so that both sides read and
+write the same amount.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from typing import Any
 import uvloop
 
 from dragoman.net.listener import Listener, bind
+from dragoman.net.threads import finish_first
 from dragoman.settings import Limits
 
 Scope = dict[str, Any]
@@ -48,7 +50,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--store", choices=["memory:"], default="memory:")
+    parser.add_argument("--policy", action="store_true")
     options = parser.parse_args()
+    if options.policy:
+        finish_first()
     uvloop.run(serve(options.port, Path(os.environ["BENCH_BARE_ANSWER"]).read_bytes()))
 
 

@@ -343,12 +343,14 @@ async def _serve(
     on_start: Callable[[str], None] | None,
 ) -> None:
     from .net.listener import Listener
+    from .net.threads import finish_first
 
     url = address(sock, tls=bool(settings.tls.cert))
     anywhere = _wildcard(settings.server.host) or settings.server.trusted_proxies
     base = settings.server.public_url or ("" if anywhere else url)
     app = App(agent, engine_for(agent, settings), settings, log, base, grpc=True)
     stopping = _signals(log)
+    finish_first()
     await app.start()
     _collect_less()
     listener = Listener(app.route, sock, settings.limits, settings.tls)

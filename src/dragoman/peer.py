@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -44,11 +44,27 @@ ANYONE = Context()
 """Whoever calls when no authentication is set up."""
 
 
+class Tap:
+    """Live events past a reader that waits for its next batch.
+
+    A reader that can take events without waiting sets `sink`; while it waits, it is not woken for
+    each of them. How a stream ends it learns from its last batch, as ever.
+    """
+
+    __slots__ = ("after", "sink")
+
+    def __init__(self, after: int = 0) -> None:
+        self.after = after
+        """The seq of the last event the reader has."""
+        self.sink: Callable[[Sequence[Stamped]], None] | None = None
+
+
 class Batch(Struct, frozen=True, gc=False):
     """What of a stream is ready. An empty one says only that the stream is alive."""
 
     entries: Sequence[Stamped | Message]
     last: bool
+    tap: Tap | None = None
 
 
 class Peer(Protocol):

@@ -86,7 +86,7 @@ def fence() -> None:
 
     def opened(connection: Any, path: str, steps: Any) -> None:
         own_migrate(connection, path, steps)
-        connection.execute("DROP INDEX IF EXISTS piece_final")
+        connection.execute("DROP TRIGGER IF EXISTS piece_one_end")
 
     _put(rules, "appended", appended)
     _put(Writer, "append", append)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import pytest
@@ -14,7 +14,7 @@ from dragoman.errors import BadParams, TaskFinished, TaskNotFound, Unsupported
 from dragoman.events import Snapshot, Stamped
 from dragoman.lifecycle import Fold
 from dragoman.ops import SendMessage, Watch
-from dragoman.peer import ANYONE
+from dragoman.peer import ANYONE, Batch
 from dragoman.testing import Client
 from engine.scenes import House, background, checked, gathered, log_of, story, until
 
@@ -45,6 +45,50 @@ async def test_a_stream_is_the_log(house: House) -> None:
         events = await gathered(client.stream("go"))
         assert events == await checked(client, events[0].task_id)
         assert [event.seq for event in events] == list(range(1, 9))
+
+
+class Pouring:
+    """A reader with a sink, which notes how each event came and breaks when told to."""
+
+    def __init__(self, breaks_at: int = 0) -> None:
+        self.poured: list[int] = []
+        self.woken_for: list[int] = []
+        self.events: list[Stamped] = []
+        self._breaks_at = breaks_at
+
+    def sink(self, entries: Sequence[Stamped]) -> None:
+        if self._breaks_at in [entry.seq for entry in entries]:
+            self._breaks_at = 0
+            raise RuntimeError("no more room")
+        self.poured += [entry.seq for entry in entries]
+        self.events += entries
+
+    async def read(self, steps: AsyncGenerator[Batch, None]) -> None:
+        async with aclosing(steps):
+            async for batch in steps:
+                told = [entry for entry in batch.entries if isinstance(entry, Stamped)]
+                self.woken_for += [entry.seq for entry in told]
+                self.events += told
+                if batch.tap is not None:
+                    batch.tap.sink = self.sink
+
+
+@pytest.mark.parametrize("breaks_at", [0, 6])
+async def test_a_sink_has_live_events_past_its_reader(house: House, breaks_at: int) -> None:
+    counter = Counter(8)
+    async with house.client(counter.agent) as client:
+        op, ctx = client._message(("go",), {})
+        reader = Pouring(breaks_at)
+        async with background(reader.read(client.engine.stream(op, ctx))) as reading:
+            for number in range(2, 10):  # after submitted and working
+                await until(lambda number=number: len(reader.events) >= number)
+                counter.go_on()
+            await reading
+        log = await checked(client, reader.events[0].task_id)
+        assert reader.events == log  # each once, in order
+        assert len(reader.poured) > len(reader.woken_for)
+        assert log[-1].seq in reader.woken_for  # the end is always the reader's
+        assert (6 in reader.woken_for) == bool(breaks_at)
 
 
 async def test_what_is_ready_together_comes_together() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from dragoman.net.asgi import LEFT_SIZE
@@ -62,3 +63,29 @@ async def test_who_has_much_to_say_hears_that_the_connection_ends(house: House) 
         assert (status, b"connection: close" in told) == (401, True)
         async with asyncio.timeout(8):
             assert await reader.read() == b""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("known", [True, False], ids=["known", "refused"])
+async def test_one_http2_connection_carries_many_requests(house: House, known: bool) -> None:
+    """An answer before the end of its request would be a reset (RFC 9113 §8.1)."""
+    left = iter(range(640))
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+    body = {"message": message, "configuration": {"returnImmediately": True}}
+    headers = {"a2a-version": "1.0"}
+    if known:
+        headers["authorization"] = f"Bearer {house.token()}"
+
+    async def work(client: httpx2.AsyncClient) -> set[int]:
+        return {
+            (await client.post("/message:send", json=body, headers=headers)).status_code
+            for _ in left
+        }
+
+    url = house.client.base_url
+    async with (
+        httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=20) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        workers = [group.create_task(work(client)) for _ in range(64)]
+    assert set().union(*(worker.result() for worker in workers)) == {200 if known else 401}

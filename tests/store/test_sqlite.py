@@ -108,6 +108,9 @@ async def test_the_file_itself_allows_one_end(tmp_path: Path) -> None:
             _sql(tmp_path, "INSERT INTO piece VALUES ('t1', 4, 1, x'00')")
         with pytest.raises(sqlite3.IntegrityError):
             _sql(tmp_path, "INSERT INTO piece VALUES ('t1', 3, 0, x'00')")
+        await bench.create(bench.draft("t2", end=State.COMPLETED))
+        with pytest.raises(sqlite3.IntegrityError, match="a task ends once"):
+            _sql(tmp_path, "INSERT INTO piece VALUES ('t2', 3, 1, x'00')")
 
 
 # Trouble with the file.

@@ -27,6 +27,7 @@ from ..errors import DragomanError, Fenced, StoreUnavailable
 from ..events import AnyEvent, ArtifactChunk, Ask, Opened, Stamped, StateChanged
 from ..lifecycle import FINAL, WAITING, Fold
 from ..model import Artifact, Blob, Hook, Json, Message, Role, State, Task, Text
+from ..peer import Tap
 from ..store.approvals import Audit
 from ..store.base import Claim, Draft, Idempotency, Input, Record, Row, Store, Unheard, Write
 from ..workspace import Workspaces
@@ -117,7 +118,7 @@ class Line:
     _line_waiters: tuple[asyncio.Future[None], ...] = ()
     _fly_waiters: tuple[asyncio.Future[None], ...] = ()
     _rest_waiters: tuple[asyncio.Future[None], ...] = ()
-    _readers: set[asyncio.Future[bool]] | None = None
+    _readers: dict[asyncio.Future[bool], Tap] | None = None
     """Who follows the task and has seen all there is."""
     ring: deque[Stamped] | tuple[Stamped, ...] = ()
     """The latest committed events, for live readers."""
@@ -417,29 +418,51 @@ class Line:
             self._rest_waiters += (future,)
         return future
 
-    def news(self) -> asyncio.Future[bool]:
-        """Done, and true, when there is more to see, or the task is let go of."""
+    def news(self, tap: Tap) -> asyncio.Future[bool]:
+        """Done, and true, when there is more to see, or the task is let go of. What goes to the
+        tap's sink meanwhile counts as seen."""
         future: asyncio.Future[bool] = self.works.loop.create_future()
         if self._readers is None:
-            self._readers = {future}
+            self._readers = {future: tap}
         else:
-            self._readers.add(future)
+            self._readers[future] = tap
         return future
 
     def hush(self, news: asyncio.Future[bool]) -> None:
         """The reader stops waiting."""
         if self._readers is not None:
-            self._readers.discard(news)
+            self._readers.pop(news, None)
 
     def _tell(self) -> None:
-        """Wakes those who follow the task, here and elsewhere."""
+        """Tells those who follow the task, here and elsewhere."""
         readers = self._readers
         if readers is not None:
             self._readers = None
-            for news in readers:
-                if not news.done():
+            for news, tap in readers.items():
+                if tap.sink is not None and self._poured(tap):
+                    self._readers = self._readers or {}
+                    self._readers[news] = tap
+                elif not news.done():
                     news.set_result(True)
         self.works.bell.ring(self.task_id)
+
+    def _poured(self, tap: Tap) -> bool:
+        """Whether the reader has all there is without being woken. Only while the task works:
+        where a stream ends is for the reader to see."""
+        if self.closed or self.fold.status.state is not State.WORKING:
+            return False
+        entries = self.since(tap.after)
+        if entries is None or tap.sink is None:
+            return False
+        if entries:
+            try:
+                tap.sink(entries)
+            except Exception:  # the reader will meet it again, where it can be told
+                log.debug("sink task=%s", self.task_id, exc_info=True)
+                tap.sink = None
+                return False
+            tap.after = entries[-1].seq
+        return True
 
     def since(self, after: int) -> list[Stamped] | None:
         """Committed events behind `after`; None if the ring does not reach back that far."""

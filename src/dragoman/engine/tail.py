@@ -11,7 +11,7 @@ from ..bell import Bell
 from ..events import Stamped
 from ..lifecycle import ENDS_STREAM
 from ..model import Message, State
-from ..peer import Batch
+from ..peer import Batch, Tap
 from ..store.base import Scope, Store
 from .run import Run
 
@@ -68,6 +68,7 @@ async def follow(
             return
     now = asyncio.get_running_loop().time
     quiet = 0.0
+    tap = Tap()
     # A run that was lost before this reader heard its question cannot say that it rests. The store
     # can, but then nothing may be left to tell.
     told = False
@@ -93,16 +94,19 @@ async def follow(
             if entries or over:
                 after = entries[-1].seq if entries else after
                 quiet, told = 0.0, True
-                yield Batch(entries, over)
+                yield Batch(entries, over, tap)
                 if over:
                     return
                 continue
             # A run of this process always tells; for any other the store is asked again.
+            tap.after = after
             if news is None:
-                news = live.news() if live is not None else bell.listen(task_id)
+                news = live.news(tap) if live is not None else bell.listen(task_id)
             patience = POLL if live is None else IDLE
             idle[news] = now() + patience
-            if await news:
+            heard = await news
+            after = tap.after
+            if heard:
                 quiet = 0.0
             else:
                 quiet += patience

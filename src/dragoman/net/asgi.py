@@ -49,23 +49,30 @@ async def unwanted(
     The server closes a connection whose request was answered before all of it came, and a client
     that has not noticed would lose its next request.
     """
-    if await _read_through(receive, headers) or scope["http_version"] not in ("1.0", "1.1"):
+    if await _read_through(scope, receive, headers) or not ends_by_length(scope):
         return ()
     return (CLOSE,)
 
 
-async def _read_through(receive: Receive, headers: Mapping[str, str]) -> bool:
+def ends_by_length(scope: Scope) -> bool:
+    """Whether a body of known length ends with its last byte: not over HTTP/2, where the end is a
+    frame of its own. Answered before that, a request is reset (RFC 9113 §8.1), which httpx takes
+    for a failure."""
+    return bool(scope["http_version"] in ("1.1", "1.0"))
+
+
+async def _read_through(scope: Scope, receive: Receive, headers: Mapping[str, str]) -> bool:
     declared = headers.get("content-length", "")
     size = int(declared) if declared.isdigit() and len(declared) < 20 else -1
     if size == 0 or (size < 0 and "transfer-encoding" not in headers):
         return True
-    have = 0
+    whole, have = size if ends_by_length(scope) else -1, 0
     try:
         async with asyncio.timeout(LEFT_TIME):
             while max(have, size) <= LEFT_SIZE:
                 message = await receive()
                 have += len(message.get("body", b""))
-                if have == size or not message.get("more_body", False):
+                if have == whole or not message.get("more_body", False):
                     return True
     except TimeoutError:
         pass

@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from ..dialects.sse import KEEP_ALIVE, event
 from ..errors import (
     AgentCrashed,
     BadParams,
@@ -29,13 +28,14 @@ from ..errors import (
 )
 from ..model import Task
 from ..peer import ANYONE, Batch, Context, Peer
-from ..session import Answer, Call, End, Fault, Frame, Id, Signal, Update
+from ..session import Answer, Call, Fault, Frame, Id, Signal
 from ..settings import Limits
-from .asgi import Header, Receive, Scope, Send, headers_in, unwanted
+from .asgi import Header, Receive, Scope, Send, ends_by_length, headers_in, unwanted
 from .auth import Admit, certificate_in, in_tenant
 from .deadlines import Deadlines
 from .log import Log
 from .metrics import Metrics
+from .outlet import Outlet
 from .policy import Policy
 
 JSON_TYPE: Header = (b"content-type", b"application/json")
@@ -148,7 +148,9 @@ class Exchange:
                     echo = await unwanted(scope, receive, headers)
                     raise
                 # What GET and DELETE ask is all in their path.
-                body = await self._body(receive, headers) if scope["method"] == "POST" else b""
+                body = b""
+                if scope["method"] == "POST":
+                    body = await self._body(scope, receive, headers)
             except DragomanError:
                 session.receive(Frame(b"", target, headers))  # for the version it names
                 raise
@@ -184,13 +186,14 @@ class Exchange:
             await say(send, frame, (*echo, *floor.refusal_headers(error)))
         floor.metrics.answered(method, session.dialect, perf_counter() - began)
 
-    async def _body(self, receive: Receive, headers: Mapping[str, str]) -> bytes:
+    async def _body(self, scope: Scope, receive: Receive, headers: Mapping[str, str]) -> bytes:
         """The request body, within its limits of size and time."""
         limits, deadlines = self.floor.limits, self.floor.deadlines
         declared = headers.get("content-length", "")
         size = int(declared) if declared.isdigit() else -1
         if size > limits.body_size:
             raise TooLarge(limit=str(limits.body_size))
+        whole = size if ends_by_length(scope) else -1
         loop = self.floor.loop
         task = asyncio.current_task(loop)
         assert task is not None  # noqa: S101  an ASGI app always runs in a task
@@ -210,7 +213,7 @@ class Exchange:
                 if have > limits.body_size:
                     raise TooLarge(limit=str(limits.body_size))
                 # Granian tells the end in a message of its own; a known length saves that turn.
-                if have == size or not message.get("more_body", False):
+                if have == whole or not message.get("more_body", False):
                     return b"".join((*parts, body)) if parts else body
                 parts.append(body)
                 now = loop.time()
@@ -263,27 +266,25 @@ class Exchange:
         floor.streams.add(stream)
         watcher = loop.create_task(_watch(stream, receive))
         steps = self._steps(call, ctx)
-        started = False
+        out = Outlet(session, call.id, send, floor.metrics)
         method = type(call.op).__name__ + "+stream"
         deadlines, stall = floor.deadlines, floor.limits.stall
         try:
             # The first batch decides between a plain error and a stream (a2a-wire D10).
             async for batch in steps:
-                data = self._events(session, call.id, batch)
                 deadlines.watch(task, loop.time() + stall)
-                if not started:
-                    await send(_stream_start(scope, echo))
-                    started = True
+                if not out.started:
+                    await out.start(_stream_start(scope, echo))
                     floor.metrics.streams_opened += 1
                     floor.metrics.answered(method, session.dialect, perf_counter() - began)
-                await send(
-                    {"type": "http.response.body", "body": data, "more_body": not batch.last}
-                )
+                await out.write(batch)
                 deadlines.waits.pop(task, None)
                 if batch.last:
                     return
             # A peer that just stops has said all it had to say.
-            await _close(scope, send, echo, self._events(session, call.id, NOTHING), started)
+            if not out.started:
+                await out.start(_stream_start(scope, echo))
+            await out.write(NOTHING)
         except asyncio.CancelledError:
             if floor.deadlines.late(task):
                 floor.metrics.streams_stalled += 1
@@ -292,37 +293,23 @@ class Exchange:
                 raise
             task.uncancel()
             if stream.why == "stopping":
-                await _close(scope, send, echo, b"", started)
+                if not out.started:
+                    await out.start(_stream_start(scope, echo))
+                await out.end()
         except Exception as exc:
-            if not started:
+            if not out.started:
                 raise  # answered plainly by our caller
-            error = self._error(exc, method, session.dialect)
-            frames = session.send(Fault(call.id, error))
-            data = b"".join([event(frame.body, frame.mark, frame.name) for frame in frames])
-            await send({"type": "http.response.body", "body": data, "more_body": False})
+            await out.end(Fault(call.id, self._error(exc, method, session.dialect)))
         finally:
             floor.deadlines.waits.pop(task, None)
             watcher.cancel()
+            out.close()
             floor.streams.discard(stream)
             await steps.aclose()
 
     def _steps(self, call: Call, ctx: Context) -> AsyncGenerator[Batch, None]:
         """What there is to tell."""
         return self.floor.peer.stream(call.op, ctx)  # type: ignore[arg-type]  # only these stream
-
-    def _events(self, session: Callee, ident: Id, batch: Batch) -> bytes:
-        """The batch as SSE."""
-        said: list[bytes] = [
-            event(frame.body, frame.mark, frame.name)
-            for entry in batch.entries
-            for frame in session.send(Update(ident, entry))
-        ]
-        self.floor.metrics.events += len(said)
-        if batch.last:
-            said += [event(f.body, f.mark, f.name) for f in session.send(End(ident))]
-        elif not said:
-            return KEEP_ALIVE
-        return b"".join(said)
 
 
 NOTHING = Batch([], last=True)
@@ -385,15 +372,6 @@ def _head(frame: Frame, echo: tuple[Header, ...]) -> dict[str, Any]:
 
 def _rest(frame: Frame) -> dict[str, Any]:
     return {"type": "http.response.body", "body": frame.body, "more_body": False}
-
-
-async def _close(
-    scope: Scope, send: Send, echo: tuple[Header, ...], data: bytes, started: bool
-) -> None:
-    """Ends a stream that did not end by itself."""
-    if not started:
-        await send(_stream_start(scope, echo))
-    await send({"type": "http.response.body", "body": data, "more_body": False})
 
 
 def _stream_start(scope: Scope, echo: tuple[Header, ...]) -> dict[str, Any]:

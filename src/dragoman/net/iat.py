@@ -21,7 +21,6 @@ from .iat_desk import IatDesk
 from .iat_guard import IatSession
 from .iat_socket import IatSocket
 from .patient import through
-from .whole import whole
 
 
 def iat_routes(desk: IatDesk) -> dict[str, dict[str, Handler]]:
@@ -58,7 +57,7 @@ class IatExchange(Exchange):
         method = "-"
         try:
             # A token may stand in the body, so unlike elsewhere it is read first, within limits.
-            body = await self._body(whole(scope, receive, headers), headers)
+            body = await self._body(scope, receive, headers)
             first, *others = session.receive(Frame(body, target, headers))
             ident = first.id
             found = await desk.guard.who(

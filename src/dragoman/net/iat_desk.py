@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
-from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +13,7 @@ from ..card import Card, Tool
 from ..dialects.iat.asks import introduction
 from ..dialects.iat.callee import IatCallee
 from ..dialects.iat.wire import MOST_TTL
+from ..engine.ids import new_id, now_ms
 from ..errors import ConfigError
 from ..model import Json
 from ..peer import Context, Peer
@@ -65,7 +64,7 @@ class IatDesk:
 
     def session(self, kind: type[IatCallee] = IatCallee) -> IatCallee:
         """The callee side of a new conversation."""
-        return kind(self.me, now=_millis, new_id=_new_id)
+        return kind(self.me, now=now_ms, new_id=new_id)
 
     def ourselves(self, id: Id = None) -> Met:
         """How our agent introduces itself: its skills are the tools it has."""
@@ -150,11 +149,3 @@ def _bare(caller: Context) -> Context:
         scopes=caller.scopes,
         schemes=caller.schemes,
     )
-
-
-def _millis() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _new_id() -> str:
-    return str(uuid4())

@@ -29,6 +29,7 @@ from .duplex import Duplex
 from .exchange import Exchange, OpenStream
 from .iat_desk import IatDesk
 from .iat_guard import JOINING, IatSession
+from .outgoing import Outgoing
 from .patient import through
 
 TARGET = "GET /iat/ws"
@@ -115,33 +116,59 @@ class SocketLine:
         self.peer = Duplex(caller or IatCaller(me=desk.me), self._say, f"{desk.me}-")
         self._welcomed = welcomed
         """Where we dialed: told of the first answer, which has the token of all that follows."""
-        self._sending = asyncio.Lock()
+        floor = self._floor
+        self._outgoing = Outgoing(send, floor.deadlines, floor.limits.stall, self._cut)
+        self._reader: asyncio.Task[Any] | None = None
+        self._is_cut = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._left, self._since = float(desk.settings.messages_per_second), self._floor.loop.time()
 
     async def run(self) -> int:
         """Until the other side leaves or breaks a rule; the code to close with."""
-        settings = self._desk.settings
-        async with asyncio.TaskGroup() as group:
-            try:
-                while True:
-                    async with asyncio.timeout(settings.idle):
-                        message = await self._receive()
-                    if message["type"] == "websocket.disconnect":
-                        return 1000
-                    body = _body(message)
-                    if len(body) > settings.message_size:
-                        await self._refuse(TooLarge(limit=str(settings.message_size)))
-                        return TOO_BIG
-                    if not await self._heard(body, group):
-                        await self._refuse(TooMany("Too many messages; be slower."))
-                        return TOO_MUCH
-            except TimeoutError:
-                return GOING
-            finally:
-                # The tasks themselves go on; only their readers end with the socket.
-                for task in tuple(self._tasks):
-                    task.cancel()
+        floor, loop = self._floor, self._floor.loop
+        reader = self._reader = asyncio.current_task(loop)
+        assert reader is not None  # noqa: S101  an ASGI app always runs in a task
+        writer = loop.create_task(self._outgoing.run())
+        try:
+            return await self._read(reader)
+        except asyncio.CancelledError:
+            if not (floor.deadlines.late(reader) or self._is_cut):
+                raise
+            reader.uncancel()
+            return GOING
+        finally:
+            floor.deadlines.waits.pop(reader, None)
+            self._reader = None
+            # The tasks themselves go on; only their readers end with the socket.
+            for task in (writer, *self._tasks):
+                task.cancel()
+            await asyncio.wait((writer, *self._tasks))
+
+    async def _read(self, reader: asyncio.Task[Any]) -> int:
+        settings, deadlines, loop = self._desk.settings, self._floor.deadlines, self._floor.loop
+        ahead = self._receive()
+        try:
+            while True:
+                deadlines.watch(reader, loop.time() + settings.idle)
+                message = await ahead
+                del deadlines.waits[reader]
+                if message["type"] == "websocket.disconnect":
+                    return 1000
+                ahead = self._receive()  # where it begins at the call, it comes meanwhile
+                body = _body(message)
+                if len(body) > settings.message_size:
+                    return await self._refused(TooLarge(limit=str(settings.message_size)), TOO_BIG)
+                if not await self._heard(body):
+                    return await self._refused(TooMany("Too many messages; be slower."), TOO_MUCH)
+        finally:
+            if asyncio.iscoroutine(ahead):
+                ahead.close()
+
+    def _cut(self) -> None:
+        """Nothing can be said any more, so there is no use in listening."""
+        self._is_cut = True
+        if self._reader is not None:
+            self._reader.cancel()
 
     def _may_talk(self) -> bool:
         most, now = float(self._desk.settings.messages_per_second), self._floor.loop.time()
@@ -151,7 +178,7 @@ class SocketLine:
         self._left -= 1.0
         return self._left >= 0.0
 
-    async def _heard(self, body: bytes, group: asyncio.TaskGroup) -> bool:
+    async def _heard(self, body: bytes) -> bool:
         """Takes one message; false if there were too many of them."""
         callee = self.callee
         try:
@@ -179,12 +206,10 @@ class SocketLine:
             return False
         # Who does not wait (R01) is told the task's name at once, all others every step.
         for signal in callee.take(said, stream=said.payload.get("wait") is not False):
-            await self._signal(signal, said, found, group)
+            await self._signal(signal, found)
         return True
 
-    async def _signal(
-        self, signal: Signal, said: Envelope, found: IatSession, group: asyncio.TaskGroup
-    ) -> None:
+    async def _signal(self, signal: Signal, found: IatSession) -> None:
         desk = self._desk
         match signal:
             case Fault(error=error):
@@ -203,7 +228,7 @@ class SocketLine:
                     await self._tell(Fault(signal.id, TooMany("Too many calls are open.")))
                     return
                 ctx = desk.context(self.callee, found)
-                task = group.create_task(self._work(signal, ctx))
+                task = self._floor.loop.create_task(self._work(signal, ctx))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
@@ -214,8 +239,8 @@ class SocketLine:
                 steps = through(peer, call.op, ctx)  # type: ignore[arg-type]  # only these stream
                 async with aclosing(steps):
                     async for batch in steps:
+                        self._floor.metrics.events += len(batch.entries)
                         for entry in batch.entries:
-                            self._floor.metrics.events += 1
                             await self._tell(Update(call.id, entry))
                 return
             op = call.op
@@ -238,14 +263,22 @@ class SocketLine:
         self.callee.receive(Frame(b""))  # nobody is known to answer to
         await self._tell(Fault(None, error))
 
+    async def _refused(self, error: DragomanError, code: int) -> int:
+        await self._refuse(error)
+        await self._outgoing.room()
+        return code
+
     async def _tell(self, signal: Signal) -> None:
         for frame in self.callee.send(signal):
             if frame.body:
-                await self._say(frame.body)
+                self._outgoing.put(frame.body)
+        if self._outgoing.full:
+            await self._outgoing.room()
 
     async def _say(self, body: bytes) -> None:
-        async with self._sending, asyncio.timeout(self._floor.limits.stall):
-            await self._send({"type": "websocket.send", "text": body.decode()})
+        self._outgoing.put(body)
+        if self._outgoing.full:
+            await self._outgoing.room()
 
 
 def _body(message: dict[str, Any]) -> bytes:

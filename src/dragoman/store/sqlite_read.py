@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..errors import DragomanError, Fenced, StoreUnavailable, TaskNotFound
-from ..lifecycle import Fold
 from ..model import Task
 from . import rules, sqlite_owned
 from . import sqlite_rows as rows
 from .base import Claim, Filter, Held, Input, Listing, Page, Record, Row, Scope, Whose
-from .codec import unpack_input, unpack_piece, unpack_task
+from .codec import unpack_input, unpack_piece
 from .lanes import Job, Outcome
 from .ledger import Clock
 from .sqlite_post import SqlitePost
@@ -22,8 +21,6 @@ log = logging.getLogger("dragoman.store")
 
 R = TypeVar("R")
 
-_FROZEN = "SELECT body FROM frozen WHERE task_id = ?"
-_LOG = "SELECT body FROM piece WHERE task_id = ? ORDER BY seq"
 # The piece that holds the first event behind the cursor may begin before it.
 _LOG_AFTER = """
 SELECT body FROM piece WHERE task_id = ?1 AND seq >= coalesce(
@@ -88,17 +85,7 @@ class Reader:
     def load(self, argument: tuple[Scope, str]) -> tuple[Row, Task]:
         """See `Store.load`."""
         row = self.row(argument)
-        return row, self._task(row.task_id, row.context_id)
-
-    def _task(self, task_id: str, context_id: str) -> Task:
-        frozen = self._db.execute(_FROZEN, (task_id,)).fetchone()
-        if frozen is not None:
-            return unpack_task(frozen[0])
-        fold = Fold(task_id, context_id)
-        for (piece,) in self._db.execute(_LOG, (task_id,)):
-            for entry in unpack_piece(piece):
-                fold.add(entry)
-        return fold.task()
+        return row, rows.task_in(self._db, row.task_id)
 
     def read(self, argument: tuple[Scope, str, int, int]) -> Page:
         """See `Store.read`."""
@@ -123,11 +110,9 @@ class Reader:
             where += " AND (status_at, task_id) < (?, ?)"
             given = [*given, *which.before]
         where += " ORDER BY status_at DESC, task_id DESC LIMIT ?"
-        found = self._db.execute(
-            "SELECT task_id, context_id, status_at " + where, [*given, limit]
-        ).fetchall()
-        tasks = [self._task(task_id, context_id) for task_id, context_id, _ in found]
-        return Listing(tasks, [(at, task_id) for task_id, _, at in found], total)
+        found = self._db.execute("SELECT task_id, status_at " + where, [*given, limit]).fetchall()
+        tasks = [rows.task_in(self._db, task_id) for task_id, _ in found]
+        return Listing(tasks, [(at, task_id) for task_id, at in found], total)
 
     def held(self, worker: str) -> list[Held]:
         """See `Store.held`."""

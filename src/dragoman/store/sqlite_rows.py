@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 from ..events import Ask
-from ..lifecycle import FINAL
-from ..model import State
+from ..lifecycle import FINAL, Fold
+from ..model import State, Task
 from .base import Idempotency, Row
+from .codec import unpack_piece, unpack_task
 
 # One order of columns for all: `row_in` reads by place, which is several times faster than by name.
 _COLUMNS = """task_id, context_id, tenant, principal, agent, skill, dialect, state, last_seq,
@@ -56,6 +58,8 @@ WHERE ended > 0 AND ended = 1 AND status_at <= ?
 AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND (hook.due_at > 0
   OR EXISTS (SELECT 1 FROM letter WHERE letter.n = hook.n)))
 ORDER BY status_at LIMIT ?"""
+FROZEN = "SELECT body FROM frozen WHERE task_id = ?"
+LOG = "SELECT body FROM piece WHERE task_id = ? ORDER BY seq"
 DROP_LOG = "DELETE FROM piece WHERE task_id = ?"
 MARK_DROPPED = "UPDATE task SET ended = 2 WHERE task_id = ?"
 DELETE_TASK = (
@@ -70,6 +74,18 @@ DELETE_TASK = (
 
 _STATES: dict[str, State] = {state.value: state for state in State}
 _ASKS: dict[str, Ask | None] = {"": None, **{ask.value: ask for ask in Ask}}
+
+
+def task_in(db: sqlite3.Connection, task_id: str) -> Task:
+    """The task as it stands: as it was frozen at its end, else what its log adds up to."""
+    frozen = db.execute(FROZEN, (task_id,)).fetchone()
+    if frozen is not None:
+        return unpack_task(frozen[0])
+    entries = [entry for (piece,) in db.execute(LOG, (task_id,)) for entry in unpack_piece(piece)]
+    fold = Fold(task_id, entries[0].context_id)
+    for entry in entries:
+        fold.add(entry)
+    return fold.task()
 
 
 def row_in(found: tuple[Any, ...]) -> Row:

@@ -30,6 +30,8 @@ from .sqlite_post import SqlitePost
 
 log = logging.getLogger("dragoman.store")
 
+BRIEF = 8
+"""Events of a task that ended in its first write, up to which its log alone will do."""
 CACHE = 8192
 """Rows remembered between two batches at the most."""
 
@@ -65,6 +67,7 @@ class Writer:
         self._touched: dict[str, None] = {}
         self._pieces: list[tuple[str, int, int, bytes]] = []
         self._frozen: list[tuple[str, bytes]] = []
+        self._over: list[str] = []
         self._records: list[tuple[str, str, bytes, int]] = []
         self._tally: Counter[tuple[str, str]] = Counter()
         self._tidy = False
@@ -147,9 +150,9 @@ class Writer:
             many(_INSERT_PIECE, self._pieces)
         if self._frozen:
             many(_INSERT_FROZEN, self._frozen)
-            for name, _ in self._frozen:
-                del kept[name]
-                self._post.tasks.discard(name)
+        for name in self._over:
+            del kept[name]
+            self._post.tasks.discard(name)
         if self._records:
             many(_INSERT_RECORD, self._records)
         if self._tally:
@@ -162,6 +165,7 @@ class Writer:
         self._touched.clear()
         self._pieces.clear()
         self._frozen.clear()
+        self._over.clear()
         self._records.clear()
         self._tally.clear()
 
@@ -206,7 +210,9 @@ class Writer:
         row = rules.opened(draft)
         piece = pack(draft.entries)
         if draft.ended is not None:
-            self._frozen.append((task_id, pack(draft.ended)))
+            self._over.append(task_id)
+            if len(draft.entries) > BRIEF:
+                self._frozen.append((task_id, pack(draft.ended)))
         self._pieces.append((task_id, 1, 0 if draft.ended is None else 1, piece))
         self._rows[task_id] = row
         self._new[task_id] = key
@@ -234,6 +240,7 @@ class Writer:
         ended = write.ended
         piece = pack(write.entries) if write.entries else b""
         if ended is not None:
+            self._over.append(task_id)
             self._frozen.append((task_id, pack(ended)))
         if piece:
             self._pieces.append((task_id, write.base + 1, 0 if ended is None else 1, piece))
@@ -391,6 +398,10 @@ class Writer:
         for table in rows.DELETE_TASK:
             self._db.executemany(table, names)
         shrink = self._db.execute(rows.OLD, (now - events_ms, limit - len(go))).fetchall()
+        bare = [name for (name,) in shrink if not self._db.execute(rows.FROZEN, (name,)).fetchone()]
+        self._db.executemany(
+            _INSERT_FROZEN, [(name, pack(rows.task_in(self._db, name))) for name in bare]
+        )
         self._db.executemany(rows.DROP_LOG, shrink)
         self._db.executemany(rows.MARK_DROPPED, shrink)
         return len(go) + len(shrink)

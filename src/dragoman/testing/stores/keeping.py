@@ -78,6 +78,17 @@ class KeepingChapter(Chapter):
             assert len(await bench.log("live")) == 2
             assert (await bench.store.find(ALICE, Filter(agent=AGENT), 9)).total == 4
 
+    async def test_a_task_that_ended_at_once_is_kept_without_its_log(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.create(bench.draft("t1", end=State.COMPLETED))
+            task = (await bench.store.load(ALICE, "t1"))[1]
+            assert task == bench.folds["t1"].task()
+            bench.clock.tick(DAY)
+            assert await bench.store.sweep(DAY, 9 * DAY, 9) == 1
+            row, loaded = await bench.store.load(ALICE, "t1")
+            assert (row.state, loaded) == (State.COMPLETED, task)
+            assert (await bench.store.read(ALICE, "t1", 0, 9)).entries == []
+
     async def test_then_old_tasks_go(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
             await self._ended(bench, "t1", "t2")

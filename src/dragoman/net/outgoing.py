@@ -1,0 +1,101 @@
+"""What is said on one WebSocket: in order, and what is ready together leaves together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..errors import PeerUnreachable
+from .asgi import Send
+from .deadlines import Deadlines
+
+AHEAD = 256 * 1024
+"""Bytes that may wait for the other side; who has more to say waits."""
+
+
+class Outgoing:
+    """The one writer of a socket. A frame is put in line at once; who says much makes `room`."""
+
+    def __init__(
+        self, send: Send, deadlines: Deadlines, stall: float, broken: Callable[[], None]
+    ) -> None:
+        self._send = send
+        self._deadlines, self._stall = deadlines, stall
+        self._broken = broken
+        """Told when nothing more can be said."""
+        self._line: list[bytes] = []
+        self._size = 0
+        self._news: asyncio.Future[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._error: Exception | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the other side is far behind."""
+        return self._size >= AHEAD
+
+    def put(self, body: bytes) -> None:
+        """Says this after all that was said before."""
+        if self._error is not None:
+            raise self._error
+        self._line.append(body)
+        self._size += len(body)
+        if self._news is not None:
+            self._news.set_result(None)
+            self._news = None
+
+    async def room(self) -> None:
+        """Returns when all that was put in line before is said."""
+        if self._size and self._error is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+        if self._error is not None:
+            raise self._error
+
+    async def run(self) -> None:
+        """Says what is in line, until it is cancelled or the other side is gone."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  it is awaited in one
+        try:
+            while True:
+                await self._write(task)
+        except asyncio.CancelledError:
+            late = self._deadlines.late(task)
+            self._end(PeerUnreachable("The other side does not read" if late else "Closed"))
+            if not late:
+                raise
+            task.uncancel()
+        except Exception as exc:  # the server's: whatever it is, the socket is gone
+            self._end(exc)
+        finally:
+            self._deadlines.waits.pop(task, None)
+
+    async def _write(self, task: asyncio.Task[None]) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._line:
+            self._news = loop.create_future()
+            await self._news
+        line, self._line = self._line, []
+        size, waiting = self._size, self._waiting
+        self._waiting = []
+        self._deadlines.watch(task, loop.time() + self._stall)
+        # Some servers begin at the call, some when it is awaited; the order is the same.
+        for sent in [self._send(_frame(body)) for body in line]:
+            await sent
+        del self._deadlines.waits[task]
+        self._size -= size
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _end(self, error: Exception) -> None:
+        self._error = error
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._broken()
+
+
+def _frame(body: bytes) -> dict[str, object]:
+    return {"type": "websocket.send", "text": body.decode()}
