@@ -84,7 +84,14 @@ class _Line(asyncio.Protocol):
 
     async def execute(self, number: int) -> None:
         """One round trip; raises unless the text comes back, completed."""
-        task = f'{{"action":"execute","query":"{ECHO_TEXT}"}}'
+        await self._execute(number, ',"stream":false')
+
+    async def follow(self, number: int) -> None:
+        """The same with all that is told on the way, where the wire tells it."""
+        await self._execute(number, "")
+
+    async def _execute(self, number: int, how: str) -> None:
+        task = f'{{"action":"execute","query":"{ECHO_TEXT}"{how}}}'
         body = await self._call(number, task)
         _check(_decode(body), body)
 

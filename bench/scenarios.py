@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -148,7 +149,7 @@ async def grpc_sends(server: Server, pace: Pace) -> Sample:
 
 
 def iat_executes(
-    kind: type[Http2] | type[WebSocket],
+    kind: type[Http2] | type[WebSocket], exchange: Callable[[Any, int], Awaitable[None]]
 ) -> Callable[[Server, Pace], Awaitable[Sample]]:
     """Echoes over IAT: one connection, as many calls at once as the others have connections."""
 
@@ -157,9 +158,9 @@ def iat_executes(
         warm_up = server.subject.warm_up * pace.warm_up_share
         async with line(kind, server.port) as opened:
             calls = [opened] * CONNECTIONS
-            await drive(calls, kind.execute, numbers=numbers, seconds=warm_up)
+            await drive(calls, exchange, numbers=numbers, seconds=warm_up)
             cpu = server.cpu_seconds()
-            burst = await drive(calls, kind.execute, numbers=numbers, seconds=pace.seconds)
+            burst = await drive(calls, exchange, numbers=numbers, seconds=pace.seconds)
             await asyncio.sleep(SETTLE)
             cpu = server.cpu_seconds() - cpu
         return _sample(burst, cpu, units=burst.count)
@@ -325,19 +326,15 @@ SCENARIOS = {
         Scenario("get", "Get of a finished task", gets, A2A_SERVERS),
         Scenario("send-rest", "Send over REST, in memory", rest_sends, (OURS,)),
         Scenario("send-grpc", "Send over gRPC, in memory", grpc_sends, DURABLE, grpc=True),
-        Scenario(
-            "execute-h2",
-            "IAT execute, one HTTP/2 connection",
-            iat_executes(Http2),
-            (OURS,),
-            unit="call",
-        ),
-        Scenario(
-            "execute-ws",
-            "IAT execute, one WebSocket",
-            iat_executes(WebSocket),
-            (OURS,),
-            unit="call",
+        *(
+            Scenario(
+                name, f"IAT execute, {title}", iat_executes(kind, exchange), (OURS,), unit="call"
+            )
+            for name, title, kind, exchange in (
+                ("execute-h2", "one HTTP/2 connection", Http2, Http2.execute),
+                ("execute-ws", "one WebSocket", WebSocket, WebSocket.execute),
+                ("follow-ws", "one WebSocket, every step told", WebSocket, WebSocket.follow),
+            )
         ),
         Scenario("get-rest", "Get of a finished task over REST", rest_gets, (OURS,)),
         Scenario(

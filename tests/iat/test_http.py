@@ -298,3 +298,12 @@ async def test_bad_envelopes_are_told_so() -> None:
         assert late.json()["payload"]["error"]["code"] == "ttl_exceeded"
         web = await house.client.post("/iat", content=b"{}", headers={"content-type": "text/plain"})
         assert web.status_code == 415
+
+
+async def test_who_wants_one_answer_gets_no_stream() -> None:
+    async with open_house() as house:
+        await house.join()
+        said = house.envelope("execute", query="hello", stream=False)
+        reply = await house.post(said, accept="text/event-stream, application/json")
+        assert reply.headers["content-type"] == "application/json"
+        assert reply.json()["payload"]["action"] == "done"

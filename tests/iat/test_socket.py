@@ -70,6 +70,17 @@ async def test_execute_with_a_tool_and_an_approval_on_one_socket() -> None:
         assert done["payload"]["result_summary"] == "deleted"
 
 
+async def test_who_wants_one_answer_hears_one_answer() -> None:
+    async with open_house() as house, line(house) as ws:
+        said = await ws.say("execute", query="hello", stream=False)
+        told = await ws.hear()
+        assert (told["header"]["type"], told["header"]["parent_id"]) == ("response", said)
+        assert (told["payload"]["action"], told["payload"]["status"]) == ("done", "completed")
+        assert told["payload"]["usage_stats"] == {"tokens": 812}
+        await ws.say("pulse")
+        assert (await ws.hear())["payload"]["action"] == "pulse"  # nothing came between
+
+
 async def test_calls_run_side_by_side_and_can_be_terminated() -> None:
     async with open_house() as house, line(house) as ws:
         slow = await ws.say("execute", query="wait here")

@@ -29,6 +29,7 @@ from .duplex import Duplex
 from .exchange import Exchange, OpenStream
 from .iat_desk import IatDesk
 from .iat_guard import JOINING, IatSession
+from .incoming import Incoming
 from .outgoing import Outgoing
 from .patient import through
 
@@ -111,7 +112,7 @@ class SocketLine:
         self._door, self._desk, self._floor = door, desk, desk.floor
         self._headers = headers_in(scope["headers"])
         self._certificate = certificate_in(scope)
-        self._receive, self._send = receive, send
+        self._incoming = Incoming(receive, self._floor.loop)
         self.callee: IatCallee = desk.session()
         self.peer = Duplex(caller or IatCaller(me=desk.me), self._say, f"{desk.me}-")
         self._welcomed = welcomed
@@ -139,6 +140,7 @@ class SocketLine:
         finally:
             floor.deadlines.waits.pop(reader, None)
             self._reader = None
+            self._incoming.close()
             # The tasks themselves go on; only their readers end with the socket.
             for task in (writer, *self._tasks):
                 task.cancel()
@@ -146,23 +148,17 @@ class SocketLine:
 
     async def _read(self, reader: asyncio.Task[Any]) -> int:
         settings, deadlines, loop = self._desk.settings, self._floor.deadlines, self._floor.loop
-        ahead = self._receive()
-        try:
-            while True:
-                deadlines.watch(reader, loop.time() + settings.idle)
-                message = await ahead
-                del deadlines.waits[reader]
-                if message["type"] == "websocket.disconnect":
-                    return 1000
-                ahead = self._receive()  # where it begins at the call, it comes meanwhile
-                body = _body(message)
-                if len(body) > settings.message_size:
-                    return await self._refused(TooLarge(limit=str(settings.message_size)), TOO_BIG)
-                if not await self._heard(body):
-                    return await self._refused(TooMany("Too many messages; be slower."), TOO_MUCH)
-        finally:
-            if asyncio.iscoroutine(ahead):
-                ahead.close()
+        while True:
+            deadlines.watch(reader, loop.time() + settings.idle)
+            message = await self._incoming.next()
+            del deadlines.waits[reader]
+            if message["type"] == "websocket.disconnect":
+                return 1000
+            body = _body(message)
+            if len(body) > settings.message_size:
+                return await self._refused(TooLarge(limit=str(settings.message_size)), TOO_BIG)
+            if not await self._heard(body):
+                return await self._refused(TooMany("Too many messages; be slower."), TOO_MUCH)
 
     def _cut(self) -> None:
         """Nothing can be said any more, so there is no use in listening."""

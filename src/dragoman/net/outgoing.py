@@ -24,31 +24,32 @@ class Outgoing:
         self._broken = broken
         """Told when nothing more can be said."""
         self._line: list[bytes] = []
-        self._size = 0
+        self._put = self._said = 0
+        """Bytes, from the beginning."""
         self._news: asyncio.Future[None] | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._error: Exception | None = None
 
     @property
     def full(self) -> bool:
         """Whether the other side is far behind."""
-        return self._size >= AHEAD
+        return self._put - self._said >= AHEAD
 
     def put(self, body: bytes) -> None:
         """Says this after all that was said before."""
         if self._error is not None:
             raise self._error
         self._line.append(body)
-        self._size += len(body)
+        self._put += len(body)
         if self._news is not None:
             self._news.set_result(None)
             self._news = None
 
     async def room(self) -> None:
-        """Returns when all that was put in line before is said."""
-        if self._size and self._error is None:
+        """Returns when all that was put in line so far is said."""
+        if self._said < self._put and self._error is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
+            self._waiting.append((self._put, waiter))
             await waiter
         if self._error is not None:
             raise self._error
@@ -77,21 +78,20 @@ class Outgoing:
             self._news = loop.create_future()
             await self._news
         line, self._line = self._line, []
-        size, waiting = self._size, self._waiting
-        self._waiting = []
         self._deadlines.watch(task, loop.time() + self._stall)
         # Some servers begin at the call, some when it is awaited; the order is the same.
         for sent in [self._send(_frame(body)) for body in line]:
             await sent
         del self._deadlines.waits[task]
-        self._size -= size
-        for waiter in waiting:
+        self._said += sum(map(len, line))
+        while self._waiting and self._waiting[0][0] <= self._said:
+            _, waiter = self._waiting.pop(0)
             if not waiter.done():
                 waiter.set_result(None)
 
     def _end(self, error: Exception) -> None:
         self._error = error
-        for waiter in self._waiting:
+        for _, waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(error)
         self._broken()

@@ -156,7 +156,10 @@ class IatCallee(Session):
             return self._terminate(id, said)
         if action in CALLS:
             op_in, streams = CALLS[action]
-            stream = stream and streams and not self._silent
+            # Who wants one answer, and nothing on the way to it, says so.
+            stream = (
+                stream and streams and not self._silent and said.payload.get("stream") is not False
+            )
             if action == "watch" and not stream:
                 op_in = status_in  # all that one answer can hold
             return (self._call(id, said, op_in(said), stream=stream),)
