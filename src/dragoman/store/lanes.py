@@ -62,14 +62,22 @@ class Lane(Generic[S]):
         for thread in self._threads:
             thread.start()
 
-    def submit(self, apply: Callable[[S, Any], object], argument: Any, done: Done) -> None:
-        """Hands a job over; `done` is called in the loop, once."""
-        self._push(Job(apply, argument, done, None))
+    def submit(
+        self,
+        apply: Callable[[S, Any], object],
+        argument: Any,
+        done: Done,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Hands a job over; `done` is called in the loop, once. A `whole` one is not waited with:
+        nothing will follow it."""
+        self._push(Job(apply, argument, done, None), patient=self._patient and not whole)
 
     async def ask(self, apply: Callable[[S, Any], R], argument: Any) -> R:
         """Hands a job over and waits for its result."""
         future: asyncio.Future[R] = self._loop.create_future()
-        self._push(Job(apply, argument, None, future))
+        self._push(Job(apply, argument, None, future), patient=self._patient)
         return await future
 
     async def close(self) -> None:
@@ -81,13 +89,13 @@ class Lane(Generic[S]):
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
 
-    def _push(self, job: Job) -> None:
+    def _push(self, job: Job, *, patient: bool) -> None:
         if self._closed:
             outcome: Outcome = (job, None, StoreUnavailable("The store is closed."))
             self._loop.call_soon(self._deliver, iter([outcome]))
             return
         if not self._pending:
-            self._loop.call_soon(self._wait_a_turn if self._patient else self._hand_over)
+            self._loop.call_soon(self._wait_a_turn if patient else self._hand_over)
         self._pending.append(job)
 
     def _wait_a_turn(self) -> None:

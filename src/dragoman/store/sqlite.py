@@ -112,7 +112,7 @@ class SqliteStore:
 
     def create(self, draft: Draft, done: Done) -> None:
         """See `Store`."""
-        self._writes.submit(Writer.create, draft, done)
+        self._writes.submit(Writer.create, draft, done, whole=draft.ended is not None)
 
     def append(self, write: Write, done: Done) -> None:
         """See `Store`."""
