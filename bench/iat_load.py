@@ -9,11 +9,11 @@ import base64
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from .load import HOST, BrokenExchange
+from .load import HOST, BrokenExchange, Line
 from .wire import ECHO_TEXT, WrongAnswer
 
 SECRET = "bench-secret-0123456789"
@@ -57,12 +57,11 @@ def _check(answer: Envelope, body: bytes) -> None:
         raise WrongAnswer(f"not the echo: {body!r}")
 
 
-class _Line(asyncio.Protocol):
-    """One connection with calls by number, whatever it speaks."""
+class Calls(Line):
+    """One connection that carries calls by number, whatever it speaks."""
 
     def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
-        self._pending = b""
+        super().__init__()
         self._calls: dict[int, asyncio.Future[bytes]] = {}
         self._ready: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.token = SECRET
@@ -72,9 +71,6 @@ class _Line(asyncio.Protocol):
         raise NotImplementedError
 
     def _ask(self, number: int, body: bytes) -> None:
-        raise NotImplementedError
-
-    def _step(self) -> bool:
         raise NotImplementedError
 
     async def register(self) -> None:
@@ -108,40 +104,13 @@ class _Line(asyncio.Protocol):
         if done is not None and not done.done():
             done.set_result(body)
 
-    def _write(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
-            raise BrokenExchange("the server closed a connection that was to be kept open")
-        self._transport.write(data)
-
-    def close(self) -> None:
-        """Leaves."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # create_connection makes nothing else, but uvloop's class does not say that it is one.
-        self._transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(BrokenExchange("the server closed the connection"))
-
-    def data_received(self, data: bytes) -> None:
-        self._pending = self._pending + data if self._pending else data
-        try:
-            while self._pending and self._step():
-                pass
-        except Exception as exc:
-            # Whatever is wrong with an answer belongs to those who wait.
-            self._fail(exc)
-            self.close()
-
     def _fail(self, error: Exception) -> None:
         for waits in (self._ready, *self._calls.values()):
             if not waits.done():
                 waits.set_exception(error)
 
 
-class Http2(_Line):
+class Http2(Calls):
     """`POST /iat` over one HTTP/2 connection with prior knowledge, a stream for each call."""
 
     def __init__(self) -> None:
@@ -200,7 +169,7 @@ class Http2(_Line):
             self._answered(self._numbers.pop(stream), b"".join(self._bodies.pop(stream)))
 
 
-class WebSocket(_Line):
+class WebSocket(Calls):
     """`GET /iat/ws`: every call and every word of its answer is a text frame."""
 
     _upgraded = False
@@ -263,7 +232,7 @@ def _literal(field: tuple[str, str]) -> bytes:
 
 
 @asynccontextmanager
-async def line(kind: Callable[[], _Line], port: int) -> AsyncIterator[Any]:
+async def line(kind: Callable[[], Calls], port: int) -> AsyncIterator[Any]:
     """One open connection, registered; closed in the end."""
     loop = asyncio.get_running_loop()
     _, opened = await loop.create_connection(kind, HOST, port)

@@ -40,31 +40,28 @@ class EventSplitter:
                 self._sink(b"\n".join(lines))
 
 
-class Connection(asyncio.Protocol):
-    """One keep-alive connection that carries one exchange at a time."""
+class Line(asyncio.Protocol):
+    """A connection whose bytes are read piece by piece."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._done: asyncio.Future[bytes] | None = None
-        self._sink: EventSplitter | None = None
         self._pending = b""
-        self._in_body = False
-        self._length: int | None = None
-        self._body: list[bytes] = []
 
-    def start(self, request: bytes, on_event: EventSink | None = None) -> asyncio.Future[bytes]:
-        """Send the request; the future holds the body, or nothing once events went to the sink."""
+    def _step(self) -> bool:
+        """Take one piece off what has arrived; False when more must arrive first."""
+        raise NotImplementedError
+
+    def _fail(self, error: Exception) -> None:
+        """Tell whoever waits."""
+        raise NotImplementedError
+
+    def _write(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
-            raise BrokenExchange("the server closed a connection that was to be kept alive")
-        self._sink = EventSplitter(on_event) if on_event else None
-        self._done = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
-        return self._done
+            raise BrokenExchange("the server closed a connection that was to be kept open")
+        self._transport.write(data)
 
     def close(self) -> None:
-        """Leave, even in the middle of an answer."""
-        if self._done is not None:
-            self._done.cancel()
+        """Leave."""
         if self._transport is not None:
             self._transport.close()
 
@@ -85,8 +82,32 @@ class Connection(asyncio.Protocol):
             self._fail(exc)
             self.close()
 
+
+class Connection(Line):
+    """One keep-alive connection that carries one exchange at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._done: asyncio.Future[bytes] | None = None
+        self._sink: EventSplitter | None = None
+        self._in_body = False
+        self._length: int | None = None
+        self._body: list[bytes] = []
+
+    def start(self, request: bytes, on_event: EventSink | None = None) -> asyncio.Future[bytes]:
+        """Send the request; the future holds the body, or nothing once events went to the sink."""
+        self._sink = EventSplitter(on_event) if on_event else None
+        self._done = asyncio.get_running_loop().create_future()
+        self._write(request)
+        return self._done
+
+    def close(self) -> None:
+        """Leave, even in the middle of an answer."""
+        if self._done is not None:
+            self._done.cancel()
+        super().close()
+
     def _step(self) -> bool:
-        """Take one piece off what has arrived; False when more must arrive first."""
         if not self._in_body:
             return self._take_head()
         if self._length is None:
