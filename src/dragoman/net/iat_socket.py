@@ -213,8 +213,6 @@ class SocketLine:
                 await self._tell(signal)
             case Met():
                 welcome = desk.welcome(signal, found, self.peer)
-                # After a break it may come back to another process, which asks the store.
-                await desk.guard.sessions.landed()
                 if signal.card is not None:
                     self.peer.caller.to = signal.who
                     self.peer.caller.token = self.callee.token = welcome["session_token"]
