@@ -15,6 +15,8 @@ from dragoman import Agent
 from iat.house import SECRET, House, open_house
 
 WIRES = ("http2+sse", "websocket")
+ROUNDS = 8
+"""Pulses after which whatever was said is done."""
 PATIENCE = 8.0
 
 
@@ -70,17 +72,19 @@ class Wire:
         if self._socket is None:
             reply = await self.house.post(said)
             return dict(reply.json()["payload"]) if reply.content else None
-        # Frames are heard in order: what comes before the answer to a pulse is for what was said.
+        # What was said is worked on beside what comes next: several rounds give it its time.
         await self._socket.send(json.dumps(said))
-        pulse = self.envelope("pulse")
-        await self._socket.send(json.dumps(pulse))
         found = None
-        while True:
-            async with asyncio.timeout(PATIENCE):
-                told = json.loads(await self._socket.recv())
-            if told["header"]["parent_id"] == pulse["header"]["msg_id"]:
-                return found
-            found = dict(told["payload"])
+        for _ in range(ROUNDS):
+            pulse = self.envelope("pulse")
+            await self._socket.send(json.dumps(pulse))
+            while True:
+                async with asyncio.timeout(PATIENCE):
+                    told = json.loads(await self._socket.recv())
+                if told["header"]["parent_id"] == pulse["header"]["msg_id"]:
+                    break
+                found = dict(told["payload"])
+        return found
 
     async def say(self, said: dict[str, Any]) -> None:
         """Says something while a stream is read, which tells what comes of it."""

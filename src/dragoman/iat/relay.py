@@ -86,7 +86,9 @@ class Relay:
         self._remote = ""
         self._seen = 0
         self._made = False
-        self._answered: set[str] = set()
+        self._answers: dict[str, Json] = {}
+        """What was decided, by question: nobody is asked twice because a line broke."""
+        self._delivered: set[str] = set()
         self._over = False
 
     async def run(self) -> None:
@@ -265,25 +267,28 @@ class Relay:
     async def _asked(self, entry: Stamped, sub: SubAgent) -> None:
         event = entry.event
         assert isinstance(event, Asked)  # noqa: S101
-        value = await _ANSWER[event.kind](self, event)
-        op = Resolve(task_id=entry.task_id, question=event.question, value=value)
-        if event.question.startswith(THEIRS):
+        question = event.question
+        if question not in self._answers:
+            self._answers[question] = await _ANSWER[event.kind](self, event)
+        op = Resolve(task_id=entry.task_id, question=question, value=self._answers[question])
+        if question.startswith(THEIRS):
             await sub.line.tell(op, self._ctx)
-            return
-        try:
-            await sub.line.call(op, self._ctx)
-        except (Conflict, TaskFinished):
-            # Somebody answered it there meanwhile, or its time was over. What follows will tell.
-            log.info("not open any more agent=%s question=%s", sub.name, event.question)
+        else:
+            try:
+                await sub.line.call(op, self._ctx)
+            except (Conflict, TaskFinished):
+                # Somebody answered it there meanwhile, or its time was over. What follows will
+                # tell.
+                log.info("not open any more agent=%s question=%s", sub.name, question)
+        self._delivered.add(question)
 
     async def _waits(self, entry: Stamped, message: Message, sub: SubAgent) -> None:
         """A question as A2A has it: a state, and our data part beside the words if there is one."""
         said = first_data(message.parts)
         about = said if isinstance(said, dict) and said.get("kind") in set(Ask) else {}
         question = str(about.get("question") or f"{entry.task_id}#{entry.seq}")
-        if question in self._answered:
+        if question in self._delivered:
             return  # the state a stream begins with, not a new question
-        self._answered.add(question)
         kind = Ask(about.get("kind", Ask.INPUT))
         asked = Asked(question=question, kind=kind, message=message, body=about.get("details"))
         await self._asked(replace(entry, event=asked), sub)
