@@ -41,6 +41,8 @@ class Kept(Struct):
     key: str | None
     entries: list[Stamped] = []
     frozen: Task | None = None
+    brief: bool = False
+    """Ended in its first write: its log says it all."""
     records: list[tuple[str, bytes]] = []
 
     @property
@@ -75,8 +77,10 @@ def read_sqlite(path: Path) -> dict[str, Kept]:
                 runnable=bool(row["runnable"]),
                 key=row["key"],
             )
-        for task_id, body in db.execute("SELECT task_id, body FROM piece ORDER BY task_id, seq"):
+        pieces = "SELECT task_id, seq, final, body FROM piece ORDER BY task_id, seq"
+        for task_id, seq, final, body in db.execute(pieces):
             found[task_id].entries += unpack_piece(body)
+            found[task_id].brief = seq == 1 and bool(final)
         for task_id, body in db.execute("SELECT task_id, body FROM frozen"):
             found[task_id].frozen = unpack_task(body)
         for task_id, key, value in db.execute("SELECT task_id, key, value FROM record ORDER BY n"):
@@ -188,7 +192,7 @@ def _check_log(memory: Memory, one: Kept) -> None:
     task = one.fold()
     if task.status.state is not one.state:
         faults.add("row and log differ", f"{one.task_id} {one.state} {task.status.state}")
-    if (one.frozen is not None) != (one.state in FINAL):
+    if (one.frozen is not None or one.brief) != (one.state in FINAL):
         faults.add("frozen and row differ", f"{one.task_id} {one.state}")
     if one.frozen is not None and one.frozen != task:
         faults.add("frozen and log differ", f"{one.task_id} {one.frozen} {task}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import socket
 from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -32,7 +33,7 @@ from .tls import granian_options
 BACKLOG = 1024
 _THREADS = Path("/proc/self/task")
 _NAMED = _THREADS.is_dir()  # Linux
-_GONE = 1.0
+_GONE, _PATIENT = 1.0, 0.03
 """Seconds for Granian's threads to end, once it says that it has."""
 _UNSEEN = 0.05
 """The same where nothing tells whether they have."""
@@ -175,9 +176,12 @@ class Listener(Embedded):
         """Waits for Granian's threads, which it leaves to themselves: the one that told us, and
         the one that calls the app, which lives as long as anybody can still be answered. Both want
         the interpreter once more before they end, and abort the process if it is closing then."""
-        until = monotonic() + _GONE
-        pause = 0.002 if _NAMED else _UNSEEN
-        while monotonic() < until:
+        began = monotonic()
+        pause, looked = 0.002 if _NAMED else _UNSEEN, False
+        while monotonic() < began + _GONE:
             await asyncio.sleep(pause)
             if not (_NAMED and _lives(self._name)):
                 return
+            if not looked and monotonic() > began + _PATIENT:
+                looked = True
+                gc.collect()  # an exchange that failed may hang on its own traceback
