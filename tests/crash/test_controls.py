@@ -59,7 +59,7 @@ async def test_a_disk_that_loses_commits_is_noticed(
 
     def cut() -> None:
         nonlocal lost
-        lost += lose_commits(db, 20)
+        lost += lose_commits(db, 40)
 
     with Server(tmp_path, f"sqlite:///{db}") as server:
         await under_fire(
