@@ -108,6 +108,6 @@ async def test_a_request_that_breaks_off_leaves_nothing_behind() -> None:
 async def test_half_sent_headers_are_cut_off() -> None:
     async with house(head_time=0.3) as home:
         assert await home.raw(b"POST / HTTP/1.1\r\nHost: x\r\n") == b""
-        heard = await home.raw(b"POST / HTTP/1.1\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n")
+        heard = await home.raw(b"POST / HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n")
         assert b" 431 " in heard.splitlines()[0]
         assert b"200 OK" in await home.raw(post(GOOD, "A2A-Version: 1.0"))
