@@ -7,6 +7,7 @@ one server needs. A call registers nothing; the session token is got once, with 
 import asyncio
 import base64
 import os
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -66,12 +67,13 @@ class Calls(Line):
         self._ready: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.token = SECRET
 
+    @abstractmethod
     async def open(self, port: int) -> None:
         """Greets, and registers with the secret for a token."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ask(self, number: int, body: bytes) -> None:
-        raise NotImplementedError
+        """Sends a call."""
 
     async def register(self) -> None:
         """Trades the secret for a session token."""

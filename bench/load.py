@@ -7,6 +7,7 @@ events. One request at a time per connection.
 import asyncio
 import gc
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -40,20 +41,20 @@ class EventSplitter:
                 self._sink(b"\n".join(lines))
 
 
-class Line(asyncio.Protocol):
+class Line(asyncio.Protocol, ABC):
     """A connection whose bytes are read piece by piece."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._pending = b""
 
+    @abstractmethod
     def _step(self) -> bool:
         """Take one piece off what has arrived; False when more must arrive first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fail(self, error: Exception) -> None:
         """Tell whoever waits."""
-        raise NotImplementedError
 
     def _write(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():

@@ -50,7 +50,7 @@ class Why(Enum):
 
 
 class Run(Line):
-    """A task that runs here; implements `agent.turn.Desk`."""
+    """A task that runs here; implements `agent.desk.Desk`."""
 
     replay: Replay | None = None
     why: Why | None = None
