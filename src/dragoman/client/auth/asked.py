@@ -45,11 +45,6 @@ class Wanted(Struct, frozen=True, kw_only=True):
             return (Text(next(iter(given.values()))),)
         return (Data(given),)
 
-    def value(self, values: Mapping[str, str]) -> Json:
-        """The same for `Resolve`."""
-        given = {field.name: values.get(field.name, "") for field in self.fields}
-        return next(iter(given.values())) if len(given) == 1 else given
-
 
 def wanted(told: Stamped | Task) -> Wanted | None:
     """What to ask the person, if this is a task that waits for credentials."""
