@@ -70,14 +70,14 @@ class Lane(Generic[S]):
         *,
         whole: bool = False,
     ) -> None:
-        """Hands a job over; `done` is called in the loop, once. A `whole` one is not waited with:
+        """Hands a job over; `done` is called in the loop, once. A `whole` one goes at once:
         nothing will follow it."""
-        self._push(Job(apply, argument, done, None), patient=self._patient and not whole)
+        self._push(Job(apply, argument, done, None), whole=whole)
 
     async def ask(self, apply: Callable[[S, Any], R], argument: Any) -> R:
         """Hands a job over and waits for its result."""
         future: asyncio.Future[R] = self._loop.create_future()
-        self._push(Job(apply, argument, None, future), patient=self._patient)
+        self._push(Job(apply, argument, None, future))
         return await future
 
     async def close(self) -> None:
@@ -89,14 +89,17 @@ class Lane(Generic[S]):
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
 
-    def _push(self, job: Job, *, patient: bool) -> None:
+    def _push(self, job: Job, *, whole: bool = False) -> None:
         if self._closed:
             outcome: Outcome = (job, None, StoreUnavailable("The store is closed."))
             self._loop.call_soon(self._deliver, iter([outcome]))
             return
-        if not self._pending:
-            self._loop.call_soon(self._wait_a_turn if patient else self._hand_over)
+        first = not self._pending
         self._pending.append(job)
+        if whole:
+            self._hand_over()
+        elif first:
+            self._loop.call_soon(self._wait_a_turn if self._patient else self._hand_over)
 
     def _wait_a_turn(self) -> None:
         # A run that was just opened takes its first step in this turn. If that is all it takes,

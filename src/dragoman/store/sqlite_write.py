@@ -101,7 +101,8 @@ class Writer:
         execute = self._db.execute
         execute("BEGIN IMMEDIATE")
         try:
-            self._look()
+            if any(job.apply is not Writer.create for job in jobs):
+                self._look()  # who only opens tasks relies on nothing that is remembered
             outcomes: list[Outcome] = []
             for job in jobs:
                 try:
