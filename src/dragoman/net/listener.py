@@ -88,7 +88,7 @@ def _names_threads(name: str) -> Iterator[None]:
     """Threads that are started in this block have this name, and so have those they start."""
     mine = Path("/proc/thread-self/comm")  # of at most 15 letters, see proc(5)
     try:
-        before = mine.read_text()
+        before = mine.read_text().rstrip("\n")
         mine.write_text(name)
     except OSError:  # not Linux, or not allowed
         yield
