@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from ..errors import BadParams, HookNotFound, PushUnsupported, TooMany
@@ -10,14 +12,19 @@ from ..ops import DeleteHook, GetHook, HookPage, ListHooks, SetHook
 from ..peer import Context
 from ..store.base import Scope, Store
 from .pusher import Pusher
+from .run import Run
+from .scope import scope_of
 
 
 class Hooks:
     """Sets, shows and ends webhooks, if there is someone to call them."""
 
-    def __init__(self, store: Store, pusher: Pusher | None) -> None:
+    def __init__(
+        self, store: Store, pusher: Pusher | None, mine: Callable[[Scope, str], Run | None]
+    ) -> None:
         self._store = store
         self._pusher = pusher
+        self._mine = mine
 
     @property
     def pusher(self) -> Pusher:
@@ -38,12 +45,15 @@ class Hooks:
     async def set(self, op: SetHook, ctx: Context) -> Hook:
         """See `SetHook`. Who sets it is shown what they sent; afterwards its secrets are masked."""
         task_id = op.hook.task_id
-        pusher, scope = self.pusher, _scope(ctx)
+        pusher, scope = self.pusher, scope_of(ctx)
         known = {hook.hook_id for hook in await self._store.hooks(scope, task_id)}
         hook = _named(await self.checked(op.hook, ctx), task_id)
         if hook.hook_id not in known and len(known) >= pusher.settings.max_hooks:
             raise TooMany("The task has too many webhooks; delete one first", taskId=task_id)
         await self._store.set_hook(scope, pusher.courier.sealed(hook))
+        run = self._mine(scope, task_id)
+        if run is not None:
+            run.hooked = True
         pusher.wake()
         return hook
 
@@ -67,17 +77,13 @@ class Hooks:
     async def delete(self, op: DeleteHook, ctx: Context) -> None:
         """See `DeleteHook`."""
         await self._shown(op.task_id, ctx)  # the task must be there, the hook need not
-        await self._store.delete_hook(_scope(ctx), op.task_id, op.hook_id)
+        await self._store.delete_hook(scope_of(ctx), op.task_id, op.hook_id)
 
     async def _shown(self, task_id: str, ctx: Context) -> tuple[Hook, ...]:
         masked = self.pusher.courier.masked
-        return tuple(map(masked, await self._store.hooks(_scope(ctx), task_id)))
+        return tuple(map(masked, await self._store.hooks(scope_of(ctx), task_id)))
 
 
 def _named(hook: Hook, task_id: str) -> Hook:
     # Without an id of its own it has its task's, so that setting it again replaces it.
     return replace(hook, task_id=task_id, hook_id=hook.hook_id or task_id)
-
-
-def _scope(ctx: Context) -> Scope:
-    return Scope(ctx.tenant, ctx.principal)

@@ -13,8 +13,9 @@ from ..events import Snapshot, Stamped
 from ..model import Message, Task
 from ..ops import SendMessage
 from ..peer import Context
-from ..store.base import Idempotency, Row, Scope, Store
+from ..store.base import Idempotency, Row, Store
 from .run import REPLIES, Run
+from .scope import scope_of
 from .tail import Place
 
 KEY_TAKEN = "This idempotency key was used for another message"
@@ -34,7 +35,7 @@ class Keys:
         if run is not None:
             task_id, digest = run.task_id, run.digest
         else:
-            known = await self._store.known(Scope(ctx.tenant, ctx.principal), key.key)
+            known = await self._store.known(scope_of(ctx), key.key)
             task_id, digest = known or ("", key.digest)
         if digest != key.digest:
             raise Conflict(KEY_TAKEN)

@@ -12,30 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from ..agent.calls import Outside
-from ..bell import Bell
 from ..errors import DragomanError, Fenced, StoreUnavailable
 from ..events import AnyEvent, ArtifactChunk, Ask, Opened, Stamped, StateChanged
 from ..lifecycle import FINAL, WAITING, Fold
 from ..model import Artifact, Blob, Hook, Json, Message, Role, State, Task, Text
-from ..peer import Tap
-from ..store.approvals import Audit
-from ..store.base import Claim, Draft, Idempotency, Input, Record, Row, Store, Unheard, Write
-from ..workspace import Workspaces
+from ..store.base import Claim, Draft, Idempotency, Input, Record, Row, Unheard, Write
+from .followed import Followed
+from .works import Works
 
 log = logging.getLogger("dragoman.run")
 
-RING = 512
-"""Committed events kept for live readers."""
 TURN_LIMIT = 64
 """Events a run may put in line before others get their turn of the loop."""
 LINE_LIMIT = 256
@@ -51,34 +43,7 @@ CREDENTIALS = (Text("[credentials]"),)
 """What history says instead of them."""
 
 
-class Works(Struct, frozen=True, kw_only=True):
-    """What every run needs of its runner."""
-
-    loop: asyncio.AbstractEventLoop
-    store: Store
-    bell: Bell
-    clock: Callable[[], int]
-    waiting_ms: int
-    max_task_size: int
-    over: Callable[[Any], None]
-    """Called when a run lets go of its task."""
-    parked: Callable[[Any], None]
-    """Called when a run begins to wait for its caller,"""
-    woken: Callable[[Any], None]
-    """and when it waits no more."""
-    conversation: Callable[[Any, int], Awaitable[tuple[Message, ...]]]
-    mailed: Callable[[], None]
-    """Called when a commit left something for a webhook."""
-    audit: Audit
-    """What was approved, and by whom."""
-    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    """Does something beside the run, and beyond it if need be."""
-    outside: Outside | None
-    """Reaches other agents."""
-    workspaces: Workspaces | None = None
-
-
-class Line:
+class Line(Followed):
     """A claimed task, its fold, and its events on their way to the store.
 
     Fields that seldom change are class attributes: most tasks live for one turn of the loop, and
@@ -87,8 +52,6 @@ class Line:
 
     unopened = False
     """Not in the store yet: a skill that may reply directly has done nothing else so far."""
-    closed = False
-    """The task is not ours any more, or over."""
     error: Exception | None = None
     ended: Task | None = None
     direct: Message | None = None
@@ -118,10 +81,6 @@ class Line:
     _line_waiters: tuple[asyncio.Future[None], ...] = ()
     _fly_waiters: tuple[asyncio.Future[None], ...] = ()
     _rest_waiters: tuple[asyncio.Future[None], ...] = ()
-    _readers: dict[asyncio.Future[bool], Tap] | None = None
-    """Who follows the task and has seen all there is."""
-    ring: deque[Stamped] | tuple[Stamped, ...] = ()
-    """The latest committed events, for live readers."""
 
     def __init__(self, works: Works, row: Row) -> None:
         self.works = works
@@ -247,13 +206,7 @@ class Line:
             self.works.mailed()
         entries = write.entries
         if entries:
-            self.committed = entries[-1].seq
-            if not self.ring:
-                # Most tasks are one write: its own tuple will do.
-                self.ring = entries if len(entries) <= RING else deque(entries, RING)
-            else:
-                self.ring = self.ring if type(self.ring) is deque else deque(self.ring, RING)
-                self.ring.extend(entries)
+            self._keep(entries)
         if write.ended is not None:
             self.close(None)
             return
@@ -417,64 +370,6 @@ class Line:
         else:
             self._rest_waiters += (future,)
         return future
-
-    def news(self, tap: Tap) -> asyncio.Future[bool]:
-        """Done, and true, when there is more to see, or the task is let go of. What goes to the
-        tap's sink meanwhile counts as seen."""
-        future: asyncio.Future[bool] = self.works.loop.create_future()
-        if self._readers is None:
-            self._readers = {future: tap}
-        else:
-            self._readers[future] = tap
-        return future
-
-    def hush(self, news: asyncio.Future[bool]) -> None:
-        """The reader stops waiting."""
-        if self._readers is not None:
-            self._readers.pop(news, None)
-
-    def _tell(self) -> None:
-        """Tells those who follow the task, here and elsewhere."""
-        readers = self._readers
-        if readers is not None:
-            self._readers = None
-            for news, tap in readers.items():
-                if tap.sink is not None and self._poured(tap):
-                    self._readers = self._readers or {}
-                    self._readers[news] = tap
-                elif not news.done():
-                    news.set_result(True)
-        self.works.bell.ring(self.task_id)
-
-    def _poured(self, tap: Tap) -> bool:
-        """Whether the reader has all there is without being woken. Only while the task works:
-        where a stream ends is for the reader to see."""
-        if self.closed or self.fold.status.state is not State.WORKING:
-            return False
-        entries = self.since(tap.after)
-        if entries is None or tap.sink is None:
-            return False
-        if entries:
-            try:
-                tap.sink(entries)
-            except Exception:  # the reader will meet it again, where it can be told
-                log.debug("sink task=%s", self.task_id, exc_info=True)
-                tap.sink = None
-                return False
-            tap.after = entries[-1].seq
-        return True
-
-    def since(self, after: int) -> list[Stamped] | None:
-        """Committed events behind `after`; None if the ring does not reach back that far."""
-        ring = self.ring
-        ahead = self.committed - after
-        if ahead <= 0:
-            return []
-        if ahead == 1 and ring:
-            return [ring[-1]]
-        if not ring or after + 1 < ring[0].seq:
-            return None
-        return list(islice(ring, after + 1 - ring[0].seq, None))
 
     # Letting go.
 

@@ -7,13 +7,14 @@ from msgspec.structs import replace
 from ..lifecycle import shortened
 from ..ops import ListTasks, TaskPage
 from ..peer import Context
-from ..store.base import Filter, Scope, Store
+from ..store.base import Filter, Store
 from . import tokens
+from .scope import scope_of
 
 
 async def listed(store: Store, agent: str, secret: bytes, op: ListTasks, ctx: Context) -> TaskPage:
     """One page; the token of the next one is bound to what was asked."""
-    scope = Scope(ctx.tenant, ctx.principal)
+    scope = scope_of(ctx)
     bound = (scope, agent, op.context_id, op.state, op.since)
     which = Filter(
         agent=agent,

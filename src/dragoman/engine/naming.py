@@ -12,6 +12,7 @@ from ..names import task_id_of
 from ..ops import SendMessage, SetHook
 from ..peer import Context
 from ..store.base import Scope, Store
+from .scope import scope_of
 
 
 class Names:
@@ -30,7 +31,7 @@ class Names:
     async def id_of(self, said: str, ctx: Context) -> str | None:
         """The id of the caller's task that has this id, or else this name."""
         for task_id in (said, named(said, ctx)):
-            if await self._exists(Scope(ctx.tenant, ctx.principal), task_id):
+            if await self._exists(scope_of(ctx), task_id):
                 return task_id
         return None
 

@@ -24,9 +24,10 @@ from ..model import Json, Message, State, Task
 from ..peer import Context
 from ..store.base import Input, Record, Row
 from ..workspace import Folder
-from .line import Line, Works
+from .line import Line
 from .naming import named
 from .replay import Replay
+from .works import Works
 
 log = logging.getLogger("dragoman.run")
 

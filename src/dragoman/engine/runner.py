@@ -22,11 +22,11 @@ from ..store.approvals import Audit
 from ..store.base import WORKER_LOST, Filter, Input, Row, Scope, Store
 from ..workspace import Workspaces
 from .ids import new_id
-from .line import Works
 from .perform import SYNC_THREADS, TOO_LONG, fail, perform
 from .replay import Replay
 from .run import Run, Why
 from .tail import Idle, send_on
+from .works import Works
 
 log = logging.getLogger("dragoman.runner")
 
