@@ -114,7 +114,9 @@ async def test_a_missing_file_fails_the_task(tmp_path: Path) -> None:
         assert str(tmp_path) not in repr(task)
 
 
-@pytest.mark.parametrize("value", [{1}, object(), 1j, iter(())], ids=repr)
+@pytest.mark.parametrize(
+    "value", [{1}, object(), 1j, iter(())], ids=lambda value: type(value).__name__
+)
 def test_other_values_are_explained(value: object) -> None:
     with pytest.raises(AgentMisbehaved, match=type(value).__name__):
         parts_of(value)
