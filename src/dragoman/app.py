@@ -1,17 +1,13 @@
-"""Puts it together: agent, store, engine and HTTP side, as an ASGI app or as a server."""
+"""Puts it together: agent, store, engine and HTTP side, as an ASGI app."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-import re
-import signal
-import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -25,7 +21,7 @@ from .loading import load_agent
 from .net import addresses
 from .net.credentials import read_secret
 from .net.exchange import Exchange, Floor
-from .net.gate import Gate, check_exposure
+from .net.gate import Gate
 from .net.grpc_door import GrpcDoor
 from .net.http_server import HttpServer
 from .net.log import Log, set_up
@@ -41,7 +37,6 @@ from .workspace import granted, keep_apart
 if TYPE_CHECKING:
     from .iat.join import Joining
     from .net.keys import Signer
-    from .net.listener import Listener
     from .store.sessions import SessionBook
 
 GRACE = 3.0
@@ -302,126 +297,3 @@ def engine_for(agent: Agent, settings: Settings) -> Served:
         audit=audit_of(server.store),
         workspace=space,
     )
-
-
-def serve(agent: Agent, **options: Any) -> None:
-    """Serves the agent until Ctrl-C or SIGTERM; options are the keys of `[server]`."""
-    on_start, file = options.pop("on_start", None), options.pop("config", None)
-    agent.auth |= options.pop("auth", None) or {}
-    run(agent, config.load(options, os.environ, file), on_start)
-
-
-def run(agent: Agent, settings: Settings, on_start: Callable[[str], None] | None = None) -> None:
-    """Serves the agent with these settings; `on_start` is told the address."""
-    from .net.listener import bind, raise_file_limit
-
-    check_exposure(settings, agent)
-    sock = bind(settings.server.host, settings.server.port)
-    raise_file_limit(settings.limits.connections)
-    log = set_up(settings.server.log_level)
-    try:
-        _run_loop(_serve(agent, settings, sock, log, on_start))
-    finally:
-        sock.close()
-        log.close()
-
-
-def _run_loop(main: Any) -> None:
-    try:
-        import uvloop
-    except ModuleNotFoundError:  # not made for Windows
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
-
-
-async def _serve(
-    agent: Agent,
-    settings: Settings,
-    sock: socket.socket,
-    log: Log,
-    on_start: Callable[[str], None] | None,
-) -> None:
-    from .net.listener import Listener
-    from .net.threads import finish_first
-
-    url = address(sock, tls=bool(settings.tls.cert))
-    anywhere = _wildcard(settings.server.host) or settings.server.trusted_proxies
-    base = settings.server.public_url or ("" if anywhere else url)
-    app = App(agent, engine_for(agent, settings), settings, log, base, grpc=True)
-    stopping = _signals(log)
-    finish_first()
-    await app.start()
-    _collect_less()
-    listener = Listener(app.route, sock, settings.limits, settings.tls)
-    serving = listener.begin()
-    log.info(
-        "started",
-        agent=agent.name,
-        url=url,
-        grpc=app.grpc.port or "-",
-        store=shown(settings.server.store),
-        pid=os.getpid(),
-    )
-    if on_start is not None:
-        on_start(url)
-    try:
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
-    finally:
-        began = time.monotonic()
-        await wind_down(app, listener)
-        log.info("stopped", seconds=f"{time.monotonic() - began:.2f}")
-
-
-async def wind_down(app: App, listener: Listener) -> None:
-    """The one order in which nobody is left hanging: sockets, new connections, runs, the rest."""
-    await app.hang_up()
-    listener.refuse()
-    await app.stop()
-    await listener.end(LINGER)
-
-
-def _collect_less() -> None:
-    """What is loaded by now stays, so the collector need not look at it again. And a few dozen
-    requests under way are more than its 700 objects: it would look for garbage all the time, where
-    almost all of ours is gone by counting references."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
-
-
-def _signals(log: Log) -> asyncio.Future[None]:
-    """Done at the first SIGINT or SIGTERM. The second ends the process at once."""
-    loop = asyncio.get_running_loop()
-    stopping: asyncio.Future[None] = loop.create_future()
-
-    def heard(number: int) -> None:
-        if stopping.done():
-            log.close()
-            os._exit(128 + number)
-        log.info("stopping", signal=signal.Signals(number).name)
-        stopping.set_result(None)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, heard, number)
-    return stopping
-
-
-def address(sock: socket.socket, *, tls: bool = False) -> str:
-    """How to reach this socket from the same machine."""
-    scheme = "https" if tls else "http"
-    host, port = sock.getsockname()[:2]
-    if _wildcard(host):
-        host = "127.0.0.1"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def shown(store: str) -> str:
-    """A store's URL without the password that may stand in it."""
-    return re.sub(r"//[^/@]*@", "//***@", store)
-
-
-def _wildcard(host: str) -> bool:
-    return host in ("0.0.0.0", "::", "")  # noqa: S104  compared, not bound

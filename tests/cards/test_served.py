@@ -15,7 +15,6 @@ import pytest
 from msgspec.structs import replace
 
 from cards.served import CARD, app_for, ask, desk
-from dragoman.app import address
 from dragoman.dialects.a2a import cards
 from dragoman.errors import ConfigError
 from dragoman.model import Json
@@ -23,6 +22,7 @@ from dragoman.net.keys import new_key, save
 from dragoman.net.listener import Listener, bind
 from dragoman.net.trust import Trust
 from dragoman.schemes import Known, Secret, Tokens
+from dragoman.serving import address
 from dragoman.settings import Limits, Server, Signing, Tls, load
 from security.certs import Authority
 

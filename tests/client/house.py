@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman import Agent, Turn
-from dragoman.app import App, address, engine_for
+from dragoman.app import App, engine_for
 from dragoman.card import Card
 from dragoman.client import Limits
 from dragoman.client.lines import DIALECTS, PYTHON
@@ -18,6 +18,7 @@ from dragoman.model import Blob
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
 from dragoman.peer import Context
+from dragoman.serving import address
 from dragoman.settings import Push, Server, Settings
 
 NAMES = [name for name in DIALECTS if name != PYTHON]  # which is what only others serve

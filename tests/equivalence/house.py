@@ -12,12 +12,13 @@ import grpc
 import httpx2
 
 from dragoman import Agent, Turn
-from dragoman.app import App, address, engine_for
+from dragoman.app import App, engine_for
 from dragoman.model import Blob, Data, Link
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
 from dragoman.peer import Context
 from dragoman.schemes import ApiKeys, Known, Passwords, Secret, Tokens
+from dragoman.serving import address
 from dragoman.settings import Limits, Server, Settings
 
 BODY = 64 * 1024

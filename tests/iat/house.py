@@ -18,10 +18,11 @@ from typing import Any
 import httpx2
 
 from dragoman import Agent, Turn
-from dragoman.app import App, address, engine_for, wind_down
+from dragoman.app import App, engine_for
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
 from dragoman.schemes import Secret
+from dragoman.serving import address, wind_down
 from dragoman.settings import Iat, Server, Settings
 
 SECRET = "a-secret-of-hosts-and-agents"

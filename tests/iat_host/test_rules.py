@@ -269,10 +269,11 @@ async def test_three_missed_pulses_are_offline() -> None:
 async def test_a_joined_agent_registers_again_when_the_host_comes_back(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dragoman.app import App, engine_for, wind_down
+    from dragoman.app import App, engine_for
     from dragoman.iat import join
     from dragoman.net.listener import Listener, bind
     from dragoman.net.log import Log
+    from dragoman.serving import wind_down
 
     monkeypatch.setattr(join, "FIRST", 0.05)
     monkeypatch.setattr(join.Joining.run, "__defaults__", (0.5,))

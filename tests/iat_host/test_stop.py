@@ -20,13 +20,14 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from cli.run import ENVIRON
 from dragoman import Message, Role, Text, Turn
-from dragoman.app import App, address, engine_for, wind_down
+from dragoman.app import App, engine_for
 from dragoman.dialects.iat.wire import Envelope, Kind, envelope_in, envelope_out
 from dragoman.iat import Host
 from dragoman.iat.host import OPERATOR
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
 from dragoman.ops import SendMessage
+from dragoman.serving import address, wind_down
 from dragoman.testing.served import served
 from iat_host.scenes import SECRET, at, engine_host, settings, worker
 

@@ -12,11 +12,12 @@ import httpx2
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.app import App, address
+from dragoman.app import App
 from dragoman.dialects.sse import Event, Parser
 from dragoman.engine import Engine
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
+from dragoman.serving import address
 from dragoman.settings import Settings
 from dragoman.store import open_store
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dragoman.agent import Agent, Turn
-from dragoman.app import App, address
+from dragoman.app import App
 from dragoman.errors import TaskNotFound, Unsupported
 from dragoman.events import ArtifactChunk, Opened, Stamped, StateChanged
 from dragoman.model import Artifact, Message, State, Status, Task, Text
@@ -19,6 +19,7 @@ from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
 from dragoman.ops import GetTask, Operation, R, SendMessage, Streamed, Watch
 from dragoman.peer import Batch, Context
+from dragoman.serving import address
 from dragoman.settings import Limits, Settings
 
 agent = Agent("Little", description="Does little.")

@@ -10,10 +10,11 @@ import httpx2
 import msgspec
 
 from dragoman import Agent, Turn
-from dragoman.app import App, address
+from dragoman.app import App
 from dragoman.engine import Engine
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
+from dragoman.serving import address
 from dragoman.settings import Settings
 from dragoman.store import open_store
 from net.little import call, said

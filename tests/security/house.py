@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from dialects.narrow import IAT_ASKS
 from dragoman import Agent, Turn
-from dragoman.app import App, address, engine_for
+from dragoman.app import App, engine_for
 from dragoman.dialects.a2a import go, routes, rpc
 from dragoman.dialects.a2a.grpc import RPCS
 from dragoman.dialects.a2a.older import SHARED
@@ -48,6 +48,7 @@ from dragoman.ops import (
 )
 from dragoman.peer import Context
 from dragoman.schemes import Jwt
+from dragoman.serving import address
 from dragoman.session import Call
 from dragoman.settings import Server, Settings
 from security.issuer import AUDIENCE, ISSUER, Issuer

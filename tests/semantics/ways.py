@@ -13,7 +13,7 @@ import httpx2
 from msgspec import Struct
 
 from dragoman import Agent
-from dragoman.app import App, address, engine_for
+from dragoman.app import App, engine_for
 from dragoman.dialects.a2a.grpc_caller import GrpcCaller, failed
 from dragoman.dialects.a2a.rest import RestCaller
 from dragoman.dialects.a2a.routes import REST_0_3, REST_1_0
@@ -27,6 +27,7 @@ from dragoman.model import AnyPart, Message, Role, Text
 from dragoman.net.listener import Listener, bind
 from dragoman.net.log import Log
 from dragoman.ops import AnyOperation, SendMessage
+from dragoman.serving import address
 from dragoman.session import Answer, Call, Fault, Frame, Session, Update
 from dragoman.settings import Server, Settings
 

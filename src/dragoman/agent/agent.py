@@ -354,7 +354,9 @@ class Agent:
 
     def serve(self, **options: Any) -> None:
         """Serves the agent in every dialect until Ctrl-C; options as `dragoman serve` has them."""
-        from ..app import serve  # the one look up the layers: `agent.serve()` is the shortest start
+        from ..serving import (
+            serve,  # the one look up the layers: `agent.serve()` is the shortest start
+        )
 
         serve(self, **options)
 

@@ -16,12 +16,12 @@ import msgspec
 from cyclopts import App, Parameter
 
 from .. import settings as config
-from ..app import run
 from ..errors import ConfigError
 from ..iat import Host
 from ..iat.screen import Screen
 from ..iat.terminal import Terminal, clean
 from ..loading import load_agent
+from ..serving import run
 from ..store import Store
 from ..store.sessions import Session
 from .stored import StoreUrl, opened, shown_time

@@ -9,13 +9,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..app import address
 from ..client.auth.origins import is_loopback
 from ..client.receiver import Notice, Proof, Receiver
 from ..errors import ConfigError
 from ..events import ArtifactChunk, Stamped
 from ..model import Message
 from ..net.listener import Listener, bind
+from ..serving import address
 from ..settings import Limits
 from . import spelled, words
 from .calling import DONE, run

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from .. import settings as config
-from ..app import run, shown
 from ..backend import Backend
 from ..loading import load_agent
+from ..serving import run, shown
 
 
 def serve(

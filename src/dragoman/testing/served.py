@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from msgspec.structs import replace
 
 from ..agent import Agent
-from ..app import App, address, engine_for, wind_down
+from ..app import App, engine_for
 from ..net.listener import Listener, bind
 from ..net.log import Log
+from ..serving import address, wind_down
 from ..settings import Settings
 
 
