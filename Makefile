@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Two at a time: most of them wait more than they work. Files in their order, the long ones first.
+TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
 .PHONY: help setup demo test test-quick test-full check fmt bench proto clean
 
 help: ## List the targets
@@ -23,10 +25,10 @@ demo: $(READY) ## Start the showcase agent and show it working in A2A 1.0 and 0.
 	@$(BIN)/dragoman demo
 
 test: check .peers/.ready ## Check, then all tests, with small counts
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q $(TOGETHER) $(ARGS)
 
 test-quick: $(READY) ## The fast tests only: no subprocesses under fire, no foreign clients
-	@$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -q $(TOGETHER) -m "not slow" $(ARGS)
 
 test-full: check .peers/.ready ## All tests with the full counts of the issues
 	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)

@@ -25,6 +25,7 @@ from dragoman.card import OAuth2, OAuthFlow
 from dragoman.client.auth import CardAuth, Tokens
 from dragoman.client.auth.enter import Options
 from dragoman.errors import DragomanError, PeerMisbehaved
+from dragoman.net.log import HELD_BACK
 
 AGENT = "http://127.0.0.1:9"
 GOOD = {"access_token": "t", "token_type": "Bearer"}
@@ -101,8 +102,9 @@ async def test_addresses_that_must_not_hear_a_secret(url: str) -> None:
 
 async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """At the lowest level, of all libraries, while everything is done once."""
-    caplog.set_level(logging.DEBUG)
-    logging.getLogger("authlib").setLevel(logging.ERROR)  # the server's side of the tests
+    caplog.set_level(logging.ERROR, "authlib")  # the server's side of the tests
+    for name in ("", *HELD_BACK):  # a server that ran here before keeps some of them quiet
+        caplog.set_level(logging.DEBUG, name)
     seen: list[str] = []
     async with town() as (authority, agent, _):
         async with CardAuth(keyring(ROBOT, agent.origin)) as auth:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from dragoman import Agent, Message, State, Turn
-from dragoman.engine import line, tail
+from dragoman.engine import followed, tail
 from dragoman.errors import BadParams, TaskFinished, TaskNotFound, Unsupported
 from dragoman.events import Snapshot, Stamped
 from dragoman.lifecycle import Fold
@@ -220,7 +220,7 @@ async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ring is small here: who falls behind reads the store."""
-    monkeypatch.setattr(line, "RING", 16)
+    monkeypatch.setattr(followed, "RING", 16)
     agent = Agent("Writer")
 
     @agent.skill("write")
@@ -243,7 +243,7 @@ async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
 
 
 async def test_the_ring_is_bounded(memory: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "RING", 16)
+    monkeypatch.setattr(followed, "RING", 16)
     counter = Counter(200)
     async with memory.client(counter.agent) as client:
         task = await client.send("go", wait=False)
