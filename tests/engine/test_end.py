@@ -13,7 +13,7 @@ import pytest
 from dragoman import Agent, State, SyncTurn, Task, Turn
 from dragoman.engine import EngineSettings
 from dragoman.errors import NotCancelable, StoreUnavailable, TaskFinished, TooMany
-from dragoman.events import StateChanged
+from dragoman.events import Snapshot, Stamped, StateChanged
 from dragoman.testing import Client
 from engine.scenes import (
     House,
@@ -319,6 +319,49 @@ async def test_a_task_has_a_size(house: House) -> None:
         assert (await client.send("go", skill="fine")).text == "fine"
 
 
+@pytest.mark.parametrize("way", ["said", "data", "heard"])
+async def test_whatever_a_task_holds_counts(house: House, way: str) -> None:
+    agent = agent_with_a_fine_skill()
+
+    @agent.skill("x", default=True)
+    async def x(turn: Turn) -> AsyncGenerator[dict[str, str], None]:
+        while True:
+            if way == "said":
+                await turn.say("x" * 1000)
+            elif way == "data":
+                yield {"x": "x" * 1000}
+            else:
+                await turn.ask("More?")
+
+    async with house.client(agent, max_task_size=20_000) as client:
+        task = await client.send("go")
+        while task.state is State.INPUT_REQUIRED:
+            task = await client.send("x" * 1000, task=task)
+        assert task.state is State.FAILED
+        last = (await checked(client, task.id))[-1].event
+        assert isinstance(last, StateChanged)
+        assert last.metadata == {"reason": "too_large"}
+        assert (await client.send("go", skill="fine")).text == "fine"
+
+
+async def test_a_size_outlives_a_worker(house: House) -> None:
+    agent = Agent("size", description="", version="1")
+
+    @agent.skill("x")
+    async def x(turn: Turn) -> str:
+        await turn.artifact("x" * 15_000)
+        await turn.ask("More?")
+        await turn.artifact("x" * 15_000, id="more")
+        return "never"
+
+    async with house.client(agent, max_task_size=20_000) as client:
+        task = await client.send("go")
+        run = client.engine.runner.runs[task.id]
+        await client.engine.runner.give_back(run)
+        task = await client.send("yes", task=task)
+        assert task.state is State.FAILED
+
+
 async def test_code_that_blocks_the_loop_ends_too() -> None:
     agent = agent_with_a_fine_skill()
 
@@ -433,10 +476,16 @@ async def test_old_tasks_lose_their_log_and_then_go(house: House) -> None:
     agent = agent_with_a_fine_skill()
     async with house.client(agent, keep_events=100, keep_tasks=1000) as client:
         task = await client.send("go")
+        story = await log_of(client, task.id)
         house.clock.skip(101)
         await client.engine._keeper._sweep()
         assert await log_of(client, task.id) == []
         assert await client.get(task.id) == task
+        (told,) = [event async for event in client.watch(task.id, cursor=1)]
+        assert isinstance(told, Stamped)
+        assert told.event == Snapshot(task=task)
+        assert told.seq == story[-1].seq
+        assert [event async for event in client.watch(task.id, cursor=told.seq)] == []
         house.clock.skip(900)
         await client.engine._keeper._sweep()
         assert (await client.list()).total == 0

@@ -19,11 +19,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..errors import DragomanError, Fenced, StoreUnavailable
-from ..events import AnyEvent, ArtifactChunk, Ask, Opened, Stamped, StateChanged
+from ..events import AnyEvent, ArtifactChunk, Ask, Asked, Opened, Stamped, StateChanged
 from ..lifecycle import FINAL, WAITING, Fold
-from ..model import Artifact, Blob, Hook, Json, Message, Role, State, Task, Text
+from ..model import Artifact, Hook, Json, Message, Role, State, Task, Text
 from ..store.base import Claim, Draft, Idempotency, Input, Record, Row, Unheard, Write
 from .followed import Followed
+from .weight import weight
 from .works import Works
 
 log = logging.getLogger("dragoman.run")
@@ -72,7 +73,7 @@ class Line(Followed):
     _scheduled = False
     _fresh = False
     size = 0
-    """What its artifacts hold, in characters and bytes."""
+    """What its artifacts and messages hold, in characters and bytes."""
     _weight = 0
     """How much of that is in line."""
     _tried = 0
@@ -111,9 +112,19 @@ class Line(Followed):
         fold.add(entry)
         self._line.append(entry)
         if type(event) is ArtifactChunk:
-            weight = _weight(event.artifact)
-            self._weight += weight
-            self.size += weight
+            self._grow(event.artifact)
+        elif type(event) is StateChanged:
+            if event.message is not None:
+                self._grow(event.message)
+            elif event.heard is not None:
+                self._grow(event.heard)
+        elif type(event) is Asked:
+            self._grow(event.message)
+
+    def _grow(self, by: Artifact | Message) -> None:
+        added = weight(by.parts)
+        self._weight += added
+        self.size += added
 
     def schedule(self) -> None:
         """Has the line flushed at the end of this turn of the loop."""
@@ -403,13 +414,3 @@ def _wake(waiters: tuple[asyncio.Future[None], ...]) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
-
-
-def _weight(artifact: Artifact) -> int:
-    weight = 0
-    for part in artifact.parts:
-        if type(part) is Text:
-            weight += len(part.text)
-        elif type(part) is Blob:
-            weight += len(part.content)
-    return weight

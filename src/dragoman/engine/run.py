@@ -27,6 +27,7 @@ from ..workspace import Folder
 from .line import Line
 from .naming import named
 from .replay import Replay
+from .weight import weight_of
 from .works import Works
 
 log = logging.getLogger("dragoman.run")
@@ -98,6 +99,7 @@ class Run(Line):
         """Begins where others left the task."""
         row = self.row
         self.fold = Fold.of(task, row.last_seq)
+        self.size = weight_of(task)
         self.heard, self.question = row.heard, row.question
         self.asking, self.expires_at = row.asking, row.expires_at
 
@@ -257,6 +259,9 @@ class Run(Line):
             self._queue.append(said)
         state = self.fold.state if self.question else State.WORKING
         self._stamp(StateChanged(state=state, heard=self._heard(said)))
+        if self.size > self.works.max_task_size:
+            self._too_large()
+            return
         self.schedule()
 
     def _answered(self, said: Input) -> None:
@@ -364,7 +369,8 @@ class Run(Line):
     def _too_large(self) -> None:
         """A task lives in memory while it runs, so its size has a limit (`max_task_size`)."""
         log.warning("too large task=%s size=%d", self.task_id, self.size)
-        self.finish(State.FAILED, self.last_words("The result is too large"), reason="too_large")
+        words = self.last_words("The task has become too large")
+        self.finish(State.FAILED, words, reason="too_large")
         self.stop_code()
 
     def finish(

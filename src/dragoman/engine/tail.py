@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from msgspec import Struct
 
 from ..bell import Bell
-from ..events import Stamped
+from ..events import Snapshot, Stamped
 from ..lifecycle import ENDS_STREAM
 from ..model import Message, State
 from ..peer import Batch, Tap
@@ -88,6 +88,12 @@ async def follow(
                 entries, row = page.entries, page.row
                 complete = not entries or entries[-1].seq == row.last_seq
                 told = told or bool(entries)
+                if not entries and after < row.last_seq:
+                    # Its log was dropped: what is left to tell is how the task stands.
+                    row, task = await store.load(scope, task_id)
+                    snapshot = Snapshot(task=task)
+                    stamp = (task_id, row.context_id, row.last_seq, task.status.at, snapshot)
+                    entries = [Stamped(*stamp)]
                 over = complete and (row.final or (told and _ends(row.resting, row.state)))
             else:
                 over = run is not None and bool(entries) and _ends(run.resting, run.fold.state)
