@@ -208,6 +208,14 @@ async def test_what_must_be_forgotten_leaves_the_file(tmp_path: Path) -> None:
         await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,)))
         (kept,) = await bench.store.inputs(row.claim)
         assert kept.message.parts == ()
+        # Emptied a moment later, while the store goes on.
+        for _ in range(500):
+            if words.encode() not in (tmp_path / "tasks.db-wal").read_bytes():
+                break
+            await asyncio.sleep(0.01)
+        assert words.encode() not in (tmp_path / "tasks.db-wal").read_bytes()
+        assert words.encode() not in (tmp_path / "tasks.db").read_bytes()
+        await bench.open_task("t2")
     # The write-ahead log went when the last connection closed.
     assert words.encode() not in (tmp_path / "tasks.db").read_bytes()
     assert not (tmp_path / "tasks.db-wal").exists()

@@ -11,6 +11,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -116,7 +117,15 @@ class SqliteStore:
 
     def append(self, write: Write, done: Done) -> None:
         """See `Store`."""
+        if write.forget:
+            done = partial(self._forgot, done)
         self._writes.submit(Writer.append, write, done)
+
+    def _forgot(self, done: Done, error: Exception | None) -> None:
+        """Credentials were dropped: they must not stay in the write-ahead log either."""
+        if error is None:
+            asyncio.get_running_loop().run_in_executor(None, wipe_log, self._path)
+        done(error)
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
         """See `Store`."""
