@@ -17,6 +17,7 @@ from dragoman.doctor.check import Broken
 from dragoman.doctor.shapes import NEW, OLD
 from dragoman.doctor.wire import frames, strict_json
 from pages import DOCS, section
+from security.certs import Authority
 
 AGENT = Path(__file__).with_name("agent.py")
 SECRET = "a-secret-that-nobody-may-see-0123"
@@ -155,6 +156,25 @@ def test_an_agent_that_can_do_little_is_as_sound(tmp_path: Path) -> None:
         ):
             assert held[on, id] == "pass", (on, id)
     assert held["card", "card.provider"] == held["card", "card.links"] == "pass"
+
+
+def test_an_authority_of_your_own(tmp_path: Path) -> None:
+    ours = Authority(tmp_path, "ours")
+    cert, key = ours.issue("server")
+    (tmp_path / "dragoman.toml").write_text(f'[tls]\ncert = "{cert}"\nkey = "{key}"\n')
+    words = ("--only", "send.*", "--on", "jsonrpc-1.0", "--on", "grpc-1.0", "--json")
+    with serving(str(AGENT), "--store", "memory:", cwd=tmp_path) as served:
+        assert served.url.startswith("https://")
+        done = dragoman("doctor", served.url, *words, "--ca", ours.ca, cwd=tmp_path)
+        told = json.loads(done.stdout)
+        assert done.returncode == 0, [one for one in told["results"] if one["outcome"] == "fail"]
+        assert sorted(told["interfaces"]) == ["grpc-1.0", "jsonrpc-1.0"]
+        assert dragoman("doctor", served.url, cwd=tmp_path).returncode == 3
+        for path in (tmp_path / "missing.pem", AGENT):
+            wrong = dragoman("doctor", served.url, "--ca", str(path), cwd=tmp_path)
+            assert wrong.returncode == 2
+            assert "--ca" in wrong.stderr
+            assert "Traceback" not in wrong.stderr
 
 
 def test_every_flag_is_told(tmp_path: Path) -> None:

@@ -47,6 +47,9 @@ def doctor(
         tuple[str, ...],
         Parameter(help="Header for every request: 'Authorization: Bearer {TOKEN}' reads $TOKEN."),
     ] = (),
+    ca: Annotated[Path | None, Parameter(help="Certificates (PEM) of the authority to trust.")] = (
+        None
+    ),
     timeout: Annotated[float, Parameter(help="Seconds for one request.")] = 10.0,
     strict: Annotated[bool, Parameter(help="Warnings count as failures in the exit code.")] = False,
     verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), help="Show every check.")] = False,
@@ -65,6 +68,8 @@ def doctor(
         raise ConfigError(f"--on takes {', '.join(INTERFACES)}, not {strange[0]!r}.")
     if not 0 < timeout <= 300:
         raise ConfigError("--timeout must be more than 0 and at most 300 seconds.")
+    if ca is not None and not ca.is_file():
+        raise ConfigError(f"There is no file {ca} (--ca).")
     url = completed(url)
     if not re.match(r"https?://[^/@]+(/|$)", url):
         raise ConfigError("The address must be one of http or https, without a name or password.")
@@ -75,6 +80,7 @@ def doctor(
         skip=skip,
         on=on,
         timeout=timeout,
+        ca=str(ca or ""),
         headers=dict(_header(one) for one in header),
     )
     report = examine(url, orders)

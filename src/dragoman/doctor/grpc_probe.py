@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -49,9 +50,10 @@ class GrpcProbe:
         self.own: dict[str, str] = {}
         parts = urlsplit(url if "://" in url else f"//{url}")
         target = parts.netloc
-        if parts.scheme == "https":
+        if parts.scheme in ("https", "grpcs"):
             target = target if parts.port else f"{target}:443"
-            credentials = grpc.ssl_channel_credentials()
+            roots = Path(wire.ca).read_bytes() if wire.ca else None
+            credentials = grpc.ssl_channel_credentials(roots)
             self._channel = grpc.secure_channel(target, credentials, OPTIONS)
         else:
             self._channel = grpc.insecure_channel(target, OPTIONS)

@@ -29,13 +29,15 @@ class Orders(Struct, frozen=True, kw_only=True):
     on: tuple[str, ...] = ()
     """Interfaces (`jsonrpc-1.0`); none means all that the card declares."""
     timeout: float = 10.0
+    ca: str = ""
+    """A file with the authority to trust instead of the system's."""
     headers: Mapping[str, str] = {}
 
 
 def examine(url: str, orders: Orders, tell: Callable[[Result], None] = lambda _: None) -> Report:
     """Everything that can be known about the agent at this address."""
     began = time.monotonic()
-    wire = Wire(orders.timeout, orders.headers)
+    wire = Wire(orders.timeout, orders.headers, orders.ca)
     patient = Patient(url, wire, Words(text=orders.text, slow=orders.slow_text))
     left_out: list[str] = []
     results: list[Result] = []
@@ -120,6 +122,9 @@ def _add(patient: Patient, name: str, url: str, orders: Orders, left_out: list[s
     if (binding, version) not in FORMS:
         left_out.append(f"{name}: not a binding and version of A2A that the doctor knows")
         return
+    if binding == "grpc" and "://" not in url:
+        # A bare host:port says nothing of TLS (a2a-wire §10.3): then it is as at the card.
+        url = f"{patient.url.partition('://')[0]}://{url}"
     try:
         probe = probe_for(patient.wire, binding, version, url)
     except ValueError as exc:

@@ -6,6 +6,7 @@ Nothing here reads what the agent says: a doctor with a lenient ear finds nothin
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 import httpcore2
 from msgspec import Struct
 
+from ..errors import ConfigError
 from .check import Broken, Unknowable
 
 MOST_REQUESTS = 900
@@ -56,16 +58,28 @@ def strict_json(body: bytes | str) -> Any:
         raise Broken(f"the body is not JSON: {exc}") from None
 
 
+def _trusting(ca: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except ssl.SSLError:
+        raise ConfigError(f"{ca} holds no certificates in PEM (--ca).") from None
+
+
 class Wire:
     """Asks, within limits, and remembers the last exchange."""
 
-    def __init__(self, timeout: float, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, timeout: float, headers: Mapping[str, str] | None = None, ca: str = ""
+    ) -> None:
         self.timeout = timeout
+        self.ca = ca
         self.credentials = dict(headers or {})
         """Goes with every request and into no report."""
         self.requests = 0
         self.sent = self.came = ""
-        self._pool = httpcore2.ConnectionPool(max_connections=20, keepalive_expiry=5.0)
+        self._pool = httpcore2.ConnectionPool(
+            _trusting(ca) if ca else None, max_connections=20, keepalive_expiry=5.0
+        )
 
     def close(self) -> None:
         """Ends the connections."""
