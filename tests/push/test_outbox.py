@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def test_dead_letters_can_be_seen_and_redelivered(kind: str, tmp_path: Path) -> 
     one = dragoman("outbox", "show", dead[0][0], "--store", store, cwd=tmp_path).stdout
     assert re.search(r"last answer +500", one)
     assert "secret" not in one
+    lines = dragoman("outbox", "list", "--json", "--store", store, cwd=tmp_path).stdout.splitlines()
+    told = [json.loads(line) for line in lines]
+    assert [str(one["id"]) for one in told[:3]] == [id for id, *_ in dead]
+    assert {one["last_answer"] for one in told[:3]} == {500}
+    alone = dragoman("outbox", "show", dead[0][0], "--json", "--store", store, cwd=tmp_path)
+    assert json.loads(alone.stdout) == told[0]
+    assert "secret" not in alone.stdout
     again = dragoman("outbox", "redeliver", dead[0][0], "--store", store, cwd=tmp_path).stdout
     assert again == "1 on the way again.\n"
     twice = dragoman("outbox", "redeliver", dead[0][0], "--store", store, cwd=tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlsplit
 
+import msgspec
 from cyclopts import App, Parameter
 
 from ..errors import ConfigError
@@ -16,6 +17,7 @@ outbox = App(name="outbox", help="Look at what webhooks are told, and tell it ag
 
 MOST = 1_000_000
 
+AsJson = Annotated[bool, Parameter(name="--json", help="One JSON object per line.")]
 Id = Annotated[int, Parameter(help="The number that `list` shows.")]
 
 
@@ -24,6 +26,7 @@ def listed(
     *,
     dead: Annotated[bool, Parameter(help="Only what was given up.")] = False,
     limit: Annotated[int, Parameter(help="Lines at most, of each kind.")] = 100,
+    as_json: AsJson = False,
     store: StoreUrl = None,
 ) -> None:
     """List what was given up and what is on its way, oldest first."""
@@ -33,34 +36,27 @@ def listed(
         return await found.outbox(dead=True, limit=limit) + waiting
 
     deliveries = opened(store, look)
-    if not deliveries:
+    if not deliveries and not as_json:
         print("Nothing was given up." if dead else "Nothing is on its way.")
     for one in deliveries:
+        if as_json:
+            print(msgspec.json.encode(_fields(one)).decode())
+            continue
         print(f"{one.id}  {_state(one)}  {one.hook.task_id}#{one.seq}  {_shown(one.hook.url)}")
 
 
 @outbox.command
-def show(id: Id, /, *, store: StoreUrl = None) -> None:
+def show(id: Id, /, *, as_json: AsJson = False, store: StoreUrl = None) -> None:
     """Show one delivery: where to, how often it was tried, and how that ended."""
     one = opened(store, lambda found: _find(found, id))
     if one is None:
         raise ConfigError(f"There is no delivery {id} in the outbox.")
-    for name, value in (
-        ("id", one.id),
-        ("task", one.hook.task_id),
-        ("event", one.seq),
-        ("webhook", one.hook.hook_id),
-        ("url", _shown(one.hook.url)),
-        ("dialect", one.hook.dialect),
-        ("owner", f"{one.scope.tenant}/{one.scope.principal}".lstrip("/")),
-        ("state", _state(one)),
-        ("tries", one.attempt),
-        ("last answer", one.status or one.error or "none"),
-        ("next try", "" if one.dead_at else shown_time(one.due_at) or "after the one before it"),
-        ("given up", shown_time(one.dead_at)),
-    ):
+    if as_json:
+        print(msgspec.json.encode(_fields(one)).decode())
+        return
+    for name, value in _fields(one).items():
         if value != "":
-            print(f"{name:<12} {value}")
+            print(f"{name.replace('_', ' '):<12} {value}")
 
 
 @outbox.command
@@ -92,6 +88,23 @@ async def _find(store: Store, id: int) -> Delivery | None:
             if one.id == id:
                 return one
     return None
+
+
+def _fields(one: Delivery) -> dict[str, int | str]:
+    return {
+        "id": one.id,
+        "task": one.hook.task_id,
+        "event": one.seq,
+        "webhook": one.hook.hook_id,
+        "url": _shown(one.hook.url),
+        "dialect": one.hook.dialect,
+        "owner": f"{one.scope.tenant}/{one.scope.principal}".lstrip("/"),
+        "state": _state(one),
+        "tries": one.attempt,
+        "last_answer": one.status or one.error or "none",
+        "next_try": "" if one.dead_at else shown_time(one.due_at) or "after the one before it",
+        "given_up": shown_time(one.dead_at),
+    }
 
 
 def _state(one: Delivery) -> str:
