@@ -60,15 +60,12 @@ class Followed:
 
     def _tell(self) -> None:
         """Tells those who follow the task, here and elsewhere."""
-        readers = self._readers
-        if readers is not None:
-            self._readers = None
-            for news, tap in readers.items():
-                if tap.sink is not None and self._poured(tap):
-                    self._readers = self._readers or {}
-                    self._readers[news] = tap
-                elif not news.done():
-                    news.set_result(True)
+        if self._readers:
+            for news, tap in tuple(self._readers.items()):
+                if tap.sink is None or not self._poured(tap):
+                    self._readers.pop(news, None)
+                    if not news.done():
+                        news.set_result(True)
         self.works.bell.ring(self.task_id)
 
     def _poured(self, tap: Tap) -> bool:

@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import coroutine
 from typing import Any
 
 from ..agent import Failed, Rejected, Shape, SyncTurn, Turn
@@ -85,7 +86,7 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
     try:
         while True:
             try:
-                item = await _Peek(pieces.__anext__(), out.pause)
+                item = await _peek(pieces.__anext__(), out.pause)
             except StopAsyncIteration:
                 break
             out.put(parts_of(item))
@@ -180,35 +181,28 @@ def _merged(parts: tuple[AnyPart, ...]) -> Iterator[AnyPart]:
         yield Text("".join(words))
 
 
-class _Peek:
+@coroutine
+def _peek(awaitable: Any, pausing: Callable[[], None]) -> Generator[Any, Any, Any]:
     """Awaits something and calls back if it is not ready at once."""
-
-    __slots__ = ("_awaitable", "_pausing")
-
-    def __init__(self, awaitable: Any, pausing: Callable[[], None]) -> None:
-        self._awaitable = awaitable
-        self._pausing = pausing
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        steps = self._awaitable.__await__()
+    steps = awaitable.__await__()
+    try:
+        waits_for = next(steps)
+    except StopIteration as ready:
+        return ready.value
+    pausing()
+    while True:
         try:
-            waits_for = next(steps)
-        except StopIteration as ready:
-            return ready.value
-        self._pausing()
-        while True:
+            sent = yield waits_for
+        except BaseException as exc:
             try:
-                sent = yield waits_for
-            except BaseException as exc:
-                try:
-                    waits_for = steps.throw(exc)
-                except StopIteration as ready:
-                    return ready.value
-            else:
-                try:
-                    waits_for = steps.send(sent)
-                except StopIteration as ready:
-                    return ready.value
+                waits_for = steps.throw(exc)
+            except StopIteration as ready:
+                return ready.value
+        else:
+            try:
+                waits_for = steps.send(sent)
+            except StopIteration as ready:
+                return ready.value
 
 
 def _sync(turn: Turn) -> SyncTurn:
