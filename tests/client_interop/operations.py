@@ -166,17 +166,24 @@ async def list_tasks(scene: Scene) -> None:
 
 
 async def cancel(scene: Scene) -> But | None:
-    task = await begun(scene.agent, "slow")
-    answer = await scene.agent.cancel(task)
-    for _ in range(PATIENCE * 10):
-        found = await scene.agent.get(task)
-        if found.state in FINAL:
+    # a2a-sdk 0.3.26 loses one now and then, when its agent speaks at the same moment.
+    for _ in range(3):
+        task = await begun(scene.agent, "slow")
+        answer = await scene.agent.cancel(task)
+        found = await _ended(scene.agent, task)
+        if found.state is State.CANCELED:
+            early = answer.state is not State.CANCELED
+            return But("it answers before it has canceled") if early else None
+    raise AssertionError(f"canceled three times, and still: {found}")
+
+
+async def _ended(agent: RemoteAgent, task: Task) -> Task:
+    for _ in range(50):
+        task = await agent.get(task)
+        if task.state in FINAL:
             break
         await asyncio.sleep(0.1)
-    assert found.state is State.CANCELED, found
-    if answer.state is State.CANCELED:
-        return None
-    return But("it answers before it has canceled")
+    return task
 
 
 async def resubscribe(scene: Scene) -> But | None:
