@@ -162,8 +162,9 @@ def test_an_authority_of_your_own(tmp_path: Path) -> None:
     ours = Authority(tmp_path, "ours")
     cert, key = ours.issue("server")
     (tmp_path / "dragoman.toml").write_text(f'[tls]\ncert = "{cert}"\nkey = "{key}"\n')
+    flags = ("--store", "memory:", "--grpc-port", "0")
     words = ("--only", "send.*", "--on", "jsonrpc-1.0", "--on", "grpc-1.0", "--json")
-    with serving(str(AGENT), "--store", "memory:", cwd=tmp_path) as served:
+    with serving(str(AGENT), *flags, cwd=tmp_path) as served:
         assert served.url.startswith("https://")
         done = dragoman("doctor", served.url, *words, "--ca", ours.ca, cwd=tmp_path)
         told = json.loads(done.stdout)

@@ -73,9 +73,13 @@ class Outlet:
     def _said(self, entries: Sequence[Stamped | Message]) -> bytes:
         self._metrics.events += len(entries)
         send, id = self._session.send, self._id
-        if len(entries) == 1:
-            return _events(send(Update(id, entries[0])))
-        return b"".join([_events(send(Update(id, entry))) for entry in entries])
+        return b"".join(
+            [
+                event(frame.body, frame.mark, frame.name)
+                for entry in entries
+                for frame in send(Update(id, entry))
+            ]
+        )
 
     def _body(self, data: bytes, *, more: bool) -> Awaitable[None]:
         return self._send({"type": "http.response.body", "body": data, "more_body": more})
