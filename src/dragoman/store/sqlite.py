@@ -8,6 +8,7 @@ on a local disk.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections.abc import Callable
@@ -44,6 +45,8 @@ from .sqlite_post import SqlitePost
 from .sqlite_read import Reader
 from .sqlite_sessions import Job, SqliteSessions
 from .sqlite_write import Writer
+
+log = logging.getLogger("dragoman.store")
 
 R = TypeVar("R")
 
@@ -124,8 +127,14 @@ class SqliteStore:
     def _forgot(self, done: Done, error: Exception | None) -> None:
         """Credentials were dropped: they must not stay in the write-ahead log either."""
         if error is None:
-            asyncio.get_running_loop().run_in_executor(None, wipe_log, self._path)
+            asyncio.get_running_loop().run_in_executor(None, self._wipe)
         done(error)
+
+    def _wipe(self) -> None:
+        try:
+            wipe_log(self._path)
+        except sqlite3.Error as error:  # nobody waits for it, and later commits overwrite the log
+            log.warning("store=sqlite the write-ahead log was not emptied: %s", error)
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
         """See `Store`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from . import sqlite_rows as rows
@@ -45,7 +45,6 @@ def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, str, s
 
 
 def wipe_log(path: Path) -> None:
-    """Empties the write-ahead log, unless somebody else reads or writes now: then a later change
-    overwrites it."""
-    with suppress(sqlite3.OperationalError), closing(sqlite3.connect(path, timeout=1.0)) as db:
+    """Empties the write-ahead log, unless another process reads it now: then it does so later."""
+    with closing(sqlite3.connect(path, timeout=1.0)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
