@@ -13,6 +13,7 @@ from ..card import Interface
 from ..dialects.a2a.grpc_caller import failed
 from ..errors import ConfigError, PeerUnreachable
 from ..net import egress
+from ..net.addresses import web_url
 from ..ops import AnyOperation, CancelTask, Invoke, SendMessage, Streamed
 from ..peer import Batch, Context
 from ..session import Frame
@@ -32,7 +33,7 @@ class GrpcLine(Line):
         self, http: Http, interface: Interface, dialect: Dialect, wallet: Wallet, ca: str = ""
     ) -> None:
         self._http = http
-        self._address = http.address(_as_url(interface.url, http.scheme))
+        self._address = http.address(web_url(interface.url, http.scheme))
         super().__init__(interface, dialect, wallet, self._address.origin)
         self._ca = ca
         self._channel: grpc.aio.Channel | None = None
@@ -145,12 +146,3 @@ class GrpcLine(Line):
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close(None)
-
-
-def _as_url(said: str, scheme: str) -> str:
-    """gRPC addresses stand on cards as URLs and as bare host:port (a2a-wire §10.3), which say
-    nothing of TLS: then it is as at the address that was typed."""
-    known, mark, rest = said.partition("://")
-    if not mark:
-        return f"{scheme}://{said}"
-    return f"{'http' if known in ('http', 'grpc') else 'https'}://{rest}"

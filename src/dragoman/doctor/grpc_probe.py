@@ -50,7 +50,7 @@ class GrpcProbe:
         self.own: dict[str, str] = {}
         parts = urlsplit(url if "://" in url else f"//{url}")
         target = parts.netloc
-        if parts.scheme in ("https", "grpcs"):
+        if parts.scheme == "https":
             target = target if parts.port else f"{target}:443"
             roots = Path(wire.ca).read_bytes() if wire.ca else None
             credentials = grpc.ssl_channel_credentials(roots)

@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 
 from msgspec import Struct
 
+from ..net.addresses import web_url
 from .case import Case, Patient, Words
 from .check import CHECKS, Broken, Check, Level, Unknowable, in_order
 from .declared import interfaces
@@ -122,9 +123,8 @@ def _add(patient: Patient, name: str, url: str, orders: Orders, left_out: list[s
     if (binding, version) not in FORMS:
         left_out.append(f"{name}: not a binding and version of A2A that the doctor knows")
         return
-    if binding == "grpc" and "://" not in url:
-        # A bare host:port says nothing of TLS (a2a-wire §10.3): then it is as at the card.
-        url = f"{patient.url.partition('://')[0]}://{url}"
+    if binding == "grpc":
+        url = web_url(url, patient.url.partition("://")[0])
     try:
         probe = probe_for(patient.wire, binding, version, url)
     except ValueError as exc:

@@ -69,3 +69,12 @@ def elsewhere(base: str, routes: Container[str]) -> Extension:
         description="Addresses of dialects that have no interface on the card",
         params={"addresses": found},
     )
+
+
+def web_url(said: str, scheme: str) -> str:
+    """gRPC addresses stand on cards as URLs and as bare host:port (a2a-wire §10.3), which say
+    nothing of TLS: then it is as at the address that was typed."""
+    known, mark, rest = said.partition("://")
+    if not mark:
+        return f"{scheme}://{said}"
+    return f"{'http' if known in ('http', 'grpc') else 'https'}://{rest}"
