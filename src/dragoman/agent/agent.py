@@ -354,9 +354,7 @@ class Agent:
 
     def serve(self, **options: Any) -> None:
         """Serves the agent in every dialect until Ctrl-C; options as `dragoman serve` has them."""
-        from ..serving import (
-            serve,  # the one look up the layers: `agent.serve()` is the shortest start
-        )
+        from ..serving import serve  # the one look up the layers: the shortest start
 
         serve(self, **options)
 

@@ -14,12 +14,11 @@ from ..errors import ConfigError
 from ..store import Store
 from ..store.approvals import NO, YES, Approval, audit_of, decide, open_approvals
 from . import words
-from .stored import StoreUrl, opened, place_of, shown_time
+from .stored import AsJson, StoreUrl, opened, place_of, shown_time
 
 approvals = App(name="approvals", help="List and answer what waits for approval.")
 
 Id = Annotated[str, Parameter(help="The name that `list` shows, or the beginning of it.")]
-AsJson = Annotated[bool, Parameter(name="--json", help="One JSON object per line.")]
 
 
 @approvals.command(name="list")

@@ -11,13 +11,12 @@ from cyclopts import App, Parameter
 from ..errors import ConfigError
 from ..store import Store
 from ..store.base import Delivery
-from .stored import StoreUrl, opened, shown_time
+from .stored import AsJson, StoreUrl, opened, shown_time
 
 outbox = App(name="outbox", help="Look at what webhooks are told, and tell it again.")
 
 MOST = 1_000_000
 
-AsJson = Annotated[bool, Parameter(name="--json", help="One JSON object per line.")]
 Id = Annotated[int, Parameter(help="The number that `list` shows.")]
 
 

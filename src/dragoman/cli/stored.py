@@ -15,6 +15,7 @@ from .. import settings as config
 from ..errors import ConfigError
 from ..store import Store, open_store
 
+AsJson = Annotated[bool, Parameter(name="--json", help="One JSON object per line.")]
 StoreUrl = Annotated[str | None, Parameter(name="--store", help="Where tasks live.")]
 
 R = TypeVar("R")

@@ -91,9 +91,8 @@ async def follow(
                 if not entries and after < row.last_seq:
                     # Its log was dropped: what is left to tell is how the task stands.
                     row, task = await store.load(scope, task_id)
-                    snapshot = Snapshot(task=task)
-                    stamp = (task_id, row.context_id, row.last_seq, task.status.at, snapshot)
-                    entries = [Stamped(*stamp)]
+                    at, stands = task.status.at, Snapshot(task=task)
+                    entries = [Stamped(task_id, row.context_id, row.last_seq, at, stands)]
                 over = complete and (row.final or (told and _ends(row.resting, row.state)))
             else:
                 over = run is not None and bool(entries) and _ends(run.resting, run.fold.state)

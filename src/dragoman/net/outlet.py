@@ -73,13 +73,7 @@ class Outlet:
     def _said(self, entries: Sequence[Stamped | Message]) -> bytes:
         self._metrics.events += len(entries)
         send, id = self._session.send, self._id
-        return b"".join(
-            [
-                event(frame.body, frame.mark, frame.name)
-                for entry in entries
-                for frame in send(Update(id, entry))
-            ]
-        )
+        return _events([frame for entry in entries for frame in send(Update(id, entry))])
 
     def _body(self, data: bytes, *, more: bool) -> Awaitable[None]:
         return self._send({"type": "http.response.body", "body": data, "more_body": more})
