@@ -24,6 +24,7 @@ from dragoman.lifecycle import FINAL, WAITING, Fold
 from dragoman.model import State, Task, Text
 from dragoman.store.codec import unpack_piece, unpack_task
 from dragoman.store.file_lines import Line, entries_in
+from dragoman.store.migrate import scripts
 
 
 class Kept(Struct):
@@ -61,8 +62,8 @@ def read_sqlite(path: Path) -> dict[str, Kept]:
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
         db.execute("BEGIN")
         found: dict[str, Kept] = {}
-        if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            return found
+        if db.execute("PRAGMA user_version").fetchone()[0] < scripts()[-1][0]:
+            return found  # cut while it was made: tasks come later
         db.row_factory = sqlite3.Row
         for row in db.execute("SELECT * FROM task"):
             found[row["task_id"]] = Kept(
@@ -77,10 +78,13 @@ def read_sqlite(path: Path) -> dict[str, Kept]:
                 runnable=bool(row["runnable"]),
                 key=row["key"],
             )
+        for task_id, body in db.execute("SELECT task_id, log FROM task WHERE log IS NOT NULL"):
+            found[task_id].entries += unpack_piece(body)
+            found[task_id].brief = True
         pieces = "SELECT task_id, seq, final, body FROM piece ORDER BY task_id, seq"
         for task_id, seq, final, body in db.execute(pieces):
             found[task_id].entries += unpack_piece(body)
-            found[task_id].brief = seq == 1 and bool(final)
+            assert not final or seq > 1, "who ends in the first write has the log in the row"
         for task_id, body in db.execute("SELECT task_id, body FROM frozen"):
             found[task_id].frozen = unpack_task(body)
         for task_id, key, value in db.execute("SELECT task_id, key, value FROM record ORDER BY n"):

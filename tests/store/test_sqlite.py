@@ -113,6 +113,19 @@ async def test_the_file_itself_allows_one_end(tmp_path: Path) -> None:
             _sql(tmp_path, "INSERT INTO piece VALUES ('t2', 3, 1, x'00')")
 
 
+async def test_a_quick_task_of_an_older_layout_has_its_log_in_a_piece(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.create(bench.draft("t1", end=State.COMPLETED))
+        as_now = await bench.store.load(ALICE, "t1"), await bench.store.read(ALICE, "t1", 1, 9)
+        _sql(tmp_path, "INSERT INTO piece SELECT task_id, 1, 1, log FROM task")
+        _sql(tmp_path, "UPDATE task SET log = NULL")
+        as_then = await bench.store.load(ALICE, "t1"), await bench.store.read(ALICE, "t1", 1, 9)
+        assert as_then == as_now
+        assert as_then[1].entries
+        with pytest.raises(sqlite3.IntegrityError, match="a task ends once"):
+            _sql(tmp_path, "INSERT INTO piece VALUES ('t1', 3, 1, x'00')")
+
+
 # Trouble with the file.
 
 

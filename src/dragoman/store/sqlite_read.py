@@ -12,7 +12,7 @@ from ..model import Task
 from . import rules, sqlite_owned
 from . import sqlite_rows as rows
 from .base import Claim, Filter, Held, Input, Listing, Page, Record, Row, Scope, Whose
-from .codec import unpack_input, unpack_piece
+from .codec import unpack_input
 from .lanes import Job, Outcome
 from .ledger import Clock
 from .sqlite_post import SqlitePost
@@ -21,11 +21,6 @@ log = logging.getLogger("dragoman.store")
 
 R = TypeVar("R")
 
-# The piece that holds the first event behind the cursor may begin before it.
-_LOG_AFTER = """
-SELECT body FROM piece WHERE task_id = ?1 AND seq >= coalesce(
-  (SELECT max(seq) FROM piece WHERE task_id = ?1 AND seq <= ?2), 0)
-ORDER BY seq"""
 _INPUTS = "SELECT body FROM input WHERE task_id = ? ORDER BY n"
 _RECORDS = "SELECT key, value, seq FROM record WHERE task_id = ? ORDER BY n"
 _TALLY = "SELECT state, n FROM tally WHERE agent = ? AND n > 0"
@@ -94,8 +89,8 @@ class Reader:
         page = Page(row, [])
         if after >= row.last_seq:
             return page
-        for (piece,) in self._db.execute(_LOG_AFTER, (task_id, after + 1)):
-            page.entries.extend(entry for entry in unpack_piece(piece) if entry.seq > after)
+        for piece in rows.log_in(self._db, task_id, after + 1):
+            page.entries.extend(entry for entry in piece if entry.seq > after)
             if len(page.entries) >= limit:
                 del page.entries[limit:]
                 break

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
-from ..events import Ask
+from ..events import Ask, Stamped
 from ..lifecycle import FINAL, Fold
 from ..model import State, Task
 from .base import Idempotency, Row
@@ -17,8 +19,8 @@ created_at, status_at, worker, token, epoch, attempt, runnable, run_at, inputs, 
 asking, expires_at, cancel"""
 
 INSERT = f"""
-INSERT INTO task ({_COLUMNS}, ended, key, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""  # noqa: S608
+INSERT INTO task ({_COLUMNS}, ended, key, digest, log)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""  # noqa: S608
 
 UPDATE = """
 UPDATE task SET state = ?, last_seq = ?, status_at = ?, worker = ?, token = ?, epoch = ?,
@@ -59,9 +61,14 @@ AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND (hook.d
   OR EXISTS (SELECT 1 FROM letter WHERE letter.n = hook.n)))
 ORDER BY status_at LIMIT ?"""
 FROZEN = "SELECT body FROM frozen WHERE task_id = ?"
-LOG = "SELECT body FROM piece WHERE task_id = ? ORDER BY seq"
+_LOG = "SELECT log FROM task WHERE task_id = ?"
+# The piece that holds the first event behind the cursor may begin before it.
+_PIECES = """
+SELECT body FROM piece WHERE task_id = ?1 AND seq >= coalesce(
+  (SELECT max(seq) FROM piece WHERE task_id = ?1 AND seq <= ?2), 0)
+ORDER BY seq"""
 DROP_LOG = "DELETE FROM piece WHERE task_id = ?"
-MARK_DROPPED = "UPDATE task SET ended = 2 WHERE task_id = ?"
+MARK_DROPPED = "UPDATE task SET ended = 2, log = NULL WHERE task_id = ?"
 DELETE_TASK = (
     "DELETE FROM task WHERE task_id = ?",
     "DELETE FROM piece WHERE task_id = ?",
@@ -81,11 +88,21 @@ def task_in(db: sqlite3.Connection, task_id: str) -> Task:
     frozen = db.execute(FROZEN, (task_id,)).fetchone()
     if frozen is not None:
         return unpack_task(frozen[0])
-    entries = [entry for (piece,) in db.execute(LOG, (task_id,)) for entry in unpack_piece(piece)]
+    entries = list(chain.from_iterable(log_in(db, task_id)))
     fold = Fold(task_id, entries[0].context_id)
     for entry in entries:
         fold.add(entry)
     return fold.task()
+
+
+def log_in(db: sqlite3.Connection, task_id: str, seq: int = 1) -> Iterator[list[Stamped]]:
+    """The log of a task, piece by piece, from the piece that holds `seq`."""
+    (log,) = db.execute(_LOG, (task_id,)).fetchone()
+    if log is not None:
+        yield unpack_piece(log)
+        return
+    for (piece,) in db.execute(_PIECES, (task_id, seq)):
+        yield unpack_piece(piece)
 
 
 def row_in(found: tuple[Any, ...]) -> Row:
@@ -121,7 +138,7 @@ def row_in(found: tuple[Any, ...]) -> Row:
 # more than the whole row.
 
 
-def created(row: Row, key: Idempotency | None) -> tuple[Any, ...]:
+def created(row: Row, key: Idempotency | None, log: bytes | None) -> tuple[Any, ...]:
     """The arguments of `INSERT`."""
     return (
         row.task_id,
@@ -150,6 +167,7 @@ def created(row: Row, key: Idempotency | None) -> tuple[Any, ...]:
         1 if row.state in FINAL else 0,
         None if key is None else key.key,
         None if key is None else key.digest,
+        log,
     )
 
 

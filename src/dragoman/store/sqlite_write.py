@@ -62,7 +62,7 @@ class Writer:
         self._rows: dict[str, Row] = {}
         self._post = SqlitePost(connection, clock)
         # What this batch will write.
-        self._new: dict[str, Idempotency | None] = {}
+        self._new: dict[str, tuple[Idempotency | None, bytes | None]] = {}
         self._keys: dict[Key, tuple[str, bytes]] = {}
         self._touched: dict[str, None] = {}
         self._pieces: list[tuple[str, int, int, bytes]] = []
@@ -144,7 +144,7 @@ class Writer:
         many = self._db.executemany
         kept = self._rows
         if self._new:
-            many(rows.INSERT, [rows.created(kept[name], key) for name, key in self._new.items()])
+            many(rows.INSERT, [rows.created(kept[name], *its) for name, its in self._new.items()])
         if self._touched:
             many(rows.UPDATE, [rows.changed(kept[name]) for name in self._touched])
         if self._pieces:
@@ -209,14 +209,16 @@ class Writer:
         if task_id in self._new:
             raise Conflict("A task with this id exists.", task_id=task_id)
         row = rules.opened(draft)
-        piece = pack(draft.entries)
-        if draft.ended is not None:
+        log = pack(draft.entries)
+        self._rows[task_id] = row
+        if draft.ended is None:
+            self._pieces.append((task_id, 1, 0, log))
+            self._new[task_id] = (key, None)
+        else:
             self._over.append(task_id)
             if len(draft.entries) > BRIEF:
                 self._frozen.append((task_id, pack(draft.ended)))
-        self._pieces.append((task_id, 1, 0 if draft.ended is None else 1, piece))
-        self._rows[task_id] = row
-        self._new[task_id] = key
+            self._new[task_id] = (key, log)
         if key is not None:
             self._keys[row.tenant, row.principal, key.key] = (task_id, key.digest)
         self._tally[row.agent, row.state._value_] += 1
