@@ -202,6 +202,17 @@ class Fold:
         )
 
 
+def added_up(log: Iterable[Stamped]) -> Task:
+    """The task that a whole log makes."""
+    entries = iter(log)
+    first = next(entries)
+    fold = Fold(first.task_id, first.context_id)
+    fold.add(first)
+    for entry in entries:
+        fold.add(entry)
+    return fold.task()
+
+
 def shortened(task: Task, history_length: int | None) -> Task:
     """The task with at most that many of its latest messages; None means all of them."""
     if history_length is None or len(task.history) <= history_length:

@@ -7,8 +7,10 @@ from heapq import heappush, heappushpop
 
 from msgspec import Struct
 
-from ..model import State
+from ..lifecycle import added_up
+from ..model import State, Task
 from .base import Filter, Row, Scope
+from .codec import pack, unpack_log, unpack_piece, unpack_task
 from .post import Post
 
 Key = tuple[str, str, str]
@@ -26,12 +28,30 @@ class Frozen(Struct, gc=False):
 
     row: Row
     key: Key | None
-    task: bytes
     log: bytes
+    """Its pieces; of a brief task the only one."""
+    task: bytes = b""
+    """A brief one is what its log adds up to."""
     whole: bool = True
     """Until its log is dropped."""
     keys: tuple[Key, ...] = ()
     """Of what was said to it after it was opened."""
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """Its log, if that is still here."""
+        if not self.log:
+            return []
+        return unpack_log(self.log) if self.task else [self.log]
+
+    def thawed(self) -> Task:
+        """The task itself."""
+        return unpack_task(self.task) if self.task else added_up(unpack_piece(self.log))
+
+    def drop_log(self) -> None:
+        """Keeps only what the task came to."""
+        self.task = self.task or pack(self.thawed())
+        self.log, self.whole = b"", False
 
 
 class Archive:

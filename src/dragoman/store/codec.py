@@ -22,6 +22,9 @@ _msgpack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 _BRACKETS = b"[{"
 
+BRIEF = 8
+"""Events of a task that ended in its first write, up to which its log alone will do."""
+
 T = TypeVar("T")
 
 

@@ -37,7 +37,7 @@ from .base import (
     Whose,
     Write,
 )
-from .codec import cut, unpack_log, unpack_task
+from .codec import cut
 from .file_lines import (
     Line,
     Story,
@@ -356,7 +356,7 @@ class FileStore:
         if live is not None:
             return live.task()
         frozen = self._ledger.finished[task_id]
-        return unpack_task(frozen.task) if frozen.task else None
+        return frozen.thawed() if frozen.log else None
 
     async def read(self, scope: Scope, task_id: str, after: int, limit: int) -> Page:
         """See `Store`."""
@@ -373,7 +373,7 @@ class FileStore:
             return Page(row, cut(live.log, after, limit))
         frozen = self._ledger.finished[task_id]
         if frozen.log:
-            return Page(row, cut(unpack_log(frozen.log), after, limit))
+            return Page(row, cut(frozen.pieces, after, limit))
         return row if frozen.whole else Page(row, [])
 
     async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:

@@ -31,7 +31,7 @@ from .base import (
     Whose,
     Write,
 )
-from .codec import pack, unpack_piece
+from .codec import BRIEF, pack, unpack_piece
 from .post import Post, Rule
 
 Clock = Callable[[], int]
@@ -102,11 +102,13 @@ class Ledger:
             return Conflict("A task with this id exists.", task_id=task_id)
         try:
             row = rules.opened(draft)
-            log = [pack(draft.entries)]
+            log = pack(draft.entries)
             if draft.ended is None:
-                self.live[task_id] = Live(row, log, key)
+                self.live[task_id] = Live(row, [log], key)
+            elif len(draft.entries) <= BRIEF:
+                self.file(Frozen(row, key, log))
             else:
-                self.file(Frozen(row, key, pack(draft.ended), pack(log)))
+                self.file(Frozen(row, key, pack([log]), pack(draft.ended)))
         except DragomanError as error:
             return error
         if key is not None and draft.idempotency is not None:
@@ -129,7 +131,7 @@ class Ledger:
         if piece:
             live.log.append(piece)
         if task:
-            self.file(Frozen(row, live.key, task, pack(live.log), keys=tuple(live.keys)))
+            self.file(Frozen(row, live.key, pack(live.log), task, keys=tuple(live.keys)))
             return None
         live.row = row
         if write.records:

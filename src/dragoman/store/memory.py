@@ -20,7 +20,7 @@ from .base import (
     Whose,
     Write,
 )
-from .codec import cut, unpack_log, unpack_task
+from .codec import cut
 from .ledger import Clock, Ledger
 from .memory_sessions import MemorySessions
 from .sessions import SessionBook
@@ -122,7 +122,7 @@ class MemoryStore:
         if live is not None:
             return Page(row, cut(live.log, after, limit))
         frozen = self._ledger.finished[task_id]
-        return Page(row, cut(unpack_log(frozen.log), after, limit) if frozen.whole else [])
+        return Page(row, cut(frozen.pieces, after, limit))
 
     async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:
         """See `Store`."""
@@ -183,8 +183,7 @@ class MemoryStore:
         """See `Store`."""
         shrink, go = self._ledger.old(events_ms, tasks_ms, limit)
         for task_id in shrink:
-            frozen = self._ledger.finished[task_id]
-            frozen.log, frozen.whole = b"", False
+            self._ledger.finished[task_id].drop_log()
         for task_id in go:
             self._ledger.drop(task_id)
             self._ledger.post.drop(task_id)
@@ -212,4 +211,4 @@ class MemoryStore:
 
     def _task(self, task_id: str) -> Task:
         live = self._ledger.live.get(task_id)
-        return live.task() if live else unpack_task(self._ledger.finished[task_id].task)
+        return live.task() if live else self._ledger.finished[task_id].thawed()

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from ..events import Ask, Stamped
-from ..lifecycle import FINAL, Fold
+from ..lifecycle import FINAL, added_up
 from ..model import State, Task
 from .base import Idempotency, Row
 from .codec import unpack_piece, unpack_task
@@ -88,11 +88,7 @@ def task_in(db: sqlite3.Connection, task_id: str) -> Task:
     frozen = db.execute(FROZEN, (task_id,)).fetchone()
     if frozen is not None:
         return unpack_task(frozen[0])
-    entries = list(chain.from_iterable(log_in(db, task_id)))
-    fold = Fold(task_id, entries[0].context_id)
-    for entry in entries:
-        fold.add(entry)
-    return fold.task()
+    return added_up(chain.from_iterable(log_in(db, task_id)))
 
 
 def log_in(db: sqlite3.Connection, task_id: str, seq: int = 1) -> Iterator[list[Stamped]]:

@@ -22,7 +22,7 @@ from . import rules, sqlite_owned
 from . import sqlite_rows as rows
 from .archive import Key
 from .base import Claim, Draft, Existing, Idempotency, Input, Row, Scope, Unheard, Write
-from .codec import pack, unpack_input
+from .codec import BRIEF, pack, unpack_input
 from .lanes import Job, Outcome
 from .ledger import Clock
 from .locks import Locks
@@ -30,8 +30,6 @@ from .sqlite_post import SqlitePost
 
 log = logging.getLogger("dragoman.store")
 
-BRIEF = 8
-"""Events of a task that ended in its first write, up to which its log alone will do."""
 CACHE = 8192
 """Rows remembered between two batches at the most."""
 
