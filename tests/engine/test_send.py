@@ -185,7 +185,7 @@ async def test_contexts_are_made_or_taken(house: House) -> None:
     async with house.client(agent) as client:
         one, two = await client.send("a"), await client.send("b")
         assert one.context_id != two.context_id
-        assert one.context_id != one.id
+        assert one.context_id == one.id  # it began it
         three = await client.send("c", context_id=one.context_id)
         four = await client.send("d", context_id="mine")
         assert three.context_id == one.context_id

@@ -12,7 +12,7 @@ _COUNTS = tuple(f"-7{n:03x}-8" for n in range(0x1000))
 
 
 class _Ids:
-    """Two ids are made for each send, so what they share is made once. Ids of one process sort in
+    """Ids of one moment share their head, so that is made once. Ids of one process sort in
     the order in which they were made, also within a millisecond: lists and queues rely on it."""
 
     def __init__(self) -> None:

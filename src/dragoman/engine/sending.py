@@ -180,7 +180,7 @@ class Sending:
         message = op.message
         now = self._clock()
         task_id = named(op.open_as, ctx) if op.open_as else new_id()
-        context_id = message.context_id or new_id()
+        context_id = message.context_id or task_id  # a context has the id of its first task
         if self._workspaces is not None:
             self._workspaces.check(task_id, context_id, ctx, op.metadata, message.metadata)
         row = Row(

@@ -75,7 +75,8 @@ class Ledger:
         """When each one's lease runs out."""
         self.keys: dict[Key, tuple[str, bytes]] = {}
         self._contexts: dict[str, str | dict[str, None]] = {}
-        """The tasks of a context. Most have one: a bare id costs the collector nothing."""
+        """The tasks of a context, without one of the same id. A bare id costs the collector
+        nothing."""
         self.post = Post()
 
     def __contains__(self, task_id: object) -> bool:
@@ -163,6 +164,8 @@ class Ledger:
             if key is not None:
                 self.keys.pop(key, None)
         context_id = kept.row.context_id
+        if context_id == task_id:
+            return
         context = self._contexts.get(context_id)
         if isinstance(context, dict):
             context.pop(task_id, None)
@@ -185,6 +188,8 @@ class Ledger:
         self._enter(kept.row)
 
     def _enter(self, row: Row) -> None:
+        if row.context_id == row.task_id:
+            return
         context = self._contexts.get(row.context_id)
         if context is None:
             self._contexts[row.context_id] = row.task_id
@@ -319,6 +324,9 @@ class Ledger:
         return nlargest(limit, places), total
 
     def _in_context(self, context_id: str) -> Iterator[Row]:
+        first = self.live.get(context_id) or self.finished.get(context_id)
+        if first is not None and first.row.context_id == context_id:
+            yield first.row
         context = self._contexts.get(context_id, ())
         for task_id in (context,) if isinstance(context, str) else context:
             yield (self.live.get(task_id) or self.finished[task_id]).row

@@ -9,7 +9,7 @@ from pathlib import Path
 from . import sqlite_rows as rows
 from .base import Row, Whose
 
-_NAMED = ("tenant", "principal", "context_id", "task_id", "agent")
+_NAMED = ("tenant", "principal", "task_id", "agent")
 _STATE = "SELECT task_id, agent, state FROM task WHERE task_id = ?"
 
 
@@ -18,6 +18,9 @@ def owned(db: sqlite3.Connection, which: Whose, limit: int) -> list[Row]:
     wanted = [(name, value) for name in _NAMED if (value := getattr(which, name)) is not None]
     tests = [f"{name} = ?" for name, _ in wanted]
     values: list[object] = [value for _, value in wanted]
+    if which.context_id is not None:
+        tests.append(rows.IN_CONTEXT)
+        values += [which.context_id] * 3
     if which.ended_before is not None:
         tests.append("ended > 0 AND status_at < ?")
         values.append(which.ended_before)

@@ -26,10 +26,11 @@ _RECORDS = "SELECT key, value, seq FROM record WHERE task_id = ? ORDER BY n"
 _TALLY = "SELECT state, n FROM tally WHERE agent = ? AND n > 0"
 _RUNNABLE = "SELECT count(*) FROM task WHERE runnable = 1 AND agent = ?"
 
-# Without statistics SQLite cannot know that a context is the smaller half of the search.
+# Without statistics SQLite cannot know that a context is the smaller half of the search; a plus
+# keeps it from looking for the other.
 _IN_LIST = "FROM task INDEXED BY task_list WHERE tenant = ? AND principal = ? AND agent = ?"
-_IN_CONTEXT = """FROM task INDEXED BY task_context
-WHERE tenant = ? AND principal = ? AND agent = ? AND context_id = ?"""
+_IN_CONTEXT = f"""FROM task
+WHERE +tenant = ? AND +principal = ? AND +agent = ? AND {rows.IN_CONTEXT}"""
 
 
 class Reader:
@@ -164,7 +165,7 @@ def _where(scope: Scope, which: Filter) -> tuple[str, list[Any]]:
     where = _IN_LIST
     if which.context_id:
         where = _IN_CONTEXT
-        given.append(which.context_id)
+        given += [which.context_id] * 3
     if which.state is not None:
         where += " AND state = ?"
         given.append(which.state.value)

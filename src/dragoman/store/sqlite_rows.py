@@ -44,6 +44,9 @@ BY_KEY = """
 SELECT task_id, digest FROM task WHERE tenant = ?1 AND principal = ?2 AND key = ?3
 UNION ALL SELECT task_id, input.digest FROM input JOIN task USING (task_id)
 WHERE input.key = ?3 AND input.key IS NOT NULL AND tenant = ?1 AND principal = ?2"""
+IN_CONTEXT = """task_id IN (
+SELECT task_id FROM task WHERE context_id = ? AND context_id <> task_id UNION ALL SELECT ?)
+AND context_id = ?"""  # three times the same
 HOLDERS = "SELECT DISTINCT worker FROM task WHERE worker <> ''"
 
 INPUT = "SELECT body FROM input WHERE task_id = ? AND n = ?"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dragoman.errors import Conflict, TaskFinished, TaskNotFound
 from dragoman.events import StateChanged
 from dragoman.model import Role, State
-from dragoman.store.base import Existing, Filter, Idempotency, Input, Row
+from dragoman.store.base import Existing, Filter, Idempotency, Input, Row, Whose
 
 from .bench import AGENT, ALICE, ALICE_ELSEWHERE, BOB, Bench, said
 from .chapter import Chapter
@@ -212,6 +212,29 @@ class CallerChapter(Chapter):
                 listing = await bench.store.find(ALICE, which, 99)
                 assert " ".join(task.id for task in listing.tasks) == expected
                 assert listing.total == len(expected.split())
+
+    async def test_a_context_may_have_the_id_of_a_task(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+
+            async def names(context: str) -> list[str]:
+                which = Filter(agent=AGENT, context_id=context)
+                found = [task.id for task in (await bench.store.find(ALICE, which, 99)).tasks]
+                owned = await bench.store.owned(Whose(context_id=context), 99)
+                assert sorted(found) == sorted(row.task_id for row in owned)
+                return found
+
+            await bench.create(bench.draft("t1", context="t1"))
+            await bench.create(bench.draft("t2", context="t1", end=State.COMPLETED))
+            await bench.create(bench.draft("t3", context="t3", end=State.COMPLETED))
+            await bench.create(bench.draft("t4", context="t2"))
+            assert await names("t1") == ["t2", "t1"]
+            assert await names("t2") == ["t4"]
+            assert await names("t3") == ["t3"]
+            await bench.store.erase(["t1", "t3"])
+            assert await names("t1") == ["t2"]
+            assert await names("t3") == []
+            await bench.store.erase(["t2"])
+            assert await names("t1") == []
 
     async def test_pages_hold_every_task_once(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
