@@ -46,11 +46,10 @@ def may_follow(before: State, after: State) -> bool:
 class _Growing:
     """An artifact under construction: chunks are appended, never copied."""
 
-    __slots__ = ("grown", "head", "parts", "texts")
+    __slots__ = ("head", "parts", "texts")
 
     def __init__(self, head: Artifact) -> None:
         self.head = head
-        self.grown = False
         self.parts: list[AnyPart] = []
         self.texts: list[str] = []
         self.add(head.parts)
@@ -64,7 +63,6 @@ class _Growing:
                 self.parts.append(part)
 
     def grow(self, chunk: Artifact) -> None:
-        self.grown = True
         head = self.head
         if (chunk.name and chunk.name != head.name) or chunk.metadata or chunk.description:
             self.head = replace(
@@ -81,8 +79,6 @@ class _Growing:
             self.texts.clear()
 
     def artifact(self) -> Artifact:
-        if not self.grown and len(self.head.parts) == 1:
-            return self.head  # most are one part, said at once
         self._join()
         parts = self.parts
         last = parts[-1] if parts else None
@@ -96,6 +92,10 @@ class _Growing:
 
 def _dressed(part: AnyPart) -> bool:
     return bool(part.metadata or part.filename or part.media_type)
+
+
+def _whole(known: Artifact | _Growing) -> Artifact:
+    return known.artifact() if isinstance(known, _Growing) else known
 
 
 class Fold:
@@ -118,7 +118,8 @@ class Fold:
         self.seq = 0
         self.status = Status(S.SUBMITTED)
         self._history: list[Message] = []
-        self._artifacts: dict[str, _Growing] = {}
+        self._artifacts: dict[str, Artifact | _Growing] = {}
+        """Most are said at once and never grow."""
         self._metadata: dict[str, Json] | None = None
         self._usage: dict[str, Json] | None = None
 
@@ -133,7 +134,7 @@ class Fold:
     def _take(self, task: Task) -> None:
         self.status = task.status
         self._history = list(task.history)
-        self._artifacts = {a.artifact_id: _Growing(a) for a in task.artifacts}
+        self._artifacts = {artifact.artifact_id: artifact for artifact in task.artifacts}
         self._metadata = task.metadata
         self._usage = task.usage
 
@@ -149,11 +150,13 @@ class Fold:
         # `match` with captures would cost three times as much, and this runs per event.
         if isinstance(event, ArtifactChunk):
             chunk = event.artifact
-            growing = self._artifacts.get(chunk.artifact_id)
-            if event.append and growing is not None:
-                growing.grow(chunk)
+            known = self._artifacts.get(chunk.artifact_id) if event.append else None
+            if known is None:
+                self._artifacts[chunk.artifact_id] = chunk
             else:
-                self._artifacts[chunk.artifact_id] = _Growing(chunk)
+                if not isinstance(known, _Growing):
+                    known = self._artifacts[chunk.artifact_id] = _Growing(known)
+                known.grow(chunk)
         elif isinstance(event, StateChanged):
             self._status(event.state, entry.at, event.message, event.heard)
         elif isinstance(event, Opened):
@@ -186,8 +189,8 @@ class Fold:
 
     def artifact(self, artifact_id: str) -> Artifact | None:
         """One artifact as it stands."""
-        growing = self._artifacts.get(artifact_id)
-        return growing.artifact() if growing else None
+        known = self._artifacts.get(artifact_id)
+        return _whole(known) if known is not None else None
 
     def task(self) -> Task:
         """The task as it stands."""
@@ -195,7 +198,7 @@ class Fold:
             id=self.task_id,
             context_id=self.context_id,
             status=self.status,
-            artifacts=tuple(growing.artifact() for growing in self._artifacts.values()),
+            artifacts=tuple([_whole(known) for known in self._artifacts.values()]),
             history=tuple(self._history),
             metadata=self._metadata,
             usage=self._usage,

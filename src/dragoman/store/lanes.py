@@ -133,13 +133,15 @@ class Lane(Generic[S]):
             if jobs is None:
                 break
             # Whatever piled up meanwhile goes along: under load this is the group commit.
-            with suppress(Empty):
-                while len(jobs) < self._limit:
+            while len(jobs) < self._limit and not self._inbox.empty():
+                try:
                     more = self._inbox.get_nowait()
-                    if more is None:
-                        last = True
-                        break
-                    jobs += more
+                except Empty:  # another thread was faster
+                    break
+                if more is None:
+                    last = True
+                    break
+                jobs += more
             for start in range(0, len(jobs), self._limit):
                 outcomes = side.run(jobs[start : start + self._limit])
                 # The loop may be gone when a process ends without closing its store.
