@@ -140,8 +140,9 @@ class Line(Followed):
         if not self._line and not self._records:
             return
         fold = self.fold
+        status = fold.status
         ended: Task | None = None
-        if fold.status.state in FINAL:
+        if status.state in FINAL:
             ended = self.ended = fold.task()
         entries = tuple(self._line)
         if ended is not None and self.question:
@@ -153,8 +154,8 @@ class Line(Followed):
             claim=self.claim,
             base=self.committed,
             entries=entries,
-            state=fold.state,
-            status_at=fold.status.at,
+            state=status.state,
+            status_at=status.at,
             heard=self.heard,
             question=self.question,
             asking=self.asking,
@@ -327,7 +328,7 @@ class Line(Followed):
     @property
     def crowded(self) -> bool:
         """Whether the run should let others have their turn."""
-        return len(self._line) >= TURN_LIMIT or self._weight >= WEIGHT_LIMIT or self.over
+        return self.over or len(self._line) >= TURN_LIMIT or self._weight >= WEIGHT_LIMIT
 
     async def room(self) -> None:
         """Lets others have their turn; waits for the disk when the run is far ahead of it."""

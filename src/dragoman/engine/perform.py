@@ -113,11 +113,13 @@ class _Chunks:
 
     def put(self, parts: tuple[AnyPart, ...]) -> None:
         if parts:
-            self.flush()
+            if self._held:
+                self._emit(last=False)
             self._hold(parts)
 
     def _hold(self, parts: tuple[AnyPart, ...]) -> None:
-        self._id = self._id or self._turn.next_artifact()
+        if not self._id:
+            self._id = self._turn.next_artifact()
         self._held += parts
 
     def pause(self) -> None:
