@@ -9,6 +9,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from dragoman.store.sqlite import FOLDED
+
 HEADER, FRAME_HEADER = 32, 24
 
 
@@ -61,7 +63,7 @@ def lose_commits(db: Path, number: int) -> int:
     if len(wal) < HEADER:
         return 0
     ends = commits(wal)
-    if not ends or ends[-1] >= 900:  # about to be copied, or copied
+    if not ends or ends[-1] >= FOLDED - 100:  # about to be copied, or copied
         return 0
     keep = ends[-number - 1] if len(ends) > number else 0
     with path.open("r+b") as file:

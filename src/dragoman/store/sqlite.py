@@ -56,10 +56,12 @@ READERS = 2
 """Threads for looks at one task; lists have one of their own, for they may take long."""
 BUSY = 5.0
 """Seconds to wait for another process to finish its commit."""
+FOLDED = 4000
+"""Pages of the write-ahead log after which it is folded into the file: 16 MB."""
 
 _SETUP = (
     "PRAGMA synchronous = FULL",
-    "PRAGMA wal_autocheckpoint = 4000",  # 16 MB; four times as many commits share its cost
+    f"PRAGMA wal_autocheckpoint = {FOLDED}",
     "PRAGMA secure_delete = FAST",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA temp_store = MEMORY",
