@@ -94,6 +94,8 @@ async def test_a_task_is_found_by_its_name(name: str, tmp_path: Path) -> None:
             found = await engine.call(GetTask(task_id=name), ANN)
             assert made.text == found.text == "HI"
             assert name_of(found.id) == name
+            assert found.context_id.isascii()
+            assert name_of(found.context_id) == ""  # its name is not that of its context
             assert (await engine.call(GetTask(task_id=found.id), ANN)).text == "HI"
             assert found.history[0].message_id  # 0.1's messages come without one
 

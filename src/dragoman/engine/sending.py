@@ -179,8 +179,9 @@ class Sending:
     def _draft(self, op: SendMessage, ctx: Context, skill: Skill, *, queued: bool) -> Run:
         message = op.message
         now = self._clock()
-        task_id = named(op.open_as, ctx) if op.open_as else new_id()
-        context_id = message.context_id or task_id  # a context has the id of its first task
+        made = new_id()
+        task_id = named(op.open_as, ctx) if op.open_as else made
+        context_id = message.context_id or made  # so it has the id of its first task (ADR 0012)
         if self._workspaces is not None:
             self._workspaces.check(task_id, context_id, ctx, op.metadata, message.metadata)
         row = Row(
