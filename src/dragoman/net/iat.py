@@ -97,6 +97,10 @@ class IatExchange(Exchange):
         headers: Mapping[str, str],
     ) -> Json:
         match signal:
+            case Call(silent=True) if isinstance(signal.op, SendMessage):
+                return await self.floor.peer.call(replace(signal.op, wait=False), ctx)
+            case Call():
+                return await self.floor.peer.call(signal.op, ctx)
             case Met():
                 welcome = self._desk.welcome(signal, found, None)
                 # The next message may reach another process, which asks the store.
@@ -104,10 +108,6 @@ class IatExchange(Exchange):
                 return welcome
             case Ping():
                 return self._desk.alive(session, headers)
-            case Call(silent=True) if isinstance(signal.op, SendMessage):
-                return await self.floor.peer.call(replace(signal.op, wait=False), ctx)
-            case Call():
-                return await self.floor.peer.call(signal.op, ctx)
             case _:
                 raise AssertionError(f"a callee heard {type(signal).__name__}")
 

@@ -49,6 +49,7 @@ NOTHING: Mapping[str, str] = {}
 NO_CONTENT = Frame(b"", "", NOTHING, 204)
 """All that a notification is told."""
 WRONG_TYPE = ContentTypeUnsupported("Expected application/json")
+UNHEARD = Envelope(kind=Kind.REQUEST)
 
 
 class Asked(Struct):
@@ -79,7 +80,7 @@ class IatCallee(Session):
         self._new_id = new_id or self._count
         self._counted = 0
         self._calls: dict[str, Asked] = {}
-        self._last = Envelope(kind=Kind.REQUEST)
+        self._last = UNHEARD
         self._silent = False
         self.known: tuple[Tool, ...] = ()
         """Tools the caller described when it introduced itself: allowed where a call says so."""
@@ -117,9 +118,9 @@ class IatCallee(Session):
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """A `Call`, a `Met`, a `Ping` or a `Fault`; `terminate` of everything is several calls."""
         self._silent = False
-        self._last = Envelope(kind=Kind.REQUEST)
-        content_type = frame.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if content_type not in JSON_TYPES:
+        self._last = UNHEARD
+        content_type = frame.headers.get("content-type", "")
+        if content_type not in JSON_TYPES and _bare(content_type) not in JSON_TYPES:
             # Else any web page could send it.
             return (Fault(None, WRONG_TYPE),)
         try:
@@ -274,9 +275,15 @@ class IatCallee(Session):
         return Frame(body, "", NOTHING, status, mark, said.kind.value)
 
 
+def _bare(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
 def _answered(asked: Asked, value: object) -> Said:
     """The response to a call."""
     op, teller = asked.op, asked.teller
+    if isinstance(value, Task):
+        return _task_told(asked, value)
     if isinstance(op, Met):
         action = "grant_tool_ack" if op.card is None else asked.envelope.action
         told = introduction(value) if isinstance(value, Met) else value
@@ -287,14 +294,16 @@ def _answered(asked: Asked, value: object) -> Said:
         return Said(Kind.RESPONSE, "call_tool", {"result": value})
     if isinstance(value, Message):
         return Said(Kind.RESPONSE, DONE, teller.reply(value))
-    if not isinstance(value, Task):
-        return Said(Kind.RESPONSE, STATUS, {"result": value})
-    told = teller.task(value)
+    return Said(Kind.RESPONSE, STATUS, {"result": value})
+
+
+def _task_told(asked: Asked, value: Task) -> Said:
+    told = asked.teller.task(value)
     if asked.envelope.action == "call_tool":
         if "error" not in told:
             told["result"] = _result(value)
         return Said(Kind.RESPONSE, "call_tool", told)
-    over = isinstance(op, SendMessage) and value.state in FINAL
+    over = isinstance(asked.op, SendMessage) and value.state in FINAL
     if over:
         told["usage_stats"] = value.usage or {}
     return Said(Kind.RESPONSE, DONE if over else STATUS, told)

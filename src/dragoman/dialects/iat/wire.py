@@ -250,6 +250,8 @@ def millis(said: float) -> int:
 
 def bare_token(said: str) -> str:
     """A token without the word before it."""
+    if not said:
+        return ""
     scheme, _, token = said.strip().partition(" ")
     return token.strip() if scheme.lower() == "bearer" else said.strip()
 
