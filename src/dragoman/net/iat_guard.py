@@ -286,7 +286,8 @@ class Guard:
             if session is not None:
                 if said.sender not in ("", session.who):
                     raise Forbidden("`from` is not who has this token.")
-                return replace(session, caller=self._counted(session.caller, headers))
+                caller = self._counted(session.caller, headers)
+                return session if caller is session.caller else replace(session, caller=caller)
             known = self._secret and hmac.compare_digest(token.encode(), self._secret.encode())
             if known and (joining or plain):
                 return self._named(_name(said), headers)
