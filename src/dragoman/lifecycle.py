@@ -94,6 +94,11 @@ def _dressed(part: AnyPart) -> bool:
     return bool(part.metadata or part.filename or part.media_type)
 
 
+def _begun(artifact: Artifact) -> Artifact | _Growing:
+    """Most are one part, said at once, and never grow. Texts of others become one."""
+    return artifact if len(artifact.parts) == 1 else _Growing(artifact)
+
+
 def _whole(known: Artifact | _Growing) -> Artifact:
     return known.artifact() if isinstance(known, _Growing) else known
 
@@ -119,7 +124,6 @@ class Fold:
         self.status = Status(S.SUBMITTED)
         self._history: list[Message] = []
         self._artifacts: dict[str, Artifact | _Growing] = {}
-        """Most are said at once and never grow."""
         self._metadata: dict[str, Json] | None = None
         self._usage: dict[str, Json] | None = None
 
@@ -134,7 +138,7 @@ class Fold:
     def _take(self, task: Task) -> None:
         self.status = task.status
         self._history = list(task.history)
-        self._artifacts = {artifact.artifact_id: artifact for artifact in task.artifacts}
+        self._artifacts = {each.artifact_id: _begun(each) for each in task.artifacts}
         self._metadata = task.metadata
         self._usage = task.usage
 
@@ -152,7 +156,7 @@ class Fold:
             chunk = event.artifact
             known = self._artifacts.get(chunk.artifact_id) if event.append else None
             if known is None:
-                self._artifacts[chunk.artifact_id] = chunk
+                self._artifacts[chunk.artifact_id] = _begun(chunk)
             else:
                 if not isinstance(known, _Growing):
                     known = self._artifacts[chunk.artifact_id] = _Growing(known)
