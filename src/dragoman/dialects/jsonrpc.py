@@ -112,6 +112,11 @@ def _refuse_bad_utf8(body: bytes) -> None:
         raise Unparseable(f"This is not UTF-8 (byte {exc.start})") from None
 
 
+def bare_type(content_type: str) -> str:
+    """The media type without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
 def check(body: bytes) -> None:
     """Raises `Unparseable` for what msgspec lets through: depth, and bad UTF-8 in what it skips."""
     if not body.isascii():

@@ -34,7 +34,7 @@ from dragoman.session import Answer, Call, End, Fault, Frame, Id, Session, Signa
 from .. import jsonrpc
 from ..jsonrpc import NO_PARAMS
 from . import errors, extensions
-from .rpc import JSON_TYPES, NO_CONTENT, NOTHING, RpcCaller, bare_type, seq_in
+from .rpc import JSON_TYPES, NO_CONTENT, NOTHING, RpcCaller, seq_in
 from .scalars import Wrong
 from .v0_1 import V0_1, Teller, calls, wire
 from .v0_1.convert import STATES_OUT, Flavour, task_out
@@ -154,7 +154,7 @@ class GoCallee(Session):
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """One `Call` or one `Fault`."""
         self.extensions = extensions.activated(frame.headers)
-        if bare_type(frame.headers.get("content-type", "")) not in JSON_TYPES:
+        if jsonrpc.bare_type(frame.headers.get("content-type", "")) not in JSON_TYPES:
             # The original takes anything; but then any web page could send it (as in `rpc`).
             return (Fault(None, WRONG_TYPE),)
         request = request_in(frame.body)

@@ -31,7 +31,7 @@ from dragoman.session import Answer, Call, End, Fault, Frame, Session, Signal, U
 from .. import jsonrpc
 from . import errors, extensions
 from .routes import BINDINGS, REST_1_0, Binding, Found, Route, looked_up
-from .rpc import JSON_TYPES, NOTHING, SUPPORTED, bare_type, seq_in, version_in
+from .rpc import JSON_TYPES, NOTHING, SUPPORTED, seq_in, version_in
 from .scalars import Wrong
 from .version import Method, Version
 
@@ -152,7 +152,7 @@ class RestCallee(Session):
     def _check(self, body: bytes) -> None:
         """A body is JSON, says so, and is not too deep."""
         content_type = self._headers.get("content-type", "")
-        if content_type not in JSON_TYPES and bare_type(content_type) not in JSON_TYPES:
+        if content_type not in JSON_TYPES and jsonrpc.bare_type(content_type) not in JSON_TYPES:
             error = ContentTypeUnsupported("Expected application/json or application/a2a+json")
             self._refusal = error, 415, NOTHING
             raise error
@@ -167,7 +167,7 @@ class RestCallee(Session):
     def _answer_headers(self) -> Mapping[str, str]:
         """application/a2a+json only to those who use it: some insist on the plain one (D3)."""
         headers = self._headers
-        wanted = bare_type(headers.get("content-type", "")) == A2A_JSON or (
+        wanted = jsonrpc.bare_type(headers.get("content-type", "")) == A2A_JSON or (
             A2A_JSON in headers.get("accept", "")
         )
         return _ANSWERS[wanted and self._version.name == "1.0"]

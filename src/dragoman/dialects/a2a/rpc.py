@@ -95,7 +95,7 @@ class RpcCallee(Session):
         self._headers = headers = frame.headers
         said = headers.get("a2a-version")
         content_type = headers.get("content-type", "")
-        if content_type not in JSON_TYPES and bare_type(content_type) not in JSON_TYPES:
+        if content_type not in JSON_TYPES and jsonrpc.bare_type(content_type) not in JSON_TYPES:
             self._unread = ContentTypeUnsupported("Expected application/json")
             return (self._refused(None, self._unread, "", said),)
         request = jsonrpc.request_in(frame.body)
@@ -196,11 +196,6 @@ _SAY: dict[type[Signal], Callable[..., Frame]] = {
 def version_in(said: str) -> Version | None:
     """The version a header names. Patches never count in negotiation (1.0 §3.6)."""
     return HEADERS.get(said) or HEADERS.get(".".join(said.strip().split(".")[:2]))
-
-
-def bare_type(content_type: str) -> str:
-    """The type without its parameters."""
-    return content_type.partition(";")[0].strip().lower()
 
 
 class RpcCaller(Session):

@@ -39,6 +39,7 @@ from dragoman.session import (
     Update,
 )
 
+from ..jsonrpc import bare_type
 from . import errors
 from .asks import ALIASES, CALLS, granted, introduced, introduction, resolve_in, status_in, tools_of
 from .wire import Envelope, Kind, envelope_in, envelope_out, word
@@ -120,7 +121,7 @@ class IatCallee(Session):
         self._silent = False
         self._last = UNHEARD
         content_type = frame.headers.get("content-type", "")
-        if content_type not in JSON_TYPES and _bare(content_type) not in JSON_TYPES:
+        if content_type not in JSON_TYPES and bare_type(content_type) not in JSON_TYPES:
             # Else any web page could send it.
             return (Fault(None, WRONG_TYPE),)
         try:
@@ -273,10 +274,6 @@ class IatCallee(Session):
             )
         )
         return Frame(body, "", NOTHING, status, mark, said.kind.value)
-
-
-def _bare(content_type: str) -> str:
-    return content_type.partition(";")[0].strip().lower()
 
 
 def _answered(asked: Asked, value: object) -> Said:
