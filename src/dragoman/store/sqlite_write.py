@@ -99,7 +99,7 @@ class Writer:
         execute = self._db.execute
         execute("BEGIN IMMEDIATE")
         try:
-            if {job.apply for job in jobs} != _OPENS:
+            if any(job.apply is not Writer.create for job in jobs):
                 self._look()  # who only opens tasks relies on nothing that is remembered
             outcomes: list[Outcome] = []
             for job in jobs:
@@ -135,10 +135,7 @@ class Writer:
 
     def _forget_batch(self) -> None:
         self._forget_rows()
-        for waiting in (self._new, self._touched, self._keys, self._tally):
-            waiting.clear()
-        for rest in (self._pieces, self._frozen, self._over, self._records):
-            rest.clear()
+        self._clear()
 
     def _flush(self) -> None:
         """Writes what the jobs so far have changed."""
@@ -146,29 +143,30 @@ class Writer:
         kept = self._rows
         if self._new:
             many(rows.INSERT, [rows.created(kept[name], *its) for name, its in self._new.items()])
-            self._new.clear()
         if self._touched:
             many(rows.UPDATE, [rows.changed(kept[name]) for name in self._touched])
-            self._touched.clear()
         if self._pieces:
             many(_INSERT_PIECE, self._pieces)
-            self._pieces.clear()
         if self._frozen:
             many(_INSERT_FROZEN, self._frozen)
-            self._frozen.clear()
-        if self._over:
-            for name in self._over:
-                del kept[name]
-                self._post.tasks.discard(name)
-            self._over.clear()
+        for name in self._over:
+            del kept[name]
+            self._post.tasks.discard(name)
         if self._records:
             many(_INSERT_RECORD, self._records)
-            self._records.clear()
         if self._tally:
             many(_TALLY, [(*key, n) for key, n in self._tally.items() if n])
-            self._tally.clear()
-        if self._keys:
-            self._keys.clear()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._new.clear()
+        self._keys.clear()
+        self._touched.clear()
+        self._pieces.clear()
+        self._frozen.clear()
+        self._over.clear()
+        self._records.clear()
+        self._tally.clear()
 
     def _row(self, task_id: str) -> Row | None:
         row = self._rows.get(task_id)
@@ -429,9 +427,6 @@ class Writer:
         """Lets go of the file and of the workers' locks."""
         self._locks.let_go()
         self._db.close()
-
-
-_OPENS = {Writer.create}
 
 
 def _concerns_all(error: Exception) -> bool:
