@@ -73,11 +73,8 @@ class Outlet:
     def _said(self, entries: Sequence[Stamped | Message]) -> bytes:
         self._metrics.events += len(entries)
         send, id = self._session.send, self._id
-        if len(entries) == 1:  # so chunks come, one by one, and mostly are one frame
-            data = b""
-            for frame in send(Update(id, entries[0])):
-                data += event(frame.body, frame.mark, frame.name)
-            return data
+        if len(entries) == 1:  # so chunks come, one by one
+            return _events(send(Update(id, entries[0])))
         return _events([frame for entry in entries for frame in send(Update(id, entry))])
 
     def _body(self, data: bytes, *, more: bool) -> Awaitable[None]:
