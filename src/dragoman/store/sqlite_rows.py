@@ -18,9 +18,9 @@ _COLUMNS = """task_id, context_id, tenant, principal, agent, skill, dialect, sta
 created_at, status_at, worker, token, epoch, attempt, runnable, run_at, inputs, heard, question,
 asking, expires_at, cancel"""
 
-INSERT = f"""
-INSERT INTO task ({_COLUMNS}, ended, key, digest, log)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""  # noqa: S608
+_INSERTED = f"{_COLUMNS}, ended, key, digest, log"
+_MARKS = ", ".join("?" * len(_INSERTED.split(",")))
+INSERT = f"INSERT INTO task ({_INSERTED}) VALUES ({_MARKS})"  # noqa: S608 (constants of this file)
 
 UPDATE = """
 UPDATE task SET state = ?, last_seq = ?, status_at = ?, worker = ?, token = ?, epoch = ?,
