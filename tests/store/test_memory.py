@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from dragoman.errors import TaskNotFound
 from dragoman.model import State
-from dragoman.store.archive import Frozen
 from dragoman.store.base import Filter, Idempotency, Store
+from dragoman.store.kept import Frozen
 from dragoman.store.memory import MemoryStore
 from dragoman.testing.stores import Bench, HandClock
 from dragoman.testing.stores.bench import AGENT, ALICE

@@ -1,57 +1,20 @@
-"""Finished tasks in memory, frozen to bytes in structs the garbage collector does not follow."""
+"""Finished tasks in memory, in the order of their end."""
 
 from __future__ import annotations
 
 from collections import Counter
 from heapq import heappush, heappushpop
 
-from msgspec import Struct
-
-from ..lifecycle import added_up
-from ..model import State, Task
+from ..model import State
 from .base import Filter, Row, Scope
-from .codec import pack, unpack_log, unpack_piece, unpack_task
+from .kept import Frozen
 from .post import Post
-
-Key = tuple[str, str, str]
-"""Tenant, principal, and the idempotency key the caller chose."""
 
 Group = tuple[str, str, str, State]
 """Tenant, principal, agent and state."""
 
 Place = tuple[int, str]
 """Where a task stands in a list: the time of its status, and its id."""
-
-
-class Frozen(Struct, gc=False):
-    """A finished task."""
-
-    row: Row
-    key: Key | None
-    log: bytes
-    """Its pieces; of a brief task the only one."""
-    task: bytes = b""
-    """A brief one is what its log adds up to."""
-    whole: bool = True
-    """Until its log is dropped."""
-    keys: tuple[Key, ...] = ()
-    """Of what was said to it after it was opened."""
-
-    @property
-    def pieces(self) -> list[bytes]:
-        """Its log, if that is still here."""
-        if not self.log:
-            return []
-        return unpack_log(self.log) if self.task else [self.log]
-
-    def thawed(self) -> Task:
-        """The task itself."""
-        return unpack_task(self.task) if self.task else added_up(unpack_piece(self.log))
-
-    def drop_log(self) -> None:
-        """Keeps only what the task came to."""
-        self.task = self.task or pack(self.thawed())
-        self.log, self.whole = b"", False
 
 
 class Archive:

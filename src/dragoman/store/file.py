@@ -19,7 +19,6 @@ from typing import TypeVar
 from ..errors import ConfigError, Fenced, TaskNotFound
 from ..model import Hook, Task
 from . import post, rules
-from .archive import Key
 from .base import (
     Claim,
     Delivery,
@@ -51,8 +50,9 @@ from .file_post import FilePost, content
 from .file_read import Shelf
 from .file_sessions import FileSessions
 from .file_write import Book, Scribe
+from .kept import Key, Live
 from .lanes import Lane
-from .ledger import Clock, Ledger, Live
+from .ledger import Clock, Ledger
 from .sessions import SessionBook
 
 try:

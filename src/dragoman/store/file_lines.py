@@ -29,10 +29,9 @@ from ..events import (
     StateChanged,
 )
 from ..model import Message, Task
-from .archive import Frozen, Key
 from .base import Idempotency, Input, Record, Row
 from .codec import pack
-from .ledger import Live
+from .kept import Frozen, Key, Live
 
 log = logging.getLogger("dragoman.store")
 

@@ -10,57 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from heapq import nlargest
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import Conflict, DragomanError, Fenced, TaskNotFound
-from ..lifecycle import WAITING, Fold
-from ..model import Hook, Task
+from ..lifecycle import WAITING
+from ..model import Hook
 from . import rules
-from .archive import Archive, Frozen, Key, Place, fits
+from .archive import Archive, Place, fits
 from .base import (
     Claim,
     Draft,
     Existing,
     Filter,
     Input,
-    Record,
     Row,
     Scope,
     Unheard,
     Whose,
     Write,
 )
-from .codec import BRIEF, pack, unpack_piece
+from .codec import BRIEF, pack
+from .kept import Frozen, Key, Live
 from .post import Post, Rule
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch."""
-
-
-class Live(Struct):
-    """A task that is not finished. Most never need more than the first three fields."""
-
-    row: Row
-    log: list[bytes]
-    key: Key | None
-    inputs: list[Input] | None = None
-    records: dict[str, Record] | None = None
-    fold: Fold | None = None
-    folded: int = 0
-    keys: list[Key] = []
-    """Of what was said to it later."""
-
-    def task(self) -> Task:
-        """The task as it stands; only what came since the last look is added up."""
-        fold = self.fold
-        if fold is None:
-            fold = self.fold = Fold(self.row.task_id, self.row.context_id)
-        for piece in self.log[self.folded :]:
-            for entry in unpack_piece(piece):
-                fold.add(entry)
-        self.folded = len(self.log)
-        return fold.task()
 
 
 class Ledger:

@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from ..errors import Conflict, DragomanError, Fenced, StoreUnavailable, TaskNotFound
 from . import rules, sqlite_owned
 from . import sqlite_rows as rows
-from .archive import Key
 from .base import Claim, Draft, Existing, Idempotency, Input, Row, Scope, Unheard, Write
 from .codec import BRIEF, pack, unpack_input
+from .kept import Key
 from .lanes import Job, Outcome
 from .ledger import Clock
 from .locks import Locks
