@@ -95,7 +95,6 @@ def logging_restored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("logging_restored")
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("page", RUN, ids=name)
 async def test_every_python_block_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -133,7 +132,6 @@ def curls(page: Path) -> list[tuple[int, list[str]]]:
     ]
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("page", SHOWN, ids=name)
 def test_every_curl_command_works(page: Path, tmp_path: Path) -> None:
     source = blocks(page, "python")[0].text if page in FIRST_PAGES else inspect.getsource(showcase)

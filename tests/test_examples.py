@@ -21,7 +21,6 @@ ANYTHING = "some tea"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-@pytest.mark.timeout(30)
 async def test_every_skill_answers_its_own_examples(file: Path) -> None:
     agent = load_agent(str(file))
     first = agent.choose("") if agent.skills else None  # a backend runs none, it only lists them

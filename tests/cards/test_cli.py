@@ -10,8 +10,6 @@ import pytest
 from cards.forge import signed
 from cli.run import AGENT, dragoman, serving
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -257,7 +257,6 @@ async def test_honest_signatures_of_every_algorithm_hold(name: str, trust: Trust
 
 @given(strategies.cards, st.data())
 @settings(max_examples=500 if os.environ.get("DRAGOMAN_FULL") else 40, deadline=None)
-@pytest.mark.timeout(120)
 def test_no_single_byte_can_be_changed(card: Any, data: st.DataObject) -> None:
     """Whatever a reader of the altered document would believe, it is what was signed."""
     maker = signatures.key_in(ED)

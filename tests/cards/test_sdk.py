@@ -17,7 +17,7 @@ from interop.peers import A2A_SDK, PeerUnavailable
 ALGORITHMS = ("ES256", "EdDSA", "RS256")
 KEYS = {alg: key(f"sdk-{alg}", alg) for alg in ALGORITHMS}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 def asked(folder: Path, **question: Any) -> Any:

@@ -330,7 +330,6 @@ async def test_a_public_url_beats_what_proxies_say() -> None:
     assert await url(app, client="10.0.0.1", x_forwarded_host="other.example") == f"{BASE}/"
 
 
-@pytest.mark.timeout(30)
 async def test_the_card_behind_mutual_tls(tmp_path: Path) -> None:
     """A2A 0.3 §5.4: who has no certificate of ours does not even get to ask."""
     authority = Authority(tmp_path)

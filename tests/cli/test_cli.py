@@ -65,7 +65,6 @@ def test_new_writes_a_project_whose_test_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
     shown = dragoman("demo", "--port", "0", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr

@@ -15,7 +15,6 @@ import pytest
 
 from cli.run import AGENT, ENVIRON, Served, dragoman, serving
 
-pytestmark = pytest.mark.timeout(60)
 FILES = """
 from dragoman import Blob
 

@@ -17,7 +17,6 @@ from cli.run import AGENT, ENVIRON, Served, dragoman, serving
 from cli.terminal import terminal
 from security.certs import Authority
 
-pytestmark = pytest.mark.timeout(60)
 TOKEN = "only-for-this-test-0123456789"
 GUARD = """
 [auth.robots]

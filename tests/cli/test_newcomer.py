@@ -19,7 +19,6 @@ async def greet(turn: Turn) -> str:
 """
 
 
-@pytest.mark.timeout(60)
 def test_how_to_answer_is_one_line_to_copy(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(AGENT)
     with serving("agent.py", "--store", "memory:", "--no-grpc", cwd=tmp_path) as served:

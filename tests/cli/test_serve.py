@@ -12,7 +12,6 @@ import pytest
 
 from cli.run import AGENT, dragoman, serving
 
-pytestmark = pytest.mark.timeout(40)
 HEADERS = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 
 

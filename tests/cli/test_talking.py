@@ -18,7 +18,6 @@ from cli.run import AGENT, ENVIRON, Served, dragoman, serving
 from cli.terminal import settled, terminal
 from dragoman import showcase
 
-pytestmark = pytest.mark.timeout(60)
 PAGE = pages.DOCS / "guide" / "cli.md"
 MORE = """
 

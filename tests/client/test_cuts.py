@@ -52,7 +52,6 @@ async def one_story(agent: RemoteAgent, direct: RemoteAgent, *, numbered: bool) 
     return events.connections
 
 
-@pytest.mark.timeout(300 if FULL else 60)
 @pytest.mark.parametrize("cursor", [True, False], ids=["cursor", "no-cursor"])
 @pytest.mark.parametrize("dialect", NAMES)
 async def test_every_event_once_in_order_through_cuts(dialect: str, cursor: bool) -> None:

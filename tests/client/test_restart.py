@@ -84,7 +84,6 @@ class Server:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-1.0-grpc"])
 async def test_a_stream_outlives_its_server(tmp_path: Path, dialect: str) -> None:
     server = Server(tmp_path)

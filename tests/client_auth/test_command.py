@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
-import pytest
 from msgspec.structs import replace
 
 from cli.run import ENVIRON
@@ -19,8 +18,6 @@ from client_auth.scenes import GuardedAgent, card, oauth, town
 from dragoman.card import ApiKey, Card, Interface
 from dragoman.client.auth import CardAuth, Tokens
 from dragoman.client.credentials import Wallet
-
-pytestmark = pytest.mark.timeout(40)
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ FULL = bool(os.environ.get("DRAGOMAN_FULL"))
 CUTS = 20 if FULL else 3
 """In each of 17 rows."""
 CHUNKS = 40
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 if FULL else 120)]
+pytestmark = pytest.mark.slow
 
 
 def through(card: Card, ports: dict[int, int]) -> Card:

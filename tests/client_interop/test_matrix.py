@@ -18,7 +18,7 @@ from dragoman import connect
 from interop.peers import PeerUnavailable
 
 # The first test of a server builds its environment; each row runs every operation.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.slow
 Ask = Callable[[Row], dict[str, Verdict]]
 
 

@@ -17,7 +17,6 @@ SETTLE = 5.0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90)
 async def test_a_slow_disk_alone_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -34,7 +33,6 @@ async def test_a_slow_disk_alone_changes_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90)
 async def test_an_acknowledgement_before_the_commit_is_noticed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,7 +47,6 @@ async def test_an_acknowledgement_before_the_commit_is_noticed(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90)
 async def test_a_disk_that_loses_commits_is_noticed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

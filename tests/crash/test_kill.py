@@ -16,7 +16,6 @@ KILLS = 50 if FULL else 6
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600 if FULL else 120)
 async def test_kill_9_on_sqlite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     db = tmp_path / "tasks.db"
     memory, seed = Memory(), int(os.environ.get("CRASH_SEED", "1"))
@@ -39,7 +38,6 @@ async def test_kill_9_on_sqlite(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90)
 async def test_a_task_that_could_not_be_taken_up_is_taken_up_later(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

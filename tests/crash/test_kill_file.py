@@ -43,7 +43,6 @@ class Tearing:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400 if FULL else 100)
 async def test_kill_9_on_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, memory = tmp_path / "store", Memory()
     tearing = Tearing(folder, 5)

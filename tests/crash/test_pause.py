@@ -101,7 +101,6 @@ def fenced(folder: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400 if FULL else 90)
 async def test_a_server_that_slept_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,7 +117,6 @@ async def test_a_server_that_slept_changes_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90)
 async def test_a_missing_fence_is_noticed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

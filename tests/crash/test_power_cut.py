@@ -56,7 +56,6 @@ async def one_life(server: Server, memory: Watchful, enough: Callable[[wal.Place
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600 if FULL else 90)
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_every_cut_leaves_a_beginning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], restarted: bool

@@ -23,7 +23,6 @@ def said(text: str, skill: str) -> object:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 async def test_sigterm_hands_runs_back(tmp_path: Path) -> None:
     db = tmp_path / "tasks.db"
     with Server(tmp_path, f"sqlite:///{db}") as server:
@@ -89,7 +88,6 @@ async def test_sigterm_hands_runs_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 async def test_an_idle_server_stops_at_once(tmp_path: Path) -> None:
     with Server(tmp_path, f"sqlite:///{tmp_path / 'tasks.db'}") as server:
         server.start()

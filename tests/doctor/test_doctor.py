@@ -103,7 +103,6 @@ def test_nobody_there_is_3_and_a_wrong_command_is_2(served: Served, tmp_path: Pa
     assert dragoman("doctor", "http://ada:pw@127.0.0.1:1", cwd=tmp_path).returncode == 2
 
 
-@pytest.mark.timeout(60)
 def test_credentials_open_a_locked_agent_and_are_never_shown(tmp_path: Path) -> None:
     (tmp_path / "dragoman.toml").write_text(LOCKED)
     flags = ("--store", "memory:", "--grpc-port", "0")
@@ -136,7 +135,6 @@ def test_credentials_open_a_locked_agent_and_are_never_shown(tmp_path: Path) -> 
                 assert SECRET not in written
 
 
-@pytest.mark.timeout(60)
 def test_an_agent_that_can_do_little_is_as_sound(tmp_path: Path) -> None:
     """What is switched off is refused as the spec says, and a required extension is asked for."""
     (tmp_path / "dragoman.toml").write_text(LOCKED)

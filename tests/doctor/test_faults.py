@@ -38,7 +38,6 @@ def test_every_check_has_a_fault() -> None:
     assert len(CHECKS) >= 80
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_seen(name: str, proxy: Proxy) -> None:
     fault = FAULTS[name]
@@ -74,7 +73,6 @@ def test_an_agent_of_the_first_days_is_examined_as_such(proxy: Proxy) -> None:
 ODD: tuple[Any, ...] = (None, 7, "x", [], {}, [1], [{}], {"x": 1}, "https://x:y", "http://[bad")
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_no_card_is_too_odd_to_be_examined(odd: Any, proxy: Proxy) -> None:
     """Every member is replaced, and each of an interface: findings, but no crash."""
@@ -97,7 +95,6 @@ def test_no_card_is_too_odd_to_be_examined(odd: Any, proxy: Proxy) -> None:
         assert not any("not what it should be" in result.why for result in report.results)
 
 
-@pytest.mark.timeout(60)
 def test_without_a_fault_nothing_is_red(proxy: Proxy) -> None:
     proxy.fault = SOUND
     report = examined(proxy, on="jsonrpc-1.0")

@@ -21,7 +21,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-@pytest.mark.timeout(60)
 async def test_webhooks_are_taken_back(served: Served) -> None:
     report = examine(served.url, Orders(only=("push.*",), text="one two three"))
     assert {r.outcome for r in report.results if r.id == "push.set"} == {"pass"}

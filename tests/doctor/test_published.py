@@ -16,14 +16,12 @@ def test_the_page_is_up_to_date() -> None:
     assert publish.filled(text, publish.parts()) == text, "run: python tests/doctor/publish.py"
 
 
-@pytest.mark.timeout(60)
 def test_the_session_is_what_a_terminal_shows(tmp_path: Path) -> None:
     text = publish.PAGE.read_text("utf-8")
     shown = publish.filled(text, {"session": lambda: publish.session(tmp_path)})
     assert shown == text
 
 
-@pytest.mark.timeout(60)
 def test_our_own_server_has_a_full_score(tmp_path: Path) -> None:
     with publish.own(tmp_path) as url:
         report = publish.examined(url)
@@ -40,7 +38,6 @@ def test_our_own_server_has_a_full_score(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_the_sdks_are_as_published(name: str, tmp_path: Path) -> None:
     with publish.patients(tmp_path)[name]() as url:

@@ -136,14 +136,12 @@ class Play:
             assert self.steps.keys() == {n for n, w in enumerate(self.code) if w == STEP}
 
 
-@pytest.mark.timeout(60)
 @settings(max_examples=150, deadline=None)
 @given(CODE, WORLD)
 def test_any_order_of_things(code: list[str], world: list[tuple[int, str]]) -> None:
     asyncio.run(Play(code).run(world))
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", ["sqlite", "file"])
 @settings(max_examples=25, deadline=None)
 @given(code=CODE, world=WORLD)
@@ -154,7 +152,6 @@ def test_any_order_of_things_on_disk(
         asyncio.run(Play(code, url_of(kind, Path(folder))).run(world))
 
 
-@pytest.mark.timeout(60)
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=12),

@@ -34,7 +34,6 @@ async def outcome(row: Scenario, house: House, binding: Binding) -> Any:
         return f"broke: {type(exc).__name__} {str(exc)[:300]}"
 
 
-@pytest.mark.timeout(120)
 async def test_every_scenario_in_every_binding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

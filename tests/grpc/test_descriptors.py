@@ -33,7 +33,6 @@ def theirs(peer: Peer, module: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
 @pytest.mark.parametrize(
     ("file", "peer", "module"),
     [

@@ -16,7 +16,6 @@ from dragoman.settings import Limits
 
 from .conftest import Caller, state, text
 
-pytestmark = pytest.mark.timeout(30)
 CURSOR = "urn:dragoman:cursor:1"
 MARKED = (("a2a-extensions", CURSOR),)
 

@@ -23,8 +23,6 @@ from dragoman.settings import Iat, Server, Settings
 from dragoman.store.memory_sessions import MemorySessions
 from iat.house import READ, SECRET, House, make_agent, open_house, signed
 
-pytestmark = pytest.mark.timeout(60)
-
 KEYS = {"alice": "alices-key-is-long-enough", "bob": "bobs-key-is-long-enough-too"}
 os.environ |= {f"TEST_KEY_{name.upper()}": key for name, key in KEYS.items()}
 

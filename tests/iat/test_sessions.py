@@ -24,8 +24,6 @@ from dragoman.store import open_store
 from dragoman.store.memory_sessions import MemorySessions
 from iat.house import READ, SECRET, House, make_agent, open_house
 
-pytestmark = pytest.mark.timeout(60)
-
 HOST = Context(principal="iat:host-1", schemes=("iat",))
 TOOL = Tool(name="read")
 

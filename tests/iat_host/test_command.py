@@ -31,7 +31,6 @@ def size(path: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 async def test_the_host_of_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "desk.py").write_text(HOST)
     store = f"sqlite:///{tmp_path}/desk.db"
@@ -78,7 +77,6 @@ def test_without_a_secret_it_does_not_start(tmp_path: Path) -> None:
     assert "IAT_SECRET" in ran.stderr
 
 
-@pytest.mark.timeout(40)
 @pytest.mark.parametrize("while_away", [True, False])
 async def test_an_execute_survives_the_host(tmp_path: Path, while_away: bool) -> None:
     """The approval is open when the host ends; the next one goes on with the same task."""

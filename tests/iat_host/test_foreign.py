@@ -62,7 +62,6 @@ def running(command: list[str], secret: str = SECRET) -> Iterator[subprocess.Pop
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("language", [node, go])
 async def test_a_foreign_sub_agent_does_it_all(
     tmp_path: Path, language: Callable[[str], list[str]]
@@ -91,7 +90,6 @@ async def test_a_foreign_sub_agent_does_it_all(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("language", [node, go])
 async def test_without_the_secret_nobody_registers(
     tmp_path: Path, language: Callable[[str], list[str]]

@@ -44,7 +44,6 @@ async def give(url: str, way: str, ttl: int) -> str:
         return str(envelope_in(str(await socket.recv()).encode()).payload["task_id"])
 
 
-@pytest.mark.timeout(40)
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_restart_gives_no_hops_back(tmp_path: Path, way: str) -> None:
     own = settings(tmp_path, "engine", memory=False)
@@ -62,7 +61,6 @@ async def test_a_restart_gives_no_hops_back(tmp_path: Path, way: str) -> None:
         assert asked.ttl == 1
 
 
-@pytest.mark.timeout(40)
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_may_not_be_passed_on_dies_here(tmp_path: Path, way: str) -> None:
     """The last hand that it may go through is this host's: nobody is asked, not even waited for."""

@@ -35,7 +35,6 @@ def life(folder: Path, host: str, dies: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 20 * ROUNDS)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("where", ["approved", "paid"])
 async def test_killed_between_approval_and_action(tmp_path: Path, way: str, where: str) -> None:

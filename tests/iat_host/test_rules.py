@@ -264,7 +264,6 @@ async def test_three_missed_pulses_are_offline() -> None:
         await host.find("away")
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_joined_agent_registers_again_when_the_host_comes_back(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch

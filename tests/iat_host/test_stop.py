@@ -165,7 +165,6 @@ async def test_nobody_comes_in_while_it_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
 async def test_the_command_tells_its_agents(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "dragoman", "iat", "host", "--port", "0", "--store", "memory:"]

@@ -80,7 +80,6 @@ def rows(screen: Terminal, whose: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_person_has_agents_work_and_decides(tmp_path: Path) -> None:
     with desk(tmp_path) as (screen, url), working(tmp_path, url, "ann"):
         screen.until("+ ann: Measures. (work)", 30)
@@ -112,7 +111,6 @@ def test_a_person_has_agents_work_and_decides(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_two_at_once_are_asked_for_one_after_the_other(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     with (
@@ -147,7 +145,6 @@ def test_two_at_once_are_asked_for_one_after_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_quit_and_agents(tmp_path: Path) -> None:
     with desk(tmp_path) as (screen, _):
         screen.type("/agents\n")

@@ -47,7 +47,7 @@ CASES = [
 ]
 
 # The first test of a client builds its environment and runs the whole script.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

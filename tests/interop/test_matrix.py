@@ -16,7 +16,7 @@ from interop.matrix import OPERATIONS, PAGE, ROWS, Row, Verdict
 from interop.peers import PeerUnavailable
 
 # The first test of a client builds its environment; each row runs a whole script.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.slow
 Ask = Callable[[Row], dict[str, Verdict]]
 
 

@@ -17,7 +17,7 @@ SCENARIOS = (
 )
 
 # The first test builds the client's environment and runs the whole script.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.timeout(20 + 4 * TIMES)
 @pytest.mark.parametrize("kind", ["unused", "answered", "stream"])
 def test_no_thread_of_the_listener_meets_an_interpreter_that_closes(kind: str) -> None:
     for _ in range(TIMES):

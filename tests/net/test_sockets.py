@@ -63,7 +63,6 @@ async def dialed(echo: Echo) -> AsyncIterator[ClientConnection]:
         await listener.end(2)
 
 
-@pytest.mark.timeout(120)
 async def test_many_frames_keep_their_order() -> None:
     echo = Echo()
     async with dialed(echo) as socket:

@@ -118,7 +118,6 @@ def lengths(db: Path) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SETTLE + 120)
 async def test_nothing_is_lost_and_nothing_overtakes(tmp_path: Path) -> None:
     seed = int(os.environ.get("DRAGOMAN_SEED", "7"))
     dice = random.Random(seed)

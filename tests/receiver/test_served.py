@@ -59,7 +59,6 @@ async def test_a_receiver_with_another_token_hears_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("peer", "script"),
     [(peers.A2A_SDK, "a2a_sdk_1_3.py"), (peers.A2A_SDK_0_3, "a2a_sdk_0_3.py")],

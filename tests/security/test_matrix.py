@@ -58,7 +58,6 @@ def alike(reply: tuple[int, str]) -> tuple[int, str]:
     )
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("finished", [False, True], ids=["waiting", "finished"])
 async def test_every_operation_in_every_binding_with_every_wrong_credential(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], finished: bool

@@ -404,7 +404,6 @@ for machine, examples in ((Machine, 40), (SqliteMachine, 15), (FileMachine, 15))
         suppress_health_check=list(HealthCheck),
     )
 
-pytestmark = pytest.mark.timeout(3600 if FULL else 60)
 TestMemory = Machine.TestCase
 TestSqlite = SqliteMachine.TestCase
 TestFile = FileMachine.TestCase

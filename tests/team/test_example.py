@@ -11,7 +11,6 @@ import pytest
 TEAM = Path(__file__).parents[2] / "examples" / "team.py"
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize(("month", "takes"), [("July", "a hat"), ("January", "a coat")])
 async def test_the_team_plans_a_trip(month: str, takes: str) -> None:
     process = await asyncio.create_subprocess_exec(

@@ -99,7 +99,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     )
 
 
-@pytest.mark.timeout(30)
 async def test_a_finished_call_is_not_repeated(store: str, tmp_path: Path) -> None:
     worker = Worker()
     worker.free.set()
@@ -114,7 +113,6 @@ async def test_a_finished_call_is_not_repeated(store: str, tmp_path: Path) -> No
     assert worker.did == ["work"]
 
 
-@pytest.mark.timeout(30)
 async def test_an_unfinished_call_goes_on_with_the_same_task(store: str, tmp_path: Path) -> None:
     worker = Worker()
     (tmp_path / "gate").touch()
@@ -130,7 +128,6 @@ async def test_an_unfinished_call_goes_on_with_the_same_task(store: str, tmp_pat
     assert worker.did == ["work"]
 
 
-@pytest.mark.timeout(30)
 async def test_a_fan_out_goes_on_where_it_was(store: str, tmp_path: Path) -> None:
     worker = Worker()
     async with served(worker.agent) as address:
@@ -145,7 +142,6 @@ async def test_a_fan_out_goes_on_where_it_was(store: str, tmp_path: Path) -> Non
     assert sorted(worker.did) == ["FIRST 0", "FIRST 1", "FIRST 2", "first"]
 
 
-@pytest.mark.timeout(30)
 async def test_a_cancel_after_the_crash_goes_down(store: str, tmp_path: Path) -> None:
     worker = Worker()
     async with served(worker.agent) as address:
@@ -158,7 +154,6 @@ async def test_a_cancel_after_the_crash_goes_down(store: str, tmp_path: Path) ->
     assert (worker.did, worker.canceled) == (["work"], ["work"])
 
 
-@pytest.mark.timeout(30)
 async def test_a_cancel_before_the_crash_goes_down_after_it(tmp_path: Path) -> None:
     """The mark was set, and the process died before it could tell the other agent."""
     store = f"sqlite:///{tmp_path / 'tasks.db'}"
@@ -177,7 +172,6 @@ async def test_a_cancel_before_the_crash_goes_down_after_it(tmp_path: Path) -> N
     assert worker.did == ["work"]
 
 
-@pytest.mark.timeout(30)
 async def test_a_question_passed_up_survives(store: str, tmp_path: Path) -> None:
     worker = Worker()
     async with served(worker.agent) as address:
@@ -192,7 +186,6 @@ async def test_a_question_passed_up_survives(store: str, tmp_path: Path) -> None
     assert worker.did == ["ask", "Rome"]
 
 
-@pytest.mark.timeout(30)
 async def test_an_answer_is_told_once(store: str, tmp_path: Path) -> None:
     worker = Worker()
     async with served(worker.agent) as address:
@@ -204,7 +197,6 @@ async def test_an_answer_is_told_once(store: str, tmp_path: Path) -> None:
     assert worker.did == ["ask", "Rome"]
 
 
-@pytest.mark.timeout(30)
 async def test_a_clean_stop_leaves_the_other_at_work(store: str, tmp_path: Path) -> None:
     worker = Worker()
     (tmp_path / "gate").touch()

@@ -61,7 +61,6 @@ def free_port() -> str:
 
 
 @pytest.mark.parametrize("name", COMES)
-@pytest.mark.timeout(60)
 async def test_a_workflow_in_every_binding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADA_TOKEN", "only-for-this-test-0123456789")
     module = example(name)
@@ -79,7 +78,6 @@ async def test_a_workflow_in_every_binding(name: str, monkeypatch: pytest.Monkey
             assert given == (OLDEST if dialect == "a2a-0.1" else COMES)[name], dialect
 
 
-@pytest.mark.timeout(60)
 async def test_one_from_the_command_line() -> None:
     server = Server(store="memory:", grpc=True, grpc_port=0)
     async with serving(example("polling").agent, Settings(server=server)) as (_, base):

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dragoman.errors import TooLarge, WorkspaceViolation
 from dragoman.workspace import Folder
 from workspace.conftest import SECRET, state_of
@@ -51,7 +49,6 @@ def swapping(root: Path, outside: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.timeout(SECONDS + 20)
 def test_no_byte_outside_is_read_or_written(folder: Folder, root: Path, outside: Path) -> None:
     before = state_of(outside)
     seen: Counter[str] = Counter()
@@ -80,7 +77,6 @@ def test_no_byte_outside_is_read_or_written(folder: Folder, root: Path, outside:
     assert seen["write"] > 5
 
 
-@pytest.mark.timeout(30)
 def test_the_race_is_lost_by_code_that_checks_first(root: Path, outside: Path) -> None:
     """The same race against what one would write without this module: it must be seen to fail."""
     lost = 0

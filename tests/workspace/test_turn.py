@@ -119,7 +119,6 @@ async def read(turn):
 """
 
 
-@pytest.mark.timeout(30)
 def test_served(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "shared").mkdir()
