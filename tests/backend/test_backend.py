@@ -571,7 +571,7 @@ async def test_who_leaves_ends_the_generator(shop: Shop) -> None:
         ) as reply:
             async for _ in reply.aiter_text():
                 break
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(60):
             await shop.left.wait()
 
 

@@ -661,7 +661,7 @@ async def test_a_reader_follows_a_task_over_a_crash(shared: House) -> None:
         await shared.later(reader, 60)
         await reader.store.reap()
         await shared.later(reader, 31)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             events = await following
         assert events == await log_of(reader, task.id)
         assert events[-1].event.state is State.COMPLETED  # type: ignore[union-attr]

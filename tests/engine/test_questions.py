@@ -283,7 +283,7 @@ async def test_a_message_that_crosses_with_the_question_answers_it(memory: House
             go.set()
             await in_state(client, task.id, State.INPUT_REQUIRED)
             store.let_go()
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(60):
                 done = await sending
         assert done.text == "crossing"
         await checked(client, task.id)

@@ -189,7 +189,7 @@ async def open_house(folder: Path, agent: Agent | None = None) -> AsyncIterator[
     async with serving(agent or make_agent(), settings) as (app, base):
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc.port}")
         try:
-            async with httpx2.AsyncClient(base_url=base, timeout=8) as client:
+            async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
                 yield House(app, client, channel)
         finally:
             await channel.close()

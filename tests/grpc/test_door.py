@@ -89,7 +89,7 @@ def test_a_missing_package_is_told_with_how_to_get_it(
 def test_everything_else_works_without_its_packages() -> None:
     blocked = "import sys; sys.modules['grpc'] = sys.modules['google.protobuf'] = None; "
     code = blocked + "import dragoman.app, dragoman.cli.serve; from dragoman.dialects import *"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 async def test_the_same_door_as_over_http(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ async def test_the_host_of_the_command_line(tmp_path: Path) -> None:
                 dragoman, "approvals", "approve", name, "--store", store, cwd=tmp_path
             )
             assert "approved" in said.stdout, said.stderr
-            rest, _ = await asyncio.to_thread(process.communicate, timeout=20)
+            rest, _ = await asyncio.to_thread(process.communicate, timeout=120)
     finally:
         process.kill()
         process.communicate()

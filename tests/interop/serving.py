@@ -49,7 +49,7 @@ def served(folder: Path, agent: Path = AGENT, config: str = "", **env: str) -> I
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         try:
             with urllib.request.urlopen(f"{url}/readyz", timeout=2):

@@ -60,7 +60,7 @@ async def serving() -> AsyncIterator[httpx2.AsyncClient]:
     listener = Listener(app, sock, settings.limits)
     listener.begin()
     try:
-        async with httpx2.AsyncClient(base_url=base, timeout=8, headers=JSON) as client:
+        async with httpx2.AsyncClient(base_url=base, timeout=60, headers=JSON) as client:
             yield client
     finally:
         listener.refuse()

@@ -57,7 +57,7 @@ async def test_a_body_too_large_is_refused_while_it_streams() -> None:
             b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(60):
             for _ in range(20):  # far less than a body that never ends
                 writer.write(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
                 await asyncio.sleep(0.01)
@@ -87,7 +87,7 @@ async def test_a_half_sent_request_is_told_so(limits: dict[str, float]) -> None:
             for _ in range(4):
                 await asyncio.sleep(0.1)
                 writer.write(b"x")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             heard = await reader.readuntil(b"}")
         assert b" 408 " in heard.splitlines()[0]
         writer.close()

@@ -30,7 +30,7 @@ async def line(house: House) -> AsyncIterator[tuple[asyncio.StreamReader, asynci
 
 async def heard(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     """Status and head of the next answer; its body is read too."""
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(60):
         head = await reader.readuntil(b"\r\n\r\n")
         length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
         await reader.readexactly(int(length))
@@ -61,7 +61,7 @@ async def test_who_has_much_to_say_hears_that_the_connection_ends(house: House) 
         writer.write(head.encode())
         status, told = await heard(reader)
         assert (status, b"connection: close" in told) == (401, True)
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             assert await reader.read() == b""
 
 
@@ -83,7 +83,7 @@ async def test_one_http2_connection_carries_many_requests(house: House, known: b
 
     url = house.client.base_url
     async with (
-        httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=20) as client,
+        httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=60) as client,
         asyncio.TaskGroup() as group,
     ):
         workers = [group.create_task(work(client)) for _ in range(64)]

@@ -75,7 +75,7 @@ async def served(
     listener.begin()
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc.port}")
     try:
-        async with httpx2.AsyncClient(base_url=base, timeout=8) as client:
+        async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
             yield House(app, client, channel)
     finally:
         await channel.close()
@@ -150,7 +150,7 @@ class Way:
         heard = Heard()
         metadata = tuple(headers.items())
         make = house.channel.unary_stream if stream else house.channel.unary_unary
-        call = make(frame.target)(frame.body, metadata=metadata, timeout=8)
+        call = make(frame.target)(frame.body, metadata=metadata, timeout=60)
         try:
             if stream:
                 async for body in call:
