@@ -30,7 +30,7 @@ test: check .peers/.ready ## Check, then all tests, with small counts
 test-quick: $(READY) ## The fast tests only: no subprocesses under fire, no foreign clients
 	@$(BIN)/python -m pytest -q $(TOGETHER) -m "not slow" $(ARGS)
 
-test-full: check .peers/.ready ## All tests with the full counts of the issues
+test-full: check .peers/.ready-all ## All tests with the full counts of the issues, and all frameworks
 	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)
 
 check: $(READY) ## Format, lint, types, import contracts
@@ -52,6 +52,11 @@ clean: ## Remove everything the targets made
 .peers/.ready: $(READY) tests/interop/peers.py
 	@echo "Setting up the foreign clients of the tests in .peers ..."
 	@$(BIN)/python tests/interop/peers.py
+	@touch $@
+
+.peers/.ready-all: .peers/.ready
+	@echo "Setting up the heavy ones (1.5 GB) ..."
+	@$(BIN)/python tests/interop/peers.py --all
 	@touch $@
 
 bench: $(READY) ## Measure ours beside the others (ARGS="--quick" for a short look)

@@ -159,7 +159,7 @@ func execute(answer http.ResponseWriter, said envelope) {
 			case found := <-wait:
 				return found
 			case <-time.After(10 * time.Second):
-				fmt.Fprint(answer, ": waiting\n\n")
+				fmt.Fprint(answer, ": waiting\n")
 				answer.(http.Flusher).Flush()
 			}
 		}

@@ -9,8 +9,8 @@ from ..agent.agent import IDEMPOTENCY
 from ..agent.tools import offered
 from ..agent.values import parts_of
 from ..errors import BadParams, Conflict, TaskFinished, TaskNotFound, TooMany
-from ..events import Opened, Stamped
-from ..lifecycle import FINAL, shortened
+from ..events import Opened
+from ..lifecycle import FINAL, WAITING, shortened
 from ..model import Message, Role, State, Task
 from ..ops import Resolve, SendMessage, SetHook
 from ..peer import Context
@@ -51,6 +51,8 @@ class Sending:
         if task_id or op.message.task_id:
             task_id = task_id or (await self._continue(op, ctx, key)).task_id
             run = self._runner.runs.get(task_id)
+            if not op.wait:
+                await self._view.heard(scope_of(ctx), task_id)
         else:
             run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=op.wait)
         if op.wait and (run is None or not await self._view.rest(run)):
@@ -73,8 +75,7 @@ class Sending:
             if again:
                 return await self._repeated(op, ctx, again)
         if op.message.task_id:
-            begin = await self._continue(op, ctx, key)
-            return Place(begin.task_id, first=begin)
+            return await self._continue(op, ctx, key)
         run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=True)
         if run is not None:
             await self._opened(run)
@@ -229,8 +230,8 @@ class Sending:
 
     async def _continue(
         self, op: SendMessage, ctx: Context, key: Idempotency | None = None
-    ) -> Stamped:
-        """Says something to a task that exists; gives the task as it was before."""
+    ) -> Place:
+        """Says something to a task that exists; gives the place where its stream begins."""
         message = op.message
         try:
             begin, task = await self._view.snapshot(scope_of(ctx), message.task_id)
@@ -253,13 +254,16 @@ class Sending:
             if not exc.same:
                 raise Conflict(KEY_TAKEN) from exc
             await self._runner.remind(scope_of(ctx), task.id)
-        return begin
+            return await self._repeated(op, ctx, task.id)
+        answer = message.message_id if task.state in WAITING else ""
+        return Place(task.id, first=begin, answer=answer)
 
     async def resolve(self, op: Resolve, ctx: Context) -> Task:
         """Answers a question of a task."""
         message = Message(message_id=new_id(), role=Role.USER, parts=parts_of(op.value))
         said = Input(message=message, value=op.value, by=_who(ctx))
         await self._runner.tell(scope_of(ctx), op.task_id, said, op.question)
+        await self._view.heard(scope_of(ctx), op.task_id)
         return await self._view.task(scope_of(ctx), op.task_id)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from ..errors import DragomanError
 from ..events import Snapshot, Stamped
+from ..lifecycle import WAITING
 from ..model import Task
 from ..peer import Batch
-from ..store.base import Scope
+from ..store.base import Row, Scope
 from .run import Run
 from .runner import Runner
 from .tail import Place, follow
@@ -47,21 +48,31 @@ class View:
 
     async def rested(self, scope: Scope, task_id: str) -> None:
         """The same for a task that does not run here."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._max_wait):
                 await self.rest_elsewhere(scope, task_id)
-        except TimeoutError:
-            return
+
+    async def heard(self, scope: Scope, task_id: str) -> None:
+        """Waits until a task has taken up the answer it was just given, `max_wait` at the most."""
+        if self.mine(scope, task_id) is not None:
+            return  # what runs here has heard it by now
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._max_wait):
+                await self._elsewhere(scope, task_id, _unanswered)
 
     async def rest_elsewhere(self, scope: Scope, task_id: str) -> None:
         """Waits until a task rests that another process may be running."""
+        await self._elsewhere(scope, task_id, lambda row: not row.resting)
+
+    async def _elsewhere(self, scope: Scope, task_id: str, still: Callable[[Row], bool]) -> None:
+        """Waits while something holds for a task that another process may be running."""
         row = await self._store.row(scope, task_id)
-        if row.resting:
+        if not still(row):
             return
         place = Place(task_id, row.last_seq)
         async with aclosing(self.follow(scope, _at(place))) as batches:
             async for batch in batches:
-                if batch.last or (await self._store.row(scope, task_id)).resting:
+                if batch.last or not still(await self._store.row(scope, task_id)):
                     return
 
     async def committed(self, run: Run) -> Task | None:
@@ -100,6 +111,10 @@ class View:
         if run is None or run.unopened or run.row.scope != scope:
             return None
         return run
+
+
+def _unanswered(row: Row) -> bool:
+    return row.state in WAITING and not row.resting
 
 
 def _at(place: Place) -> Callable[[], Awaitable[Place]]:
