@@ -18,7 +18,8 @@ Id = str | int | float | None
 
 
 class Frame(Struct, frozen=True, gc=False):
-    """One message as the wire carries it. SSE, WebSocket or gRPC framing is already off."""
+    """One message as the wire carries it. SSE, WebSocket or gRPC framing is already off: an answer
+    whose content type is `text/event-stream` is its only event."""
 
     body: bytes
     target: str = ""

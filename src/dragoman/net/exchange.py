@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from ..dialects.sse import event
 from ..errors import (
     AgentCrashed,
     BadParams,
@@ -270,7 +271,7 @@ class Exchange:
         method = type(call.op).__name__ + "+stream"
         deadlines, stall = floor.deadlines, floor.limits.stall
         try:
-            # The first batch decides between a plain error and a stream (a2a-wire D10).
+            # The first batch decides between an answer and a stream (a2a-wire D10).
             async for batch in steps:
                 deadlines.watch(task, loop.time() + stall)
                 if not out.started:
@@ -298,7 +299,7 @@ class Exchange:
                 await out.end()
         except Exception as exc:
             if not out.started:
-                raise  # answered plainly by our caller
+                raise  # answered by our caller, as the dialect answers what it refuses
             await out.end(Fault(call.id, self._error(exc, method, session.dialect)))
         finally:
             floor.deadlines.waits.pop(task, None)
@@ -356,6 +357,9 @@ async def _watch(stream: OpenStream, receive: Receive) -> None:
 
 async def say(send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
     """One whole answer."""
+    if frame.headers.get("content-type") == "text/event-stream":
+        frame = replace(frame, body=event(frame.body, frame.mark, frame.name))
+        echo = (*echo, *SSE_HEADERS)
     await send(_head(frame, echo))
     await send(_rest(frame))
 

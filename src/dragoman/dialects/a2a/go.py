@@ -212,9 +212,8 @@ class GoCallee(Session):
         error = fault.error
         spelling = errors.spelling_of(error, A2A_GO.spellings)
         status = 415 if error is WRONG_TYPE else spelling.rpc
-        if self._silent and status == 200:
-            return NO_CONTENT
-        told = jsonrpc.Error(spelling.code, error.message, A2A_GO.details(error))
+        message = errors.message_out(error, spelling)
+        told = jsonrpc.Error(spelling.code, message, A2A_GO.details(error))
         return Frame(jsonrpc.encode(jsonrpc.Failure(fault.id, told)), "", NOTHING, status)
 
 

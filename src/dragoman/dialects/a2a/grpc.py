@@ -115,7 +115,8 @@ _write_bad_request = writer("google.rpc.BadRequest")
 
 def failure_1_0(error: e.DragomanError) -> Frame:
     """A google.rpc.Status with the same details as over JSON-RPC (1.0 §10.6)."""
-    code, text = CODES[errors.spelling_of(error).grpc], error.message[:MOST_TEXT]
+    told = errors.spelling_of(error)
+    code, text = CODES[told.grpc], errors.message_out(error, told)[:MOST_TEXT]
     details = [
         {"type_url": detail["@type"], "value": _DETAILS[detail["@type"]](detail)}
         for detail in errors.details_1_0(error)
@@ -143,7 +144,8 @@ def failure_0_3(error: e.DragomanError) -> Frame:
     """A code and a text with the error's name in front, if 0.3 has one for it."""
     told = errors.spelling_of(error, errors.SPELLINGS_0_3)
     name = NAMES_0_3.get(told.code)
-    text = f"{name}: {error.message}" if name else error.message
+    text = errors.message_out(error, told)
+    text = f"{name}: {text}" if name else text
     code = CODES[CODES_0_3.get(told.code, told.grpc)]
     return Frame(b"", "", {"grpc-message": text[:MOST_TEXT]}, code)
 

@@ -176,4 +176,5 @@ def _part_0_3(part: AnyPart) -> AnyPart:
 
 def _error(error: DragomanError, version: Version) -> DragomanError:
     told = errors.spelling_of(error, version.spellings)
-    return errors.error_in(told.code, error.message, version.details(error))
+    message = errors.message_out(error, told)
+    return errors.error_in(told.code, message, version.details(error))

@@ -94,6 +94,8 @@ class Version(Struct, frozen=True, gc=False, kw_only=True):
     """What its codes say."""
     words: Mapping[type[DragomanError], str] = {}
     """Messages of errors, where readers insist on them."""
+    refuses_in_stream: bool = False
+    """Whether a refused streaming method of JSON-RPC is answered with a stream of one error."""
 
     def asking(self, op: AnyOperation, *, stream: bool) -> tuple[str, Method] | None:
         """The method that asks this, if the version has one."""
