@@ -255,7 +255,10 @@ def test_every_error_can_be_said(package: str, cls: type[DragomanError]) -> None
 def test_0_3_puts_the_name_in_front() -> None:
     session, _ = asked(OLD, "GetTask", "GetTaskRequest", {"name": "tasks/t"})
     (frame,) = session.send(Fault(None, TaskNotFound("no")))
-    assert (frame.status, frame.headers["grpc-message"]) == (5, "TaskNotFoundError: no")
+    assert (frame.status, frame.headers["grpc-message"]) == (
+        5,
+        "TaskNotFoundError: Task not found: no",
+    )
 
 
 def test_a_tenant_is_read_from_the_request() -> None:
