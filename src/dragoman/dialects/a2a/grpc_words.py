@@ -26,7 +26,7 @@ from dragoman.ops import TaskPage
 
 from . import extensions
 from .proto import Fields, Proto, bag_in, needed, stamp_out
-from .scalars import Wrong, numbered
+from .scalars import Wrong, links_in, numbered
 from .v1_0.convert import STATES_OUT
 
 STATES = tuple(STATES_OUT)
@@ -51,7 +51,9 @@ class Words(Struct, frozen=True, kw_only=True):
     said: str
     """of a status, what the agent says with it;"""
     message: str
-    """of an answer, a direct reply."""
+    """of an answer, a direct reply;"""
+    link: str
+    """of a part, where a link stands."""
     final: bool
     """Whether updates say that they are the last."""
 
@@ -66,7 +68,9 @@ class Words(Struct, frozen=True, kw_only=True):
         if not getattr(message, self.parts):
             raise Wrong("Expected at least one part", f".message.{self.parts}")
         try:
-            return self.message_in(message)
+            said = self.message_in(message)
+            links_in(said.parts, f".{self.parts}", self.link)
+            return said
         except Wrong as wrong:
             raise wrong.under(".message") from None
 

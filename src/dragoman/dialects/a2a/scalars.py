@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
+from dragoman.model import AnyPart, Link
+
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -93,6 +95,18 @@ def count_in(value: int | float | str, path: str, low: int = 0, high: int = MAX_
     if not low <= number <= high:
         raise Wrong(f"Expected a number from {low} to {high}", path)
     return number
+
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:\S+").fullmatch
+
+
+def links_in(parts: Iterable[AnyPart], path: str, member: str) -> None:
+    """Raises `Wrong` for a link that leads nowhere; `member` is what holds its address. Only asked
+    of what callers say: what peers tell us is read more kindly."""
+    for index, part in enumerate(parts):
+        if type(part) is Link and not _URI(part.url):
+            what = "Expected an absolute URI such as https://example.com/file.pdf"
+            raise Wrong(what, f"{path}[{index}]{member}")
 
 
 def base64_out(content: bytes) -> str:

@@ -28,7 +28,7 @@ from dragoman.model import Hook, Message, State, Status, Task
 from dragoman.names import LONGEST, called, fit
 from dragoman.ops import CancelTask, GetHook, GetTask, SendMessage, SetHook, Watch
 
-from ..scalars import Wrong, count_in
+from ..scalars import Wrong, count_in, links_in
 from ..v0_3.convert import ROLES_IN
 from ..version import Method, method
 from . import wire
@@ -70,6 +70,7 @@ def named_in(params: wire.SendParams, name: str) -> SendMessage:
         raise Wrong("Expected `user` or `agent`", ".message.role")
     try:
         said = message_in(params.message)
+        links_in(said.parts, ".parts", ".file.uri")
     except Wrong as wrong:
         raise wrong.under(".message") from None
     if not said.parts:

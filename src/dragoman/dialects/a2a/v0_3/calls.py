@@ -32,7 +32,7 @@ from dragoman.ops import (
 )
 
 from .. import cards, extensions
-from ..scalars import LATEST, Wrong, count_in, each, stamp_in, stamp_out
+from ..scalars import LATEST, Wrong, count_in, each, links_in, stamp_in, stamp_out
 from ..version import method
 from . import hooks, wire
 from .convert import (
@@ -41,6 +41,7 @@ from .convert import (
     STATES_OUT,
     artifact_in,
     artifact_out,
+    data_in,
     message_in,
     message_out,
     status_in,
@@ -62,6 +63,8 @@ def send_in(params: wire.SendParams) -> SendMessage:
         raise Wrong("Expected at least one part", ".message.parts")
     try:
         said = message_in(message)
+        data_in(message.parts, ".parts")
+        links_in(said.parts, ".parts", ".file.uri")
     except Wrong as wrong:
         raise wrong.under(".message") from None
     options = params.configuration

@@ -94,6 +94,7 @@ WORDS = Words(
     parts="content",
     said="update",
     message="msg",
+    link=".file.file_with_uri",
     final=True,
 )
 

@@ -32,7 +32,7 @@ from dragoman.ops import (
 )
 
 from .. import cards, extensions
-from ..scalars import Wrong, count_in, each, stamp_in, stamp_out
+from ..scalars import Wrong, count_in, each, links_in, stamp_in, stamp_out
 from ..version import method
 from . import hooks, wire
 from .convert import (
@@ -62,6 +62,7 @@ def send_in(params: wire.SendParams) -> SendMessage:
         raise Wrong("Expected at least one part", ".message.parts")
     try:
         said = message_in(message)
+        links_in(said.parts, ".parts", ".url")
     except Wrong as wrong:
         raise wrong.under(".message") from None
     options = params.configuration

@@ -31,7 +31,7 @@ from dragoman.ops import (
 )
 
 from ... import cards, extensions
-from ...scalars import LATEST, Wrong, count_in, each, stamp_in, stamp_out
+from ...scalars import LATEST, Wrong, count_in, each, links_in, stamp_in, stamp_out
 from ...v1_0.wire import Number
 from ...version import method
 from . import hooks, wire
@@ -41,6 +41,7 @@ from .convert import (
     STATES_OUT,
     artifact_in,
     artifact_out,
+    data_in,
     message_in,
     message_out,
     status_in,
@@ -64,6 +65,8 @@ def send_in(params: wire.SendParams) -> SendMessage:
         raise Wrong("Expected at least one part", ".message.content")
     try:
         said = message_in(message)
+        data_in(message.content or message.parts or (), ".content")
+        links_in(said.parts, ".content", ".file.fileWithUri")
     except Wrong as wrong:
         raise wrong.under(".message") from None
     options = params.configuration

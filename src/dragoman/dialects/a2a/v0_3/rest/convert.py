@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+from collections.abc import Iterable
 
 from msgspec import UNSET
 
@@ -24,7 +25,7 @@ from dragoman.model import (
 from ...scalars import Wrong, base64_in, base64_out, each, numbered, stamp_in, stamp_out
 from ...v1_0 import convert as v1_0
 from ...v1_0.wire import Bag
-from ..convert import dressed, undressed, unwrapped, wrapped
+from ..convert import dressed, kind_in, undressed, unwrapped, wrapped
 from . import wire
 
 STATES_OUT = v1_0.STATES_OUT | {State.CANCELED: "TASK_STATE_CANCELLED"}
@@ -49,6 +50,7 @@ def part_in(part: wire.Part) -> AnyPart:
     text, file, data, metadata = part.text, part.file, part.data, part.metadata
     if (text is not None) + (file is not None) + (data is not UNSET) != 1:
         raise Wrong("Expected exactly one of `text`, `file`, `data`")
+    kind_in(part, "text" if text is not None else "file" if file is not None else "data")
     if file is not None:
         return file_in(file, metadata)
     filename, media_type, metadata = undressed(metadata)
@@ -65,13 +67,23 @@ def _bare(data: Json, kind: str | None) -> Json:
     return data
 
 
+def data_in(parts: Iterable[wire.Part], path: str) -> None:
+    """Raises `Wrong` for data that is no object, which callers may not say in 0.3."""
+    for index, part in enumerate(parts):
+        if part.data is not UNSET and not isinstance(_bare(part.data, part.kind), dict):
+            raise Wrong("Expected an object: in 0.3 data is nothing else", f"{path}[{index}].data")
+
+
 def file_in(file: wire.File, metadata: Bag) -> AnyPart:
     filename, media_type = file.name or "", file.mime_type or file.mime_type_
     twice = file.file_with_bytes if file.file_with_bytes is not None else file.file_with_bytes_
     uri = next(
         (u for u in (file.file_with_uri, file.file_with_uri_, file.uri) if u is not None), None
     )
-    if (twice is not None) + (file.bytes is not None) + (uri is not None) != 1:
+    found = (twice is not None) + (file.bytes is not None) + (uri is not None)
+    if not found:
+        raise Wrong("Expected `fileWithBytes` or `fileWithUri`", ".file")
+    if found > 1:
         raise Wrong("Expected one of `fileWithBytes` and `fileWithUri`, not both", ".file")
     if uri is not None:
         return Link(uri, filename=filename, media_type=media_type, metadata=metadata)

@@ -40,8 +40,9 @@ class Part(Wire, frozen=True, gc=False):
     file: File | None = None
     data: Json | UnsetType = UNSET
     metadata: Bag = None
-    # Read: types.ts. Where it stands, `data` is the value itself.
+    # Read: types.ts. Where it stands, `data` is the value itself. And what 0.1 calls it.
     kind: str | None = None
+    type: Json = None
 
 
 class Message(Wire, frozen=True, gc=False):
