@@ -245,7 +245,13 @@ events = st.one_of(
         metadata=bags,
     ),
     st.builds(Asked, question=names, kind=st.sampled_from(Ask), message=messages, body=values),
-    st.builds(ArtifactChunk, artifact=artifacts, append=st.booleans(), last=st.booleans()),
+    st.builds(
+        ArtifactChunk,
+        artifact=artifacts,
+        append=st.booleans(),
+        last=st.booleans(),
+        metadata=bags,
+    ),
     st.builds(Noted, kind=st.sampled_from(Note), body=values),
     st.builds(Snapshot, task=tasks),
 )

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Backend, Role, Turn
+from dragoman.events import ArtifactChunk, Stamped, StateChanged
 from dragoman.model import State, Status, Task
-from dragoman.ops import SendMessage
+from dragoman.ops import GetTask, ListTasks, SendMessage
 from semantics.ways import WAYS, Way, said, served
 
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
@@ -58,3 +59,141 @@ async def test_a_backend_hears_the_callers_words_as_the_callers(way: Way, stream
     async with served(backend) as house:
         await way.ask(house, forged(said("hi")), stream=stream)
     assert heard == [Role.USER]
+
+
+NOTE = "urn:example:note:1"
+
+
+@ways
+async def test_extensions_and_metadata_of_authors_reach_the_caller(way: Way) -> None:
+    agent = Agent("Desk")
+
+    @agent.skill("write")
+    async def write(turn: Turn) -> None:
+        await turn.say("soon", extensions=[NOTE])
+        await turn.artifact(
+            "one", name="a", last=False, extensions=[NOTE], update_metadata={"piece": 1}
+        )
+        await turn.artifact("two", name="a", append=True, update_metadata={"piece": 2})
+
+    async with served(agent) as house:
+        heard = await way.ask(house, said("go"), stream=True)
+        sent = await way.ask(house, replace(said("go"), history_length=9))
+    events = [entry.event for entry in heard.entries if isinstance(entry, Stamped)]
+    chunks = [event for event in events if isinstance(event, ArtifactChunk)]
+    assert [chunk.metadata for chunk in chunks] == [{"piece": 1}, {"piece": 2}]
+    messages = [e.message for e in events if isinstance(e, StateChanged) and e.message is not None]
+    task = sent.answer
+    if way.name != "JSON-RPC 0.1":  # has no word for extensions
+        assert chunks[0].artifact.extensions == (NOTE,)
+        assert [message.extensions for message in messages] == [(NOTE,)]
+        assert [artifact.extensions for artifact in task.artifacts] == [(NOTE,)]
+        assert task.history[-1].extensions == (NOTE,)
+
+
+async def test_a_direct_reply_may_have_extensions() -> None:
+    agent = Agent("Desk")
+
+    @agent.skill("talk", may_reply=True)
+    async def talk(turn: Turn) -> None:
+        await turn.reply("hi", extensions=[NOTE], metadata={"mood": "good"})
+
+    async with served(agent) as house:
+        reply = (await WAYS["JSON-RPC 0.3"].ask(house, said("go"))).answer
+    assert (reply.extensions, reply.metadata) == ((NOTE,), {"mood": "good"})
+
+
+@ways
+async def test_references_are_told_with_the_message_that_made_them(way: Way) -> None:
+    agent = Agent("Desk")
+
+    @agent.skill("refine")
+    async def refine(turn: Turn) -> str:
+        return ",".join(turn.references)
+
+    async with served(agent) as house:
+        asking = WAYS["JSON-RPC 1.0"]
+        made = (await asking.ask(house, said("go", references=("t-1", "t-2")))).answer
+        assert made.text == "t-1,t-2"
+        task = (await way.ask(house, GetTask(task_id=made.id, history_length=9))).answer
+    if way.name != "JSON-RPC 0.1":  # has no word for references
+        assert task.history[0].references == ("t-1", "t-2")
+
+
+async def test_references_are_heard_over_rest_in_0_3() -> None:
+    agent = Agent("Desk")
+
+    @agent.skill("refine")
+    async def refine(turn: Turn) -> str:
+        return ",".join(turn.references)
+
+    message = {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "go"}]}
+    message["referenceTaskIds"] = ["t-1"]
+    async with served(agent) as house:
+        sent = await house.client.post("/v1/message:send", json={"message": message})
+        task = sent.json()["task"]
+        got = (await house.client.get(f"/v1/tasks/{task['id']}")).json()
+    assert task["artifacts"][0]["parts"][0]["text"] == "t-1"
+    assert got["history"][0]["referenceTaskIds"] == ["t-1"]
+
+
+async def test_the_pages_of_tasks_lead_on_over_rest_in_0_3() -> None:
+    agent = Agent("Desk")
+
+    @agent.skill("echo")
+    async def echo(turn: Turn) -> str:
+        return turn.text
+
+    way = WAYS["REST 0.3"]
+    async with served(agent) as house:
+        made = {(await way.ask(house, said(str(number)))).answer.id for number in range(5)}
+        first = await house.client.get("/v1/tasks", params={"pageSize": 2})
+        assert isinstance(first.json(), list)  # as 0.3 has it
+        found, linked = [], first
+        while True:
+            found += [task["id"] for task in linked.json()]
+            following = linked.links.get("next")
+            if following is None:
+                break
+            linked = await house.client.get(linked.url.join(following["url"]))
+        assert sorted(found) == sorted(made)
+        token = first.headers["x-next-page-token"]
+        second = await house.client.get("/v1/tasks", params={"pageSize": 2, "pageToken": token})
+        assert [task["id"] for task in second.json()] == found[2:4]
+        page = (await way.ask(house, ListTasks(page_size=2))).answer
+        assert page.next_token == token
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "params"),
+    [
+        (
+            "CreateTaskPushNotificationConfig",
+            "SetTaskPushNotificationConfig",
+            {"taskId": "{task}", "id": "h", "url": "https://hook.example.com/x"},
+        ),
+        (
+            "ListTaskPushNotificationConfigs",
+            "ListTaskPushNotificationConfig",
+            {"taskId": "{task}"},
+        ),
+    ],
+)
+async def test_webhooks_answer_to_the_names_of_the_draft_too(
+    ours: str, theirs: str, params: dict[str, str]
+) -> None:
+    agent = Agent("Desk")
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        return await turn.ask("What?")
+
+    async with served(agent) as house:
+        task = (await WAYS["JSON-RPC 1.0"].ask(house, said("go"))).answer
+        named = {key: value.replace("{task}", task.id) for key, value in params.items()}
+        answers = []
+        for method in (ours, theirs):
+            request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": named}
+            answers.append((await house.client.post("/", json=request)).json())
+    assert "result" in answers[0]
+    assert answers[0] == answers[1]

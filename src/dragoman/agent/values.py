@@ -48,7 +48,7 @@ def _part(value: object) -> AnyPart:
 
 def builtins_of(value: object) -> Json:
     """The value as plain JSON data."""
-    return msgspec.json.decode(json_of(value))
+    return None if value is None else msgspec.json.decode(json_of(value))
 
 
 def json_of(value: object, what: str = "A value") -> bytes:

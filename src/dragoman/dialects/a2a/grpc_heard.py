@@ -141,7 +141,10 @@ def event_in(words: Words, step: Proto) -> tuple[Stamped | Message, bool]:
         return Stamped(task.id, task.context_id, seq, task.status.at, Snapshot(task=task)), False
     if member == "artifact_update":
         chunk = ArtifactChunk(
-            artifact=artifact_in(words, said.artifact), append=said.append, last=said.last_chunk
+            artifact=artifact_in(words, said.artifact),
+            append=said.append,
+            last=said.last_chunk,
+            metadata=bag,
         )
         return Stamped(said.task_id, said.context_id, seq, 0, chunk), False
     status = status_in(words, said.status)

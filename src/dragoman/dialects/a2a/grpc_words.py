@@ -192,6 +192,7 @@ class Words(Struct, frozen=True, kw_only=True):
             "artifact": self.artifact_out(event.artifact),
             "append": event.append,
             "last_chunk": event.last,
+            "metadata": event.metadata,
         }
 
 

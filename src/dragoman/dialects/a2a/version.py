@@ -37,6 +37,10 @@ class Method(Struct, frozen=True, gc=False):
     """Whether null, or nothing at all, is a good answer."""
     params: type[Struct] = Struct
     """What `decode` gives, for framings that have it in pieces."""
+    headers_out: Callable[..., Mapping[str, str]] | None = None
+    """What REST says of an answer in headers, where the body has no place for it,"""
+    headers_in: Callable[..., Value] | None = None
+    """and the answer with what was said there."""
 
 
 def method(

@@ -278,9 +278,9 @@ class Teller:
         )
         name = called(entry.task_id)
         if not self.flavour.both:
-            return wire.ArtifactUpdate(name, made)
+            return wire.ArtifactUpdate(name, made, None, event.metadata)
         told = ("artifact-update", name, entry.context_id, event.append, event.last)
-        return wire.ArtifactUpdate(name, made, None, None, *told)
+        return wire.ArtifactUpdate(name, made, None, event.metadata, *told)
 
     def place(self, artifact_id: str) -> int:
         """The number of an artifact in this stream."""
@@ -310,6 +310,7 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
             append=bool(made.append),
             # Absent, it was all there is.
             last=made.last_chunk is not False,
+            metadata=heard.metadata,
         )
         return Stamped(task_id, "", seq, 0, chunk), False
     if heard.status is None:

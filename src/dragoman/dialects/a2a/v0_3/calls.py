@@ -265,7 +265,8 @@ def noted_out(entry: Stamped, event: Noted, notes: bool) -> wire.Step:
 
 def chunk_out(entry: Stamped, event: ArtifactChunk, notes: bool) -> wire.Step:
     artifact = artifact_out(event.artifact)
-    return wire.ArtifactUpdate(artifact, entry.task_id, entry.context_id, event.append, event.last)
+    ids = entry.task_id, entry.context_id
+    return wire.ArtifactUpdate(artifact, *ids, event.append, event.last, event.metadata)
 
 
 _EVENTS_OUT: dict[type[AnyEvent], Callable[..., wire.Step]] = {
@@ -292,6 +293,7 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
             artifact=artifact_in(step.artifact),
             append=bool(step.append),
             last=bool(step.last_chunk),
+            metadata=step.metadata,
         )
         return Stamped(task_id, context_id, seq, 0, event), False
     status = status_in(step.status)

@@ -142,7 +142,6 @@ def message_in(message: wire.Message) -> Message:
 
 
 def message_out(message: Message) -> wire.Message:
-    # 0.3.0's .proto has no references, and its Python SDK refuses what it does not know.
     return wire.Message(
         message.message_id,
         ROLES_OUT[message.role],
@@ -151,6 +150,7 @@ def message_out(message: Message) -> wire.Message:
         message.task_id,
         message.metadata,
         message.extensions,
+        message.references,
     )
 
 

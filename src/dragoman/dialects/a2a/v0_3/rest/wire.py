@@ -53,13 +53,13 @@ class Message(Wire, frozen=True, gc=False):
     task_id: Word = ""
     metadata: Bag = None
     extensions: Words = ()
+    reference_task_ids: Words = ()
     message_id_: str = ""
     context_id_: str = ""
     task_id_: str = ""
-    # Read: types.ts and go say `parts`; go also has the references.
-    parts: tuple[Part, ...] | None = None
-    reference_task_ids: Words = ()
     reference_task_ids_: Words = ()
+    # Read: types.ts and go say `parts`.
+    parts: tuple[Part, ...] | None = None
 
 
 class Artifact(Wire, frozen=True, gc=False):
