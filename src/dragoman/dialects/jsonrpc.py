@@ -95,6 +95,11 @@ def request_in(body: bytes) -> Request | Fault:
         return Fault(None, exc)
 
 
+def id_in(request: Request | Fault) -> Id:
+    """The id to answer a request under; null for one that has none."""
+    return None if request.id is UNSET else request.id
+
+
 def response_in(body: bytes) -> Response:
     """The response in `body`, or `PeerMisbehaved`."""
     try:

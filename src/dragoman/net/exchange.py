@@ -139,6 +139,7 @@ class Exchange:
         echo: tuple[Header, ...] = ()
         try:
             refused: BadParams | None = None
+            body = b""
             try:
                 try:
                     admitted = floor.admit(headers, target, certificate_in(scope))
@@ -146,14 +147,14 @@ class Exchange:
                 except BadParams as exc:
                     refused, ctx = exc, ANYONE  # told below, with the id of the call
                 except DragomanError:
-                    echo = await unwanted(scope, receive, headers)
+                    body, echo = await unwanted(scope, receive, headers)
                     raise
                 # What GET and DELETE ask is all in their path.
-                body = b""
                 if scope["method"] == "POST":
                     body = await self._body(scope, receive, headers)
             except DragomanError:
-                session.receive(Frame(b"", target, headers))  # for the version it names
+                # For the version and, if the body came, the id to answer under.
+                ident = next(iter(session.receive(Frame(body, target, headers)))).id
                 raise
             signal = next(iter(session.receive(Frame(body, target, headers))))
             if isinstance(signal, Call):

@@ -156,7 +156,7 @@ class GoCallee(Session):
         self.extensions = extensions.activated(frame.headers)
         if jsonrpc.bare_type(frame.headers.get("content-type", "")) not in JSON_TYPES:
             # The original takes anything; but then any web page could send it (as in `rpc`).
-            return (Fault(None, WRONG_TYPE),)
+            return (Fault(jsonrpc.id_in(jsonrpc.request_in(frame.body)), WRONG_TYPE),)
         request = request_in(frame.body)
         if isinstance(request, Fault):
             return (request,)

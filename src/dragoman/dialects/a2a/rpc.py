@@ -99,13 +99,14 @@ class RpcCallee(Session):
         content_type = headers.get("content-type", "")
         if content_type not in JSON_TYPES and jsonrpc.bare_type(content_type) not in JSON_TYPES:
             self._unread = ContentTypeUnsupported("Expected application/json")
-            return (self._refused(None, self._unread, "", said),)
+            id = jsonrpc.id_in(jsonrpc.request_in(frame.body))
+            return (self._refused(id, self._unread, "", said),)
         request = jsonrpc.request_in(frame.body)
         # Not isinstance: where it is false, it costs a Struct's metaclass a search.
         if type(request) is not jsonrpc.Request:
             return (self._refused(request.id, request.error, "", said),)
         self._silent = silent = request.id is UNSET
-        id = None if request.id is UNSET else request.id
+        id = jsonrpc.id_in(request)
         name = request.method
         found = _METHODS.get(name) or self._own(name, said)
         if found is None or (said and version_in(said) is not found[0]):
