@@ -256,6 +256,7 @@ class GoCaller(RpcCaller):
             return super().receive(frame)
         (call,) = streams
         try:
+            jsonrpc.check(frame.body)
             found = _read_bare(frame.body)
             if found.jsonrpc is None and (found.status is not None or found.artifact is not None):
                 return self._happened(call.id, *event_in(Raw(frame.body), seq_in(frame.mark)))
@@ -265,7 +266,7 @@ class GoCaller(RpcCaller):
             if _read_bare(response.result).status == RESUBSCRIBED["status"]:
                 return ()
             task = got_in(response.result)
-        except (ValueError, RecursionError, Wrong, PeerMisbehaved) as exc:
+        except (ValueError, RecursionError, Wrong, PeerMisbehaved, Unparseable) as exc:
             return (self._fault(call.id, PeerMisbehaved(str(exc))),)
         begin = Snapshot(task=task)
         entry = Stamped(task.id, task.context_id, seq_in(frame.mark), task.status.at, begin)
