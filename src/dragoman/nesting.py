@@ -2,7 +2,8 @@
 
 What is deeper than the interpreter's stack can follow breaks whoever meets it, at any later time: a
 reader, a store, an export. And a body of nothing but brackets costs a hundred times what the same
-bytes of text cost. So both are bounded where a value comes in, from a wire or from an author.
+bytes of text cost. So depth is bounded where any value comes in, from a wire or from an author, and
+the number of brackets where callers send them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _DOWN = b"\x01"
 
 
 def unfit(body: bytes) -> str:
-    """Why JSON from elsewhere is not taken, as the end of a sentence; empty if it is. What is no
-    JSON at all is the decoder's business."""
+    """Why JSON that a caller sends is not taken, as the end of a sentence; empty if it is. What is
+    no JSON at all is the decoder's business."""
     # Each level opens a bracket, so few brackets cannot be deep: two scans are all that a
     # normal request pays.
     if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
@@ -36,7 +37,7 @@ def unfit(body: bytes) -> str:
 
 
 def too_deep(body: bytes) -> str:
-    """The same for what an author gives, who may give as much as there is memory for."""
+    """The same for what we asked for, or an author gives: there may be much of it."""
     few = body.count(b"{") + body.count(b"[") <= MAX_DEPTH
     return "" if few else _too_deep(_steps(body))
 

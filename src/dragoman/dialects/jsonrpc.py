@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from dragoman.errors import Malformed, PeerMisbehaved, Unparseable
 from dragoman.model import Json
-from dragoman.nesting import unfit
+from dragoman.nesting import too_deep, unfit
 from dragoman.session import Fault, Id
 
 NO_PARAMS = Raw(b"{}")
@@ -100,7 +100,7 @@ def id_in(request: Request | Fault) -> Id:
 def response_in(body: bytes) -> Response:
     """The response in `body`, or `PeerMisbehaved`."""
     try:
-        check(body)
+        check_answer(body)
         return _read_response(body)
     except (msgspec.DecodeError, RecursionError, Unparseable) as exc:
         raise PeerMisbehaved(f"This is not a JSON-RPC response: {exc}") from None
@@ -125,6 +125,14 @@ def check(body: bytes) -> None:
     if not body.isascii():
         _refuse_bad_utf8(body)
     if why := unfit(body):
+        raise Unparseable(f"This {why}")
+
+
+def check_answer(body: bytes) -> None:
+    """The same for what we asked for, which may be a long list: only as deep as anything else."""
+    if not body.isascii():
+        _refuse_bad_utf8(body)
+    if why := too_deep(body):
         raise Unparseable(f"This {why}")
 
 

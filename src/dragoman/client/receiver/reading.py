@@ -86,7 +86,7 @@ _VERSIONS: tuple[tuple[Callable[[Marks], bool], Version], ...] = (
 
 def entry_in(body: bytes, seq: int = 0) -> Stamped | Message:
     """What a body says; `Unparseable` or `BadParams` if it says nothing we know."""
-    jsonrpc.check(body)
+    jsonrpc.check_answer(body)
     try:
         marks = _read_marks(body)
         version = next(version for marked, version in _VERSIONS if marked(marks))

@@ -256,7 +256,7 @@ class GoCaller(RpcCaller):
             return super().receive(frame)
         (call,) = streams
         try:
-            jsonrpc.check(frame.body)
+            jsonrpc.check_answer(frame.body)
             found = _read_bare(frame.body)
             if found.jsonrpc is None and (found.status is not None or found.artifact is not None):
                 return self._happened(call.id, *event_in(Raw(frame.body), seq_in(frame.mark)))

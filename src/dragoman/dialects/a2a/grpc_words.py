@@ -25,7 +25,7 @@ from dragoman.model import AnyPart, Artifact, Json, Message, Role, State, Task
 from dragoman.ops import TaskPage
 
 from . import extensions
-from .proto import Fields, Proto, bag_in, needed, stamp_out
+from .proto import Fields, Proto, bag_in, needed, spend, stamp_out
 from .scalars import Wrong, links_in, numbered
 from .v1_0.convert import STATES_OUT
 
@@ -76,10 +76,12 @@ class Words(Struct, frozen=True, kw_only=True):
 
     def message_in(self, message: Proto) -> Message:
         """A message."""
+        parts = getattr(message, self.parts)
+        spend(len(parts))
         return Message(
             message_id=message.message_id,
             role=ROLES_IN.get(message.role, _AGENT),
-            parts=tuple(numbered(self.part_in, getattr(message, self.parts), f".{self.parts}")),
+            parts=tuple(numbered(self.part_in, parts, f".{self.parts}")),
             context_id=message.context_id,
             task_id=message.task_id,
             metadata=bag_in(message),

@@ -73,7 +73,7 @@ class PythonCaller(RpcCaller):
             return super().receive(frame)
         (call,) = streams
         try:
-            jsonrpc.check(frame.body)
+            jsonrpc.check_answer(frame.body)
             if _read_bare(frame.body).jsonrpc is not None:
                 return super().receive(replace(frame, mark=""))
             task = got_in(msgspec.Raw(frame.body))

@@ -283,7 +283,7 @@ class RestCaller(Session):
 
 def _checked(body: bytes) -> Raw:
     try:
-        jsonrpc.check(body)
+        jsonrpc.check_answer(body)
     except Unparseable as exc:
         raise PeerMisbehaved(exc.message) from None
     return Raw(body)
