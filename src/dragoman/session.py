@@ -103,6 +103,11 @@ class Session(ABC):
     def send(self, signal: Signal) -> Iterable[Frame]:
         """How to say this signal; nothing if the dialect has no words for it."""
 
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the last frame where it could be read in more than one way:
+        fields for the driver to log, made only when it asks. Never content."""
+        return ()
+
 
 def unchanged(signal: Signal) -> Signal:
     """The wire carries all of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman import Agent, Backend, Role, Turn
 from dragoman.events import ArtifactChunk, Stamped, StateChanged
-from dragoman.model import State, Status, Task
+from dragoman.model import Blob, State, Status, Task
 from dragoman.ops import GetTask, ListTasks, SendMessage
 from semantics.ways import WAYS, Way, said, served
 
@@ -197,3 +198,34 @@ async def test_webhooks_answer_to_the_names_of_the_draft_too(
             answers.append((await house.client.post("/", json=request)).json())
     assert "result" in answers[0]
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("name", ["REST 0.3", "gRPC 0.3"])
+@pytest.mark.parametrize("level", ["debug", "info"])
+async def test_developers_see_how_ambiguous_bytes_were_taken(name: str, level: str) -> None:
+    agent = Agent("Desk")
+
+    @agent.skill("hold")
+    async def hold(turn: Turn) -> bytes:
+        (held,) = turn.files
+        assert isinstance(held, Blob)
+        return held.content
+
+    reading, writing = os.pipe()
+    try:
+        async with served(agent, log_fd=writing, log_level=level) as house:
+            op = said(Blob(b"Hello!", media_type="text/plain"))
+            task = (await WAYS[name].ask(house, op)).answer
+            if name == "gRPC 0.3":
+                task = (await WAYS[name].ask(house, GetTask(task_id=task.id))).answer
+            assert task.artifacts[0].parts[0].content == b"Hello!"
+            house.app.log.error("over")  # so that there is something to read
+            house.app.log.close(10)
+            logged = os.read(reading, 1 << 20).decode()
+    finally:
+        os.close(reading)
+        os.close(writing)
+    told = [line for line in logged.splitlines() if " read what=file_bytes " in line]
+    assert len(told) == (level == "debug")
+    assert all("part=0 media_type=text/plain taken=decoded" in line for line in told)
+    assert "Hello" not in logged

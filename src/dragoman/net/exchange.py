@@ -27,7 +27,7 @@ from ..errors import (
     TooSlow,
     Unparseable,
 )
-from ..model import Task
+from ..model import Json, Task
 from ..peer import ANYONE, Batch, Context, Peer
 from ..session import Answer, Call, Fault, Frame, Id, Signal
 from ..settings import Limits
@@ -67,6 +67,9 @@ class Callee(Protocol):
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """How to say this signal."""
+
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the last frame, for the log."""
 
 
 class OpenStream:
@@ -170,6 +173,7 @@ class Exchange:
                 ctx = in_tenant(ctx, session.tenant)
             ctx = spoken(ctx, session.dialect)
             method = type(signal.op).__name__
+            floor.log.details("read", session.notes)
             if ctx.extensions:
                 echo = self._echo(ctx, session.extensions_header)
             if signal.stream:

@@ -207,6 +207,12 @@ class GrpcCallee(Session):
             return (Fault(None, e.BadParams(str(wrong))),)
         return (Call(None, op, called.stream),)  # type: ignore[arg-type]  # any operation is one
 
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the request."""
+        if self._rpc is None or self._rpc.notes is None:
+            return ()
+        return self._rpc.notes(self._request)
+
     def send(self, signal: Signal) -> Iterable[Frame]:
         """One frame, but none for `End`: the stream's closing says it."""
         say = _SAY.get(type(signal))

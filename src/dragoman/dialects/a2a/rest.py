@@ -158,6 +158,12 @@ class RestCallee(Session):
             raise error
         jsonrpc.check(body)
 
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the last request."""
+        if self._asked is None or self._asked[0].notes is None:
+            return ()
+        return self._asked[0].notes(self._asked[1])
+
     def send(self, signal: Signal) -> Iterable[Frame]:
         """One frame, but none for `End`: the stream's closing says it."""
         say = _SAY.get(type(signal))

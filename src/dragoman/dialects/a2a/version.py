@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -41,6 +41,8 @@ class Method(Struct, frozen=True, gc=False):
     """What REST says of an answer in headers, where the body has no place for it,"""
     headers_in: Callable[..., Value] | None = None
     """and the answer with what was said there."""
+    notes: Callable[..., Iterable[Mapping[str, Json]]] | None = None
+    """What was decided in reading the params, for the log."""
 
 
 def method(

@@ -53,6 +53,7 @@ from .convert import (
     artifact_in,
     artifact_out,
     data_in,
+    file_notes,
     message_in,
     message_out,
     status_in,
@@ -369,8 +370,8 @@ _WATCH = (watch_in, watch_out), (sent_out, sent_in)
 _TASK = (got_out, got_in)
 _CARD = (extended_in, extended_out), (card_out, card_in)
 
-SEND = method(SendMessage, wire.SendParams, *_SEND)
-STREAM = method(SendMessage, wire.SendParams, *_SEND, stream=True)
+SEND = replace(method(SendMessage, wire.SendParams, *_SEND), notes=file_notes)
+STREAM = replace(SEND, stream=True)
 GET = method(GetTask, wire.TaskParams, (get_in, get_out), _TASK)
 LIST = replace(
     method(ListTasks, wire.ListParams, (list_in, list_out), (page_out, page_in)),

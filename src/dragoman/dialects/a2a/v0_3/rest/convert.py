@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import binascii
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import UNSET
 
@@ -25,6 +24,7 @@ from dragoman.model import (
 from ...scalars import Wrong, base64_in, base64_out, each, numbered, stamp_in, stamp_out
 from ...v1_0 import convert as v1_0
 from ...v1_0.wire import Bag
+from .. import files
 from ..convert import dressed, kind_in, undressed, unwrapped, wrapped
 from . import wire
 
@@ -88,18 +88,21 @@ def file_in(file: wire.File, metadata: Bag) -> AnyPart:
     if uri is not None:
         return Link(uri, filename=filename, media_type=media_type, metadata=metadata)
     if twice is not None:
-        raw = unpacked(base64_in(twice, ".file.fileWithBytes"))
+        raw = files.bytes_in(base64_in(twice, ".file.fileWithBytes"), media_type)
     else:
         raw = base64_in(file.bytes or "", ".file.bytes")
     return Blob(raw, filename=filename, media_type=media_type, metadata=metadata)
 
 
-def unpacked(content: bytes) -> bytes:
-    """The SDKs put base64 text into the bytes, and ProtoJSON adds its own (a2a-wire §6.1)."""
-    try:
-        return binascii.a2b_base64(content, strict_mode=True) if content else content
-    except ValueError:
-        return content
+def file_notes(params: wire.SendParams) -> Iterator[Mapping[str, Json]]:
+    """For the log: how the bytes of each file were taken."""
+    message = params.message or params.request or params.msg or wire.Message()
+    return files.notes(
+        (index, base64_in(twice), part.file.mime_type or part.file.mime_type_)
+        for index, part in enumerate(message.content or message.parts or ())
+        if part.file is not None
+        and (twice := part.file.file_with_bytes or part.file.file_with_bytes_)
+    )
 
 
 def part_out(part: AnyPart) -> wire.Part:
