@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Json = Any
 """Any JSON value. The only place `Any` stands for data."""
@@ -91,6 +92,16 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
         if len(self.parts) == 1 and isinstance(self.parts[0], Text):
             return self.parts[0].text
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+def from_caller(message: Message) -> Message:
+    """The message as its caller's words, whichever role it claims: a caller that says `agent`
+    must not put words into the agent's mouth."""
+    return message if message.role is _USER else replace(message, role=_USER)
+
+
+# In Python 3.11 naming a member costs as much as looking one up ten times.
+_USER = Role.USER
 
 
 class Artifact(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from hypothesis import strategies as st
 
 from dragoman.card import (
@@ -83,7 +85,7 @@ dress = {"filename": words, "media_type": words, "metadata": bags}
 parts = st.one_of(
     st.builds(Text, words, **dress),
     st.builds(Blob, st.binary(max_size=20), **dress),
-    st.builds(Link, words, **dress),
+    st.builds(Link, words.map(lambda word: f"https://example.org/{quote(word)}"), **dress),
     st.builds(Data, values, **dress),
 )
 messages = st.builds(
@@ -243,7 +245,13 @@ events = st.one_of(
         metadata=bags,
     ),
     st.builds(Asked, question=names, kind=st.sampled_from(Ask), message=messages, body=values),
-    st.builds(ArtifactChunk, artifact=artifacts, append=st.booleans(), last=st.booleans()),
+    st.builds(
+        ArtifactChunk,
+        artifact=artifacts,
+        append=st.booleans(),
+        last=st.booleans(),
+        metadata=bags,
+    ),
     st.builds(Noted, kind=st.sampled_from(Note), body=values),
     st.builds(Snapshot, task=tasks),
 )

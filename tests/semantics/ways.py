@@ -131,7 +131,7 @@ class Way:
                     _take(heard, session, Frame(data.encode(), status=200))
             heard.code = getattr(heard.error, "code", None)
         else:
-            _take(heard, session, Frame(reply.content, status=reply.status_code))
+            _take(heard, session, Frame(reply.content, "", dict(reply.headers), reply.status_code))
             if heard.error is not None:
                 told = reply.json()
                 rpc = self.name.startswith("JSON-RPC")

@@ -11,7 +11,7 @@ from ..agent.values import parts_of
 from ..errors import BadParams, Conflict, TaskFinished, TaskNotFound, TooMany
 from ..events import Opened
 from ..lifecycle import FINAL, WAITING, shortened
-from ..model import Message, Role, State, Task
+from ..model import Message, Role, State, Task, from_caller
 from ..ops import Resolve, SendMessage, SetHook
 from ..peer import Context
 from ..store.base import Existing, Idempotency, Input, Row
@@ -205,7 +205,7 @@ class Sending:
             run_at=now,
         )
         opened = Opened(
-            message=replace(_with_id(message), task_id=task_id, context_id=context_id),
+            message=replace(_heard(message), task_id=task_id, context_id=context_id),
             skill=skill.id,
             metadata=op.metadata,
             accepts=op.accepts,
@@ -246,7 +246,7 @@ class Sending:
             raise TaskFinished(taskId=task.id)
         if op.hook is not None:
             await self._hooks.set(SetHook(hook=replace(op.hook, task_id=task.id)), ctx)
-        message = replace(_with_id(message), context_id=task.context_id)
+        message = replace(_heard(message), context_id=task.context_id)
         said = Input(message=message, by=_who(ctx), key=key)
         try:
             await self._runner.tell(scope_of(ctx), task.id, said, None)
@@ -273,6 +273,7 @@ def _who(ctx: Context) -> str:
     return f"{who} ({ctx.dialect})" if ctx.dialect else who
 
 
-def _with_id(message: Message) -> Message:
-    """0.1's messages come without one."""
+def _heard(message: Message) -> Message:
+    """The caller's words, with an id: 0.1's messages come without one."""
+    message = from_caller(message)
     return message if message.message_id else replace(message, message_id=new_id())

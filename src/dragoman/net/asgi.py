@@ -43,15 +43,15 @@ def headers_in(pairs: list[Header]) -> dict[str, str]:
 
 async def unwanted(
     scope: Scope, receive: Receive, headers: Mapping[str, str]
-) -> tuple[Header, ...]:
-    """Reads a body that the answer does not depend on; what to add to the answer if it is too long.
+) -> tuple[bytes, tuple[Header, ...]]:
+    """Reads a body that nothing depends on, and gives it if it came whole; and what to add to the
+    answer if it is too long to be read.
 
     The server closes a connection whose request was answered before all of it came, and a client
     that has not noticed would lose its next request.
     """
-    if await _read_through(scope, receive, headers) or not ends_by_length(scope):
-        return ()
-    return (CLOSE,)
+    body = await _read_through(scope, receive, headers)
+    return body or b"", (CLOSE,) if body is None and ends_by_length(scope) else ()
 
 
 def ends_by_length(scope: Scope) -> bool:
@@ -61,22 +61,23 @@ def ends_by_length(scope: Scope) -> bool:
     return bool(scope["http_version"] in ("1.1", "1.0"))
 
 
-async def _read_through(scope: Scope, receive: Receive, headers: Mapping[str, str]) -> bool:
+async def _read_through(scope: Scope, receive: Receive, headers: Mapping[str, str]) -> bytes | None:
     declared = headers.get("content-length", "")
     size = int(declared) if declared.isdigit() and len(declared) < 20 else -1
     if size == 0 or (size < 0 and "transfer-encoding" not in headers):
-        return True
-    whole, have = size if ends_by_length(scope) else -1, 0
+        return b""
+    whole, have, body = size if ends_by_length(scope) else -1, 0, bytearray()
     try:
         async with asyncio.timeout(LEFT_TIME):
             while max(have, size) <= LEFT_SIZE:
                 message = await receive()
-                have += len(message.get("body", b""))
+                body += message.get("body", b"")
+                have = len(body)
                 if have == whole or not message.get("more_body", False):
-                    return True
+                    return bytes(body)
     except TimeoutError:
         pass
-    return False
+    return None
 
 
 async def answer(

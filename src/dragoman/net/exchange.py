@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from ..dialects.sse import event
 from ..errors import (
     AgentCrashed,
     BadParams,
@@ -26,7 +27,7 @@ from ..errors import (
     TooSlow,
     Unparseable,
 )
-from ..model import Task
+from ..model import Json, Task
 from ..peer import ANYONE, Batch, Context, Peer
 from ..session import Answer, Call, Fault, Frame, Id, Signal
 from ..settings import Limits
@@ -66,6 +67,9 @@ class Callee(Protocol):
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """How to say this signal."""
+
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the last frame, for the log."""
 
 
 class OpenStream:
@@ -138,6 +142,7 @@ class Exchange:
         echo: tuple[Header, ...] = ()
         try:
             refused: BadParams | None = None
+            body = b""
             try:
                 try:
                     admitted = floor.admit(headers, target, certificate_in(scope))
@@ -145,14 +150,14 @@ class Exchange:
                 except BadParams as exc:
                     refused, ctx = exc, ANYONE  # told below, with the id of the call
                 except DragomanError:
-                    echo = await unwanted(scope, receive, headers)
+                    body, echo = await unwanted(scope, receive, headers)
                     raise
                 # What GET and DELETE ask is all in their path.
-                body = b""
                 if scope["method"] == "POST":
                     body = await self._body(scope, receive, headers)
             except DragomanError:
-                session.receive(Frame(b"", target, headers))  # for the version it names
+                # For the version and, if the body came, the id to answer under.
+                ident = next(iter(session.receive(Frame(body, target, headers)))).id
                 raise
             signal = next(iter(session.receive(Frame(body, target, headers))))
             if isinstance(signal, Call):
@@ -168,6 +173,7 @@ class Exchange:
                 ctx = in_tenant(ctx, session.tenant)
             ctx = spoken(ctx, session.dialect)
             method = type(signal.op).__name__
+            floor.log.details("read", session.notes)
             if ctx.extensions:
                 echo = self._echo(ctx, session.extensions_header)
             if signal.stream:
@@ -270,7 +276,7 @@ class Exchange:
         method = type(call.op).__name__ + "+stream"
         deadlines, stall = floor.deadlines, floor.limits.stall
         try:
-            # The first batch decides between a plain error and a stream (a2a-wire D10).
+            # The first batch decides between an answer and a stream (a2a-wire D10).
             async for batch in steps:
                 deadlines.watch(task, loop.time() + stall)
                 if not out.started:
@@ -298,7 +304,7 @@ class Exchange:
                 await out.end()
         except Exception as exc:
             if not out.started:
-                raise  # answered plainly by our caller
+                raise  # answered by our caller, as the dialect answers what it refuses
             await out.end(Fault(call.id, self._error(exc, method, session.dialect)))
         finally:
             floor.deadlines.waits.pop(task, None)
@@ -356,6 +362,9 @@ async def _watch(stream: OpenStream, receive: Receive) -> None:
 
 async def say(send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
     """One whole answer."""
+    if frame.headers.get("content-type") == "text/event-stream":
+        frame = replace(frame, body=event(frame.body, frame.mark, frame.name))
+        echo = (*echo, *SSE_HEADERS)
     await send(_head(frame, echo))
     await send(_rest(frame))
 

@@ -215,6 +215,7 @@ class GrpcServer:
         if not isinstance(signal, Call):
             assert isinstance(signal, Fault)  # noqa: S101  a callee hears only these two
             raise signal.error
+        floor.log.details("read", session.notes)
         ctx = in_tenant(ctx, session.tenant)
         left = servicer.time_remaining()
         deadline = None if left is None else asyncio.get_running_loop().time() + left

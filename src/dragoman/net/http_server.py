@@ -90,7 +90,7 @@ async def _no_route(
     scope: Scope, receive: Receive, send: Send, methods: Mapping[str, Handler] | None
 ) -> None:
     head = scope["method"] == "HEAD"
-    extra = await unwanted(scope, receive, headers_in(scope["headers"]))
+    _, extra = await unwanted(scope, receive, headers_in(scope["headers"]))
     if methods is None:
         body = msgspec.json.encode({"error": "not_found", "path": scope["path"][:200]})
         await answer(send, 404, body, extra=extra, head=head)

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -54,6 +54,12 @@ class Log:
         """Something only a developer wants to see."""
         if self.level <= 10:
             self.line("debug", event, fields)
+
+    def details(self, event: str, found: Callable[[], Iterable[Mapping[str, object]]]) -> None:
+        """The same for what is worth finding out only if a developer wants to see it."""
+        if self.level <= 10:
+            for fields in found():
+                self.line("debug", event, fields)
 
     def info(self, event: str, **fields: object) -> None:
         """Something started or ended as it should."""

@@ -67,6 +67,23 @@ SPELLINGS: dict[type[e.DragomanError], Spelling] = {
     e.StoreUnavailable: S(-31503, "UNAVAILABLE", 503, "UNAVAILABLE", 503),
     e.AgentTimedOut: S(-31504, "AGENT_TIMED_OUT", 504, "DEADLINE_EXCEEDED"),
 }
+# The messages of the specifications' error tables (a2a-wire §12.1), the same in all versions.
+WORDS = {
+    "PARSE_ERROR": "Invalid JSON payload",
+    "INVALID_REQUEST": "Request payload validation error",
+    "METHOD_NOT_FOUND": "Method not found",
+    "INVALID_PARAMS": "Invalid parameters",
+    "INTERNAL_ERROR": "Internal error",
+    "TASK_NOT_FOUND": "Task not found",
+    "TASK_NOT_CANCELABLE": "Task cannot be canceled",
+    "PUSH_NOTIFICATION_NOT_SUPPORTED": "Push Notification is not supported",
+    "UNSUPPORTED_OPERATION": "This operation is not supported",
+    "CONTENT_TYPE_NOT_SUPPORTED": "Incompatible content types",
+    "INVALID_AGENT_RESPONSE": "Invalid agent response",
+    "EXTENDED_AGENT_CARD_NOT_CONFIGURED": "Authenticated Extended Card is not configured",
+    "EXTENSION_SUPPORT_REQUIRED": "Extension support required",
+    "VERSION_NOT_SUPPORTED": "Version not supported",
+}
 # 0.3 fixes no status; its Python SDK had these (a2a-wire §12.1), and others read the body.
 _STATUSES_0_3: dict[type[e.DragomanError], int] = {
     e.BadParams: 422,
@@ -100,6 +117,13 @@ def spelling_of(
 ) -> Spelling:
     """How this error is told; every error is at least a DragomanError."""
     return next(table[cls] for cls in type(error).__mro__ if cls in table)
+
+
+def message_out(error: e.DragomanError, spelling: Spelling) -> str:
+    """The message of the specification's table, for which clients and people look, and behind it
+    what we have to say."""
+    words, ours = WORDS.get(spelling.reason, ""), error.message
+    return ours if ours.startswith(words) else f"{words}: {ours}"
 
 
 def error_in(
@@ -214,7 +238,7 @@ def told_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
         "error": {
             "code": status,
             "status": spelling.grpc,
-            "message": error.message,
+            "message": message_out(error, spelling),
             "details": details_1_0(error),
         }
     }
@@ -222,7 +246,11 @@ def told_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
 
 def told_0_3(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
     """The REST body of 0.3, which fixes none: what each of its SDKs looks for (D5)."""
-    told = {"code": spelling.code, "message": error.message, "type": _names_0_3[spelling.code]}
+    told = {
+        "code": spelling.code,
+        "message": message_out(error, spelling),
+        "type": _names_0_3[spelling.code],
+    }
     data = details_0_3(error)
     return told if data is None else told | {"data": data}
 

@@ -7,8 +7,8 @@ the agent's own that is given nothing is given an empty object. 0.3 also has no 
 type on text and data: they live in metadata there; it lists all webhooks at once, and one that is
 set with a send has no task yet.
 
-REST has no ids of calls and no way to want no answer. 0.3 over REST is another .proto: no
-references to tasks, and the list of tasks is nothing but tasks.
+REST has no ids of calls and no way to want no answer. 0.3 over REST is another .proto: a send names
+no other tasks, and the list of tasks has no total.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ class Wire(NamedTuple):
 
     version: Version
     part: Callable[[AnyPart], AnyPart]
-    references: bool = True
-    """Whether a message can name other tasks."""
 
 
 def carried_1_0(signal: Signal) -> Signal:
@@ -58,10 +56,12 @@ def carried_1_0_rest(signal: Signal) -> Signal:
 
 def carried_0_3_rest(signal: Signal) -> Signal:
     """What of a signal arrives over 0.3's REST."""
-    told = _unnumbered(_carried(signal, Wire(V0_3_REST, _part_0_3, references=False)))
+    told = _unnumbered(_carried(signal, Wire(V0_3_REST, _part_0_3)))
     match told:
-        case Answer(value=TaskPage(tasks=tasks)):
-            return replace(told, value=TaskPage(tasks, "", len(tasks), len(tasks)))
+        case Call(op=SendMessage(message=message) as op):
+            return replace(told, op=replace(op, message=replace(message, references=())))
+        case Answer(value=TaskPage(tasks=tasks) as page):
+            return replace(told, value=replace(page, page_size=len(tasks), total=len(tasks)))
         case _:
             return told
 
@@ -147,8 +147,7 @@ def _task(task: Task, wire: Wire) -> Task:
 
 
 def _message(message: Message, wire: Wire) -> Message:
-    parts = tuple(map(wire.part, message.parts))
-    return replace(message, parts=parts, references=message.references if wire.references else ())
+    return replace(message, parts=tuple(map(wire.part, message.parts)))
 
 
 def _maybe(message: Message | None, wire: Wire) -> Message | None:
@@ -176,4 +175,5 @@ def _part_0_3(part: AnyPart) -> AnyPart:
 
 def _error(error: DragomanError, version: Version) -> DragomanError:
     told = errors.spelling_of(error, version.spellings)
-    return errors.error_in(told.code, error.message, version.details(error))
+    message = errors.message_out(error, told)
+    return errors.error_in(told.code, message, version.details(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 from msgspec import Raw
@@ -32,7 +32,7 @@ from .. import jsonrpc
 from . import errors, extensions
 from .routes import BINDINGS, REST_1_0, Binding, Found, Route, looked_up
 from .rpc import JSON_TYPES, NOTHING, SUPPORTED, seq_in, version_in
-from .scalars import Wrong
+from .scalars import Wrong, query_out
 from .version import Method, Version
 
 A2A_JSON = "application/a2a+json"
@@ -158,6 +158,12 @@ class RestCallee(Session):
             raise error
         jsonrpc.check(body)
 
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the last request."""
+        if self._asked is None or self._asked[0].notes is None:
+            return ()
+        return self._asked[0].notes(self._asked[1])
+
     def send(self, signal: Signal) -> Iterable[Frame]:
         """One frame, but none for `End`: the stream's closing says it."""
         say = _SAY.get(type(signal))
@@ -185,7 +191,10 @@ class RestCallee(Session):
         result = method.result_out(answer.value, op)
         # google.protobuf.Empty is an object; what a method of the agent's own says stays as it is.
         body = EMPTY if isinstance(op, DeleteHook) else jsonrpc.encode(result)
-        return Frame(body, "", self._answer_headers, 200)
+        headers = self._answer_headers
+        if method.headers_out is not None:
+            headers = {**headers, **method.headers_out(answer.value, op)}
+        return Frame(body, "", headers, 200)
 
     def _failure(self, fault: Fault) -> Frame:
         version, error = self._version, fault.error
@@ -237,7 +246,7 @@ class RestCaller(Session):
         accept = "text/event-stream, application/json" if signal.stream else "application/json"
         headers = self._headers | {"accept": accept}
         if _queried(route):
-            query = urlencode({k: _word(v) for k, v in said.items()}, quote_via=quote)
+            query = query_out(said)
             return (Frame(b"", f"{target}?{query}" if query else target, headers),)
         body = jsonrpc.encode(said if route.ids else params)
         return (Frame(body, target, headers | {"content-type": "application/json"}),)
@@ -262,7 +271,10 @@ class RestCaller(Session):
                     return (Update(call.id, entry),)
                 self._open = None
                 return (Update(call.id, entry), End(call.id))
-            return self._done(Answer(call.id, method.result_in(body)))
+            value = method.result_in(body)
+            if method.headers_in is not None:
+                value = method.headers_in(value, frame.headers)
+            return self._done(Answer(call.id, value))
         except DragomanError as error:
             return self._done(Fault(call.id, error))
         except (msgspec.DecodeError, Wrong, RecursionError) as exc:
@@ -277,7 +289,7 @@ class RestCaller(Session):
 
 def _checked(body: bytes) -> Raw:
     try:
-        jsonrpc.check(body)
+        jsonrpc.check_answer(body)
     except Unparseable as exc:
         raise PeerMisbehaved(exc.message) from None
     return Raw(body)
@@ -293,8 +305,3 @@ def _filled(path: str, ids: list[str]) -> str:
         head, _, rest = path.partition("{")
         path = head + quote(id, safe="") + rest.partition("}")[2]
     return path
-
-
-def _word(value: Json) -> str:
-    """A value in a query: ProtoJSON without the quotes."""
-    return value if isinstance(value, str) else jsonrpc.encode(value).decode()

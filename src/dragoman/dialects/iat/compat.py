@@ -11,13 +11,14 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, Unparseable
 from dragoman.events import ArtifactChunk, Asked, Snapshot, Stamped, StateChanged
 from dragoman.lifecycle import FINAL
 from dragoman.model import Json, Message, Role, State, Task, Text
 from dragoman.ops import SendMessage
 from dragoman.session import Answer, Call, Fault, Frame, Signal, Update
 
+from ..jsonrpc import check
 from . import errors
 from .callee import JSON_TYPES, NOTHING, IatCallee
 from .wire import Envelope, Kind, encode
@@ -49,8 +50,9 @@ class PlainCallee(IatCallee):
         try:
             if content_type not in JSON_TYPES:
                 raise msgspec.DecodeError
+            check(frame.body)
             said = _read(frame.body)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, RecursionError, Unparseable):
             return super().receive(frame)
         self._plain = True
         self._last = Envelope(kind=Kind.REQUEST, flat=True)

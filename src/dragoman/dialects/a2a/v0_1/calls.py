@@ -28,7 +28,7 @@ from dragoman.model import Hook, Message, State, Status, Task
 from dragoman.names import LONGEST, called, fit
 from dragoman.ops import CancelTask, GetHook, GetTask, SendMessage, SetHook, Watch
 
-from ..scalars import Wrong, count_in
+from ..scalars import Wrong, count_in, links_in
 from ..v0_3.convert import ROLES_IN
 from ..version import Method, method
 from . import wire
@@ -70,6 +70,7 @@ def named_in(params: wire.SendParams, name: str) -> SendMessage:
         raise Wrong("Expected `user` or `agent`", ".message.role")
     try:
         said = message_in(params.message)
+        links_in(said.parts, ".parts", ".file.uri")
     except Wrong as wrong:
         raise wrong.under(".message") from None
     if not said.parts:
@@ -277,9 +278,9 @@ class Teller:
         )
         name = called(entry.task_id)
         if not self.flavour.both:
-            return wire.ArtifactUpdate(name, made)
+            return wire.ArtifactUpdate(name, made, None, event.metadata)
         told = ("artifact-update", name, entry.context_id, event.append, event.last)
-        return wire.ArtifactUpdate(name, made, None, None, *told)
+        return wire.ArtifactUpdate(name, made, None, event.metadata, *told)
 
     def place(self, artifact_id: str) -> int:
         """The number of an artifact in this stream."""
@@ -309,6 +310,7 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
             append=bool(made.append),
             # Absent, it was all there is.
             last=made.last_chunk is not False,
+            metadata=heard.metadata,
         )
         return Stamped(task_id, "", seq, 0, chunk), False
     if heard.status is None:
