@@ -30,6 +30,7 @@ from dragoman.session import Answer, Call, End, Fault, Frame, Session, Signal, U
 
 from .. import jsonrpc
 from . import errors, extensions
+from .ending import Ending
 from .routes import BINDINGS, REST_1_0, Binding, Found, Route, looked_up
 from .rpc import JSON_TYPES, NOTHING, SUPPORTED, seq_in, version_in
 from .scalars import Wrong
@@ -215,6 +216,7 @@ class RestCaller(Session):
         # 0.3 has no tenants, and its prefix says that it is 0.3.
         self._prefix = binding.prefix or (f"/{quote(tenant, safe='')}" if tenant else "")
         self._open: tuple[Call, Method] | None = None
+        self._ending = Ending()
         self._headers = {"a2a-version": binding.version.name}
         if uris := ", ".join(extensions):
             self._headers[binding.version.extensions_header] = uris
@@ -233,6 +235,7 @@ class RestCaller(Session):
             return ()
         if not signal.silent:  # there is no way to want no answer but not to listen to it
             self._open = signal, route.method
+            self._ending = Ending()
         target = f"{route.verb} {self._prefix}{_filled(route.path, ids)}"
         accept = "text/event-stream, application/json" if signal.stream else "application/json"
         headers = self._headers | {"accept": accept}
@@ -258,7 +261,7 @@ class RestCaller(Session):
             body = _checked(frame.body)
             if call.stream:
                 entry, last = self._binding.version.event_in(body, seq_in(frame.mark))
-                if not last:
+                if not self._ending.is_last(entry, last):
                     return (Update(call.id, entry),)
                 self._open = None
                 return (Update(call.id, entry), End(call.id))
