@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..net.addresses import web_url
 from .case import Case, Patient, Words
 from .check import CHECKS, Broken, Check, Level, Unknowable, in_order
-from .declared import interfaces
+from .declared import spoken
 from .probes import FORMS, RpcProbe, probe_for
 from .report import Outcome, Report, Result
 from .wire import Wire
@@ -86,28 +86,27 @@ def _wanted(id: str, orders: Orders) -> bool:
 def _find(patient: Patient, orders: Orders, left_out: list[str]) -> None:
     """The interfaces that can be asked, each once."""
     try:
-        declared = list(interfaces(patient.card))
+        declared = list(spoken(patient.card))
     except (Broken, Unknowable):
         declared = []
     seen: set[str] = set()
-    for url, binding, spoken in declared:
-        version = ".".join(str(spoken or "").split(".")[:2])
-        version = "0.3" if version.startswith("0.2") else version
-        if not isinstance(url, str):
-            continue
-        name = f"{BINDINGS.get(str(binding), str(binding))}-{version or _oldest(patient, url)}"
+    for url, binding, version in declared:
+        if patient.first_days and binding == "JSONRPC":
+            version = _oldest(patient, url)
+        version = "0.3" if version == "0.2" else version
+        name = f"{BINDINGS.get(binding.upper(), binding)}-{version}"
         if name in seen:
             continue
         seen.add(name)
         _add(patient, name, url, orders, left_out)
     for name in orders.on:
         if name == "jsonrpc-0.1" and name not in seen:  # spoken at an address that says nothing
-            url = next((str(u) for u, b, _ in declared if b == "JSONRPC"), patient.url)
+            url = next((u for u, b, _ in declared if b == "JSONRPC"), patient.url)
             _add(patient, name, url, orders, left_out)
 
 
 def _oldest(patient: Patient, url: str) -> str:
-    """Cards before 0.2.5 name no version; whoever does not know message/send speaks 0.1."""
+    """The version behind a card of the first days: an agent without message/send speaks 0.1."""
     probe = RpcProbe(patient.wire, url, "0.3", FORMS["jsonrpc", "0.3"])
     try:
         refusal = probe.ask("send", {}).refusal
