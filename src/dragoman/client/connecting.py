@@ -33,12 +33,19 @@ def _web(address: str) -> str:
 
 
 def origins_of(address: str, others: Iterable[str] = ()) -> list[str]:
-    """The origin of an address, and of others; whichever has no scheme has that of the address."""
+    """The origin of an address, and of others; whichever has no scheme has that of the address.
+
+    Where localhost was typed, the addresses it stands for belong to it: cards name either.
+    """
     url = _web(address)
     scheme = url.partition("://")[0]
-    return [
+    own, *more = (
         origin_of(_web(each) if "://" in each else f"{scheme}://{each}") for each in (url, *others)
-    ]
+    )
+    name, _, port = own.rpartition(":")
+    if name == f"{scheme}://localhost":
+        more += (f"{scheme}://{each}:{port}" for each in ("127.0.0.1", "[::1]"))
+    return [own, *dict.fromkeys(more)]
 
 
 @asynccontextmanager
@@ -69,7 +76,9 @@ async def connect(
     `auth` is a bearer token, headers, or an `Auth`. It is told to the origin of `address` and to
     those in `origins`, to nobody else. `trust` decides whether a card is believed. `extensions`
     are activated in every call, such as `urn:dragoman:work:1`. Addresses that the card names are
-    only called if they are public, or `allow_private` is set, or on the same host.
+    only called if they are public, or `allow_private` is set, or on the same host; if `address` is
+    on this machine, they may be on it too. A host that was typed must stay where it was found
+    first: its name may not lead to a nearer network later (DNS rebinding).
 
     Server certificates are always verified, by the system's authorities or by `ca` alone;
     `certificate` is ours. `timeout` is for answers nobody works for; `limits` has all the others.

@@ -1,7 +1,8 @@
 """HTTP as the client needs it: one exchange, or one stream, within limits.
 
-Addresses on the host that the user typed are called as they are: whoever types 127.0.0.1 means it.
-All other addresses come from a card or an artifact, so their sockets are guarded (`net.egress`).
+The host that the user typed may lie anywhere, on this machine too, but must stay where it was found
+first. All other addresses come from a card or an artifact: they must be public, or on this machine
+if that is what the user typed. Every socket goes to the address that was checked (`net.egress`).
 Certificates are always verified, redirects are never followed, and no proxy is looked for.
 """
 
@@ -17,17 +18,20 @@ from urllib.parse import urlencode
 
 import httpcore2
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import ConfigError, PeerMisbehaved, PeerUnreachable
 from ..net import egress
-from ..net.egress import Rules, Target
+from ..net.egress import Resolve, Rules, Target, TypedHost
+from ..net.scopes import AddressScope
 from .credentials import Certificate, Credentials
 from .limits import Limits
 
 _NOT_SENT = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout)
 _BROKEN = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, OSError)
 _FAILURES = (*_BROKEN, egress.Unreachable)
-_ANYWHERE = Rules(allow_private=True)
+_ANYWHERE = Rules(allow_private=True, allow_loopback=True)
+ALL_PORTS = tuple(range(1, 65536))
 MOST_IDLE = 100
 """Unused connections that are kept."""
 _HTTP2 = importlib.util.find_spec("h2") is not None
@@ -75,22 +79,39 @@ class Http:
         ca: str = "",
         certificate: Callable[[str], Certificate | None] = lambda origin: None,
         prior_knowledge: bool = False,
+        resolve: Resolve | None = None,
     ) -> None:
         self.limits = limits
-        self._host = host.lower()
         self.scheme = scheme
         """Of the address that was typed."""
-        self.rules = Rules(allow_private=allow_private, ports=tuple(range(1, 65536)))
+        self._rules = Rules(allow_private=allow_private, ports=ALL_PORTS)
+        self._typed = TypedHost(host.lower(), self._rules)
+        self._resolve = resolve
         self._ca = ca
         self._certificate = certificate
         self._prior = prior_knowledge and _HTTP2
         """Whether to speak HTTP/2 at once where no TLS could have said so (RFC 9113 §3.3)."""
         self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
 
+    @property
+    def rules(self) -> Rules:
+        """For addresses that others name: this machine is open to a user who typed it."""
+        if self._typed.scope is not AddressScope.LOOPBACK:
+            return self._rules
+        return replace(self._rules, allow_loopback=True)
+
+    async def addresses(self, address: Address) -> list[str]:
+        """The checked addresses of a host, for a transport with sockets of its own."""
+        target = address.target
+        resolve = self._resolve or egress.system_resolver
+        return await egress.addresses(
+            target.host, target.port, self._typed if address.trusted else self.rules, resolve
+        )
+
     def address(self, url: str) -> Address:
         """The URL, if it may be called at all."""
         found = egress.parse(url.partition("#")[0], _ANYWHERE)
-        trusted = found.host == self._host
+        trusted = found.host == self._typed.host
         if not trusted:
             egress.parse(url.partition("#")[0], self.rules)
         host = f"[{found.host}]" if ":" in found.host else found.host
@@ -118,7 +139,9 @@ class Http:
                 keepalive_expiry=egress.KEEP,
                 http1=secure or not self._prior,
                 http2=(_HTTP2 and secure) or self._prior,
-                network_backend=None if address.trusted else egress.guard(self.rules),
+                network_backend=egress.guard(
+                    self._typed if address.trusted else self.rules, self._resolve
+                ),
             )
         return found
 
