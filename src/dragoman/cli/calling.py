@@ -35,6 +35,7 @@ from ..errors import (
     TaskNotFound,
     TooMany,
     Unauthenticated,
+    UnknownMethod,
     VersionUnsupported,
 )
 from ..lifecycle import WAITING
@@ -161,6 +162,7 @@ NEXT: tuple[tuple[type[DragomanError], str], ...] = (
     (PeerUnreachable, "Is it running, and is the address right?"),
     (CardUntrusted, "Look at it with: dragoman card {url}"),
     (VersionUnsupported, "See what it speaks: dragoman card {url}; choose with --dialect"),
+    (UnknownMethod, "See what it speaks: dragoman card {url}; choose with --dialect"),
     (ContentTypeUnsupported, "See what it takes: dragoman card {url}"),
     (ExtensionRequired, "See what it requires: dragoman card {url}"),
     (TaskNotFound, "See yours with: dragoman tasks list {url}"),

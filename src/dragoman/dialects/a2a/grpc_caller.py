@@ -104,7 +104,8 @@ class GrpcCaller(Session):
         call, found = self._open
         if frame.status:
             text = frame.headers.get("grpc-message", "")
-            return self._done(Fault(call.id, error_in(frame.status, text, frame.body)))
+            error = error_in(frame.status, text, frame.body)
+            return self._done(Fault(call.id, errors.about(error, call.op)))
         try:
             if not call.stream:
                 return self._done(Answer(call.id, found.answer_in(found.read(frame.body))))

@@ -267,7 +267,7 @@ class RestCaller(Session):
                 return (Update(call.id, entry), End(call.id))
             return self._done(Answer(call.id, method.result_in(body)))
         except DragomanError as error:
-            return self._done(Fault(call.id, error))
+            return self._done(Fault(call.id, errors.about(error, call.op)))
         except (msgspec.DecodeError, Wrong, RecursionError) as exc:
             # A stream that has begun has no other way to tell that it failed.
             told = errors.told_in(frame.body, 200) if call.stream else None
