@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from ..card import Card, Interface
-from ..errors import ConfigError, PeerUnreachable
+from ..errors import ConfigError, DragomanError, PeerUnreachable
+from ..net.addresses import DIALECTS as OTHER_DIALECTS
 from .agent import RemoteAgent
 from .cards import Finder, Found, Trusts
 from .choose import choices, line, lines
@@ -19,7 +20,7 @@ from .credentials import Auth, Certificate, Wallet, auth_of, origin_of
 from .files import Files
 from .http import Http
 from .limits import Limits
-from .lines import DIALECTS, Line
+from .lines import DIALECTS, Dialect, Line
 from .remote import Remote
 
 GRPC = {"a2a+grpc": "http", "a2a+grpcs": "https"}
@@ -126,16 +127,55 @@ async def _card(
     if given is not None:
         body = given if isinstance(given, bytes) else await asyncio.to_thread(given.read_bytes)
         return Found(await finder.believed(body, origin_of(address)), address)
+    how = DIALECTS.get(dialect)
+    found: Found | None = None
     try:
-        return await finder.find(address)
+        found = await finder.find(address)
     except PeerUnreachable:
-        # Whoever names a dialect needs no card; the oldest ones may have none.
-        if dialect not in DIALECTS:
+        if how is None:
             raise
-        how = DIALECTS[dialect]
+    if how is not None and how.path and (found is None or not _elsewhere(found.card, dialect)):
+        found = await _own_card(address, how.path, finder) or found
+    if found is None:
+        # A caller that names a dialect needs no card; the oldest servers may have none.
+        assert how is not None  # noqa: S101  else there was an error
         version = how.versions[0] if how.versions else ""
         interface = Interface(url=address, binding=how.binding, version=version)
         return Found(_unknown(address, (interface,)), address)
+    return found
+
+
+async def _own_card(address: str, path: str, finder: Finder) -> Found | None:
+    """The card that a dialect has at a place of its own, if the server has such a place."""
+    base = address.partition("?")[0].rstrip("/")
+    if base.endswith((path, ".json")):
+        return None
+    try:
+        return await finder.find(base + path)
+    except DragomanError:
+        return None
+
+
+def _spoken_at(found: Found, address: str, how: Dialect) -> str:
+    """Where a dialect is spoken for which cards have no word."""
+    if listed := _elsewhere(found.card, how.name):
+        return listed
+    base = address.partition("?")[0].rstrip("/")
+    if base.endswith((how.path, ".json")) or found.url.startswith(f"{base}{how.path}/"):
+        named = (each.url for each in found.card.interfaces if each.binding in ("JSONRPC", ""))
+        return next(named, address)
+    return address
+
+
+def _elsewhere(card: Card, dialect: str) -> str:
+    """The address of a dialect for which cards have no word, from our own extension."""
+    for extension in card.extensions:
+        if extension.uri == OTHER_DIALECTS:
+            listed = (extension.params or {}).get("addresses")
+            for each in listed if isinstance(listed, list) else ():
+                if isinstance(each, dict) and each.get("dialect") == dialect:
+                    return str(each.get("url", ""))
+    return ""
 
 
 def _unknown(name: str, interfaces: tuple[Interface, ...]) -> Card:
@@ -160,8 +200,8 @@ def _lines(
     limits: Limits,
 ) -> list[Line]:
     if dialect in DIALECTS and not DIALECTS[dialect].versions:
-        # No card has a word for it: it is spoken at the address itself.
-        interface = Interface(url=address, binding="", version="")
-        return [line(interface, DIALECTS[dialect], http, wallet, ca)]
+        how = DIALECTS[dialect]
+        interface = Interface(url=_spoken_at(found, address, how), binding="", version="")
+        return [line(interface, how, http, wallet, ca)]
     ways = choices(found.card, dialect, prefer, limits.interfaces)
     return lines(ways, found.card, http, wallet, ca)

@@ -76,6 +76,8 @@ class Dialect(Struct, frozen=True):
     """What its paths begin with."""
     otherwise: Callable[[Iterable[str], str], Session] | None = None
     """The same for what some servers read in another way, once they have refused to understand."""
+    path: str = ""
+    """Where servers of many dialects speak it, which have others at their address itself."""
     old: bool = False
     """0.1 and its kin: callers name their tasks, and every stream numbers artifacts anew."""
 
@@ -97,7 +99,7 @@ DIALECTS = {
         ),
         Dialect("a2a-0.3-grpc", "GRPC", ("0.3", "0.2"), lambda e, t: _grpc_caller("0.3", e, t)),
         Dialect("a2a-0.1", "JSONRPC", ("0.1",), lambda e, t: RpcCaller(V0_1, e), old=True),
-        Dialect("a2a-go", "", (), lambda e, t: GoCaller(), old=True),
+        Dialect("a2a-go", "", (), lambda e, t: GoCaller(), path="/a2a-go", old=True),
         Dialect("python-a2a", "JSONRPC", (PYTHON,), lambda e, t: PythonCaller(), old=True),
     )
 }
