@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,3 +139,35 @@ def test_an_empty_list_that_protobuf_leaves_out_is_no_fault_in_1_0(
     told = dragoman("card", "validate", proxy.url, cwd=tmp_path)
     assert told.returncode == 0, told.stdout
     assert "warning  skills: is missing" in told.stdout
+
+
+@pytest.mark.parametrize("as_event", [False, True], ids=["json", "event"])
+def test_a_stream_that_is_refused_in_an_event_is_refused(proxy: Proxy, as_event: bool) -> None:
+    """As every client of 0.3 reads it."""
+
+    def ask(asked: Asked) -> Told | None:
+        if asked.op not in ("stream", "subscribe"):
+            return None
+        code = -32004 if asked.op == "stream" else -32001
+        error = {"code": code, "message": "No"}
+        told = {"jsonrpc": "2.0", "id": asked.json["id"], "error": error}
+        if as_event:
+            body = b"data: " + json.dumps(told).encode() + b"\n\n"
+            return Told(200, {"content-type": "text/event-stream"}, body)
+        return Told(200, {"content-type": "application/json"}, json.dumps(told).encode())
+
+    def tell(asked: Asked, told: Told) -> None:
+        if asked.op == "card" and told.body.startswith(b"{"):
+            value = told.json
+            value["capabilities"]["streaming"] = False
+            told.put(value)
+
+    on = "jsonrpc-0.3"
+    report = examined(proxy, Fault((), ask=ask, tell=tell), "stream.undeclared", on=on)
+    assert [(r.outcome, r.why) for r in report.results] == [("pass", "")]
+    report = examined(proxy, Fault((), ask=ask), "subscribe.unknown", "stream.shape", on=on)
+    assert [(r.id, r.outcome) for r in report.results] == [
+        ("stream.shape", "fail"),
+        ("subscribe.unknown", "pass"),
+    ]
+    assert "refused: -32004" in report.results[0].why
