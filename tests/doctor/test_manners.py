@@ -37,7 +37,7 @@ def test_nobody_there_is_said_once(tmp_path: Path) -> None:
     done = dragoman("doctor", "127.0.0.1:1", cwd=tmp_path)
     assert done.returncode == 3
     first, *rest = done.stdout.splitlines()
-    assert first.startswith("No A2A agent at http://127.0.0.1:1: the connection broke")
+    assert first.startswith("No A2A agent at http://127.0.0.1:1: it cannot be reached")
     assert len(rest) == 1
     assert "--verbose" in rest[0]
     whole = dragoman("doctor", "127.0.0.1:1", "--verbose", cwd=tmp_path)

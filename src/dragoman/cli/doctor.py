@@ -71,8 +71,8 @@ def doctor(
     if ca is not None and not ca.is_file():
         raise ConfigError(f"There is no file {ca} (--ca).")
     url = completed(url)
-    if not re.match(r"https?://[^/@]+(/|$)", url):
-        raise ConfigError("The address must be one of http or https, without a name or password.")
+    if not re.match(r"https?://", url):
+        raise ConfigError("The address must be one of http or https.")
     orders = Orders(
         text=text,
         slow_text=slow_text,

@@ -27,7 +27,7 @@ GRPC = {"a2a+grpc": "http", "a2a+grpcs": "https"}
 """Addresses that are gRPC services and have no card to find."""
 
 
-def _web(address: str) -> str:
+def web_form(address: str) -> str:
     """The address as one of the web, which origins are."""
     scheme, _, rest = address.partition("://")
     return f"{GRPC[scheme]}://{rest}" if scheme in GRPC else address
@@ -38,10 +38,11 @@ def origins_of(address: str, others: Iterable[str] = ()) -> list[str]:
 
     Where localhost was typed, the addresses it stands for belong to it: cards name either.
     """
-    url = _web(address)
+    url = web_form(address)
     scheme = url.partition("://")[0]
     own, *more = (
-        origin_of(_web(each) if "://" in each else f"{scheme}://{each}") for each in (url, *others)
+        origin_of(web_form(each) if "://" in each else f"{scheme}://{each}")
+        for each in (url, *others)
     )
     name, _, port = own.rpartition(":")
     if name == f"{scheme}://localhost":
@@ -90,7 +91,7 @@ async def connect(
     scheme, colon, _ = address.partition("://")
     if not colon:
         raise ConfigError(f"An address begins with https://, http:// or a2a+grpc://: {address!r}")
-    url = _web(address)
+    url = web_form(address)
     own = Certificate(*certificate) if isinstance(certificate, tuple) else certificate
     typed = urlsplit(url)
     wallet = Wallet(auth_of(auth), origins_of(address, origins), own)

@@ -23,11 +23,11 @@ from msgspec.structs import replace
 from ..errors import ConfigError, PeerMisbehaved, PeerUnreachable
 from ..net import egress
 from ..net.egress import Resolve, Rules, Target, TypedHost
+from ..net.failures import NOT_SENT, explained
 from ..net.scopes import AddressScope
 from .credentials import Certificate, Credentials
 from .limits import Limits
 
-_NOT_SENT = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout)
 _BROKEN = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, OSError)
 _FAILURES = (*_BROKEN, egress.Unreachable)
 _ANYWHERE = Rules(allow_private=True, allow_loopback=True)
@@ -264,22 +264,8 @@ def _headers(response: httpcore2.Response) -> Mapping[str, str]:
     return {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
 
 
-def _reason(exc: Exception) -> str:
-    """Why a certificate was refused, without where in OpenSSL that was."""
-    said = str(exc)
-    return said.rpartition("verify failed: ")[2].partition(" (_ssl")[0] or said
-
-
 def _told(exc: Exception, address: Address) -> PeerUnreachable:
     """What went wrong on the way, as our error. The only border to httpcore2's."""
-    where = address.origin
-    if "CERTIFICATE" in str(exc):
-        return PeerUnreachable(
-            f"{where} has a certificate that cannot be verified: {_reason(exc)}. "
-            "Trust its authority with --ca FILE, or ca= in Python."
-        )
-    if isinstance(exc, (*_NOT_SENT, egress.Unreachable)):
-        return PeerUnreachable(f"{where} cannot be reached: {str(exc) or type(exc).__name__}")
-    if isinstance(exc, TimeoutError | httpcore2.TimeoutException):
-        return PeerUnreachable(f"{where} did not answer in time", sent=True)
-    return PeerUnreachable(f"The connection to {where} broke: {exc}", sent=True)
+    if isinstance(exc, egress.Unreachable):
+        return PeerUnreachable(f"{address.origin} cannot be reached: {exc}")
+    return PeerUnreachable(explained(exc, address.origin), sent=not isinstance(exc, NOT_SENT))

@@ -40,6 +40,7 @@ from ..errors import (
     Unsupported,
 )
 from ..model import Message, Role
+from ..net.failures import is_web_page
 from ..ops import (
     AnyOperation,
     CancelTask,
@@ -347,6 +348,8 @@ _TELLING = {"www-authenticate": "challenge", "retry-after": "retry_after"}
 def _heard(session: Session, reply: Reply) -> Iterable[Signal]:
     frame = Frame(reply.body, "", reply.headers, reply.status)
     if reply.status < 300:
+        if is_web_page(reply.body):
+            raise PeerMisbehaved("A web page came back, and no answer of an agent")
         return session.receive(frame)
     if 300 <= reply.status < 400:
         where = reply.headers.get("location", "")

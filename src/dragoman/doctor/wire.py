@@ -16,6 +16,7 @@ import httpcore2
 from msgspec import Struct
 
 from ..errors import ConfigError
+from ..net.failures import explained, is_web_page
 from .check import Broken, Unknowable
 
 MOST_REQUESTS = 900
@@ -53,6 +54,8 @@ def strict_json(body: bytes | str) -> Any:
 
     try:
         text = body.decode("utf-8") if isinstance(body, bytes) else body
+        if is_web_page(text[:256].encode()):
+            raise Broken("it is a web page, not JSON")
         return json.loads(text, parse_constant=no)
     except (ValueError, RecursionError) as exc:
         raise Broken(f"the body is not JSON: {exc}") from None
@@ -77,6 +80,10 @@ class Wire:
         """Goes with every request and into no report."""
         self.requests = 0
         self.sent = self.came = ""
+        self._answered = False
+        self._dead = ""
+        """Why nobody is there: the very first request had no answer, and the others need not wait
+        for theirs."""
         self._pool = httpcore2.ConnectionPool(
             _trusting(ca) if ca else None, max_connections=20, keepalive_expiry=5.0
         )
@@ -140,6 +147,8 @@ class Wire:
         headers: Mapping[str, str] | None = None,
     ) -> Iterator[tuple[int, dict[str, str], Iterator[bytes]]]:
         """An answer whose body is read as it comes."""
+        if self._dead:
+            raise NoAnswer(self._dead)
         self.count()
         self.note(f"{method} {url} {body[:SHORT].decode('utf-8', 'replace')}", "no answer")
         accept = {"accept": "application/json, text/event-stream"}
@@ -153,6 +162,7 @@ class Wire:
                 content=body,
                 extensions={"timeout": limits},
             ) as response:
+                self._answered = True
                 got: dict[str, str] = {}
                 for name, value in response.headers:
                     key = name.decode("latin-1").lower()
@@ -160,11 +170,17 @@ class Wire:
                     got[key] = f"{got[key]}, {text}" if key in got else text
                 yield response.status, got, iter(response.iter_stream())
         except httpcore2.TimeoutException:
-            raise NoAnswer(f"no answer within {self.timeout:g} s") from None
+            raise self._failed(f"no answer within {self.timeout:g} s") from None
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as exc:
-            raise NoAnswer(f"the connection broke: {exc or type(exc).__name__}") from None
+            origin = "/".join(url.split("/", 3)[:3])
+            raise self._failed(explained(exc, origin, "it")) from None
         except (httpcore2.UnsupportedProtocol, ValueError) as exc:
-            raise NoAnswer(f"this address cannot be asked: {exc}") from None
+            raise self._failed(f"this address cannot be asked: {exc}") from None
+
+    def _failed(self, why: str) -> NoAnswer:
+        if not self._answered:
+            self._dead = why
+        return NoAnswer(why)
 
 
 def short(text: str) -> str:
