@@ -50,6 +50,9 @@ def doctor(
     ca: Annotated[Path | None, Parameter(help="Certificates (PEM) of the authority to trust.")] = (
         None
     ),
+    allow_private: Annotated[
+        bool, Parameter(help="Follow addresses on the card into private networks.")
+    ] = False,
     timeout: Annotated[float, Parameter(help="Seconds for one request.")] = 10.0,
     strict: Annotated[bool, Parameter(help="Warnings count as failures in the exit code.")] = False,
     verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), help="Show every check.")] = False,
@@ -80,6 +83,7 @@ def doctor(
         skip=skip,
         on=on,
         timeout=timeout,
+        allow_private=allow_private,
         ca=str(ca or ""),
         headers=dict(_header(one) for one in header),
     )

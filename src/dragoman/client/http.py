@@ -18,13 +18,11 @@ from urllib.parse import urlencode
 
 import httpcore2
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ..errors import ConfigError, PeerMisbehaved, PeerUnreachable
 from ..net import egress
 from ..net.egress import Resolve, Rules, Target, TypedHost
 from ..net.failures import NOT_SENT, explained
-from ..net.scopes import AddressScope
 from .credentials import Certificate, Credentials
 from .limits import Limits
 
@@ -84,8 +82,8 @@ class Http:
         self.limits = limits
         self.scheme = scheme
         """Of the address that was typed."""
-        self._rules = Rules(allow_private=allow_private, ports=ALL_PORTS)
-        self._typed = TypedHost(host.lower(), self._rules)
+        rules = Rules(allow_private=allow_private, ports=ALL_PORTS)
+        self._typed = TypedHost(host.lower(), rules)
         self._resolve = resolve
         self._ca = ca
         self._certificate = certificate
@@ -95,10 +93,8 @@ class Http:
 
     @property
     def rules(self) -> Rules:
-        """For addresses that others name: this machine is open to a user who typed it."""
-        if self._typed.scope is not AddressScope.LOOPBACK:
-            return self._rules
-        return replace(self._rules, allow_loopback=True)
+        """For addresses that others name."""
+        return self._typed.others
 
     async def addresses(self, address: Address) -> list[str]:
         """The checked addresses of a host, for a transport with sockets of its own."""

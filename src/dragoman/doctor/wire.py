@@ -15,9 +15,11 @@ from typing import Any
 import httpcore2
 from msgspec import Struct
 
-from ..errors import ConfigError
+from ..errors import BadParams, ConfigError
 from ..net.failures import explained, is_web_page
+from ..net.scopes import Unreachable
 from .check import Broken, Unknowable
+from .guard import Guard, GuardedSockets
 
 MOST_REQUESTS = 900
 """A doctor must not be a load test."""
@@ -72,8 +74,9 @@ class Wire:
     """Asks, within limits, and remembers the last exchange."""
 
     def __init__(
-        self, timeout: float, headers: Mapping[str, str] | None = None, ca: str = ""
+        self, guard: Guard, timeout: float, headers: Mapping[str, str] | None = None, ca: str = ""
     ) -> None:
+        self.guard = guard
         self.timeout = timeout
         self.ca = ca
         self.credentials = dict(headers or {})
@@ -85,7 +88,10 @@ class Wire:
         """Why nobody is there: the very first request had no answer, and the others need not wait
         for theirs."""
         self._pool = httpcore2.ConnectionPool(
-            _trusting(ca) if ca else None, max_connections=20, keepalive_expiry=5.0
+            _trusting(ca) if ca else None,
+            max_connections=20,
+            keepalive_expiry=5.0,
+            network_backend=GuardedSockets(guard),
         )
 
     def close(self) -> None:
@@ -174,6 +180,10 @@ class Wire:
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as exc:
             origin = "/".join(url.split("/", 3)[:3])
             raise self._failed(explained(exc, origin, "it")) from None
+        except Unreachable as exc:
+            raise self._failed(f"it cannot be reached: {exc}") from None
+        except BadParams as exc:
+            raise self._failed(exc.message) from None
         except (httpcore2.UnsupportedProtocol, ValueError) as exc:
             raise self._failed(f"this address cannot be asked: {exc}") from None
 

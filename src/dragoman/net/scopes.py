@@ -18,6 +18,7 @@ from ipaddress import (
 )
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import BadParams
 
@@ -151,6 +152,13 @@ class TypedHost:
         self._rules = rules
         self.scope = _typed_scope(host)
         """Known of an address and of localhost; of other names after the first look-up."""
+
+    @property
+    def others(self) -> Rules:
+        """For addresses that others name: a user who typed this machine may be led back to it."""
+        if self.scope is not AddressScope.LOOPBACK:
+            return self._rules
+        return replace(self._rules, allow_loopback=True)
 
     def checked(self, addresses: Iterable[str]) -> list[str]:
         """Those addresses of the host that may be called; `BadParams` if there are none."""
