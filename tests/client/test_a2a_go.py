@@ -65,7 +65,7 @@ async def test_a_card_beside_the_dialect_leads_to_it(base_has_card: bool) -> Non
 
     async with LittleHttp(respond) as agent:
         assert await sent(agent.url) == "found"
-        assert await sent(f"{agent.url}/a2a-go") == "found"
+        assert await sent(f"{agent.url}/deep/a2a-go") == "found"
 
 
 @pytest.mark.parametrize("has_card", [True, False])

@@ -185,7 +185,7 @@ def _check(reply: Reply, url: str) -> None:
     status = reply.status
     if status == 200:
         if is_web_page(reply.body):
-            raise PeerMisbehaved(f"{url} is a web page")
+            raise PeerMisbehaved(f"{url} is a web page, not an agent card")
         return
     if 300 <= status < 400:
         where = reply.headers.get("location", "")[:200]

@@ -159,10 +159,12 @@ async def _own_card(address: str, path: str, finder: Finder) -> Found | None:
 
 def _spoken_at(found: Found, address: str, how: Dialect) -> str:
     """Where a dialect is spoken for which cards have no word."""
+    base = address.partition("?")[0].rstrip("/")
+    if base.endswith(how.path):
+        return address
     if listed := _elsewhere(found.card, how.name):
         return listed
-    base = address.partition("?")[0].rstrip("/")
-    if base.endswith((how.path, ".json")) or found.url.startswith(f"{base}{how.path}/"):
+    if base.endswith(".json") or found.url.startswith(f"{base}{how.path}/"):
         named = (each.url for each in found.card.interfaces if each.binding in ("JSONRPC", ""))
         return next(named, address)
     return address
