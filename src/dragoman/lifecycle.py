@@ -92,6 +92,11 @@ class _Growing:
         return replace(self.head, parts=tuple(parts))
 
 
+def joined(parts: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
+    """The parts, with adjacent plain texts as one (DESIGN §4.1)."""
+    return _Growing(Artifact(artifact_id="", parts=tuple(parts))).artifact().parts
+
+
 def _dressed(part: AnyPart) -> bool:
     return bool(part.metadata or part.filename or part.media_type)
 

@@ -146,9 +146,33 @@ class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
         return self.status.state
 
     @property
+    def answer(self) -> Message | None:
+        """The message that holds the answer of a completed task whose artifacts hold none.
+
+        Many agents answer in the status message. Others say it while they work and then complete
+        the task without a word: then it is the agent's last message behind its caller's last one.
+        """
+        if self.state is not State.COMPLETED:
+            return None
+        if any(isinstance(part, Text | Data) for made in self.artifacts for part in made.parts):
+            return None
+        if self.status.message is not None and self.status.message.parts:
+            return self.status.message
+        for message in reversed(self.history):
+            if message.role is Role.USER:
+                return None
+            if message.parts:
+                return message
+        return None
+
+    @property
     def text(self) -> str:
-        """The text of all artifacts: what most callers came for."""
-        return "\n".join(filter(None, (artifact.text for artifact in self.artifacts)))
+        """The text of all artifacts, else of the `answer`: what most callers came for."""
+        made = "\n".join(filter(None, (artifact.text for artifact in self.artifacts)))
+        if made:
+            return made
+        answer = self.answer
+        return answer.text if answer is not None else ""
 
 
 class Hook(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -274,13 +274,12 @@ def _interfaces_in(found: Document) -> Iterable[Interface]:
         Interface(
             url=i.url,
             binding=i.protocol_binding,
-            version=_short(i.protocol_version or "1.0"),
+            version=version_in(i.protocol_version, listed=True),
             tenant=i.tenant or "",
         )
         for i in found.supported_interfaces or ()
     ]
-    # Before 0.2.5 a card did not say its version; on this wire it is 0.3 then.
-    version = _short(found.protocol_version or "0.3")
+    version = version_in(found.protocol_version, listed=False)
     old = [(i.url, i.transport) for i in found.additional_interfaces or ()]
     if found.url:
         old.insert(0, (found.url, found.preferred_transport or "JSONRPC"))
@@ -294,8 +293,13 @@ def _interfaces_in(found: Document) -> Iterable[Interface]:
     return dict.fromkeys(listed)
 
 
-def _short(version: str) -> str:
-    return ".".join(version.split(".")[:2])
+def version_in(said: str | None, *, listed: bool) -> str:
+    """The version that an interface speaks, as Major.Minor.
+
+    One that says none speaks 1.0 where it is `listed` in supportedInterfaces, which came with 1.0.
+    The main address of an older card speaks 0.3 then: before 0.2.5 cards had no word for it.
+    """
+    return ".".join((said or ("1.0" if listed else "0.3")).split(".")[:2])
 
 
 def _extension_in(extension: WireExtension) -> Extension:

@@ -78,6 +78,11 @@ def _modes(card: dict[str, Any]) -> Found:
 
 def _skills(card: dict[str, Any]) -> Found:
     skills = card.get("skills")
+    if skills is None:
+        # 1.0 is written by protobuf, which leaves an empty list out.
+        new = "supportedInterfaces" in card and "url" not in card
+        yield Problem("skills", "is missing", warning=new)
+        return
     if not isinstance(skills, list):
         yield Problem("skills", "is not a list")
         return

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from dragoman import errors as e
 from dragoman.model import Json
+from dragoman.ops import AnyOperation, Invoke, SendMessage, SetHook
 
 DOMAIN = "a2a-protocol.org"
 INFO = "type.googleapis.com/google.rpc.ErrorInfo"
@@ -260,6 +261,8 @@ def told_in(body: bytes, status: int) -> e.DragomanError | None:
     try:
         told = _read_told(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if status == 404:
+            return _missing("")
         return error_for(status) if status >= 400 else None
     said = told.error or told
     message = said.message or ""
@@ -270,10 +273,41 @@ def told_in(body: bytes, status: int) -> e.DragomanError | None:
         return error_in(code, message, said.details if said.details else said.data)
     if status < 400 and told.error is None:
         return None
+    if status == 404:
+        return _missing(message)
     error = _HEARD_0_3.get(status, type(error_for(status)))
     if error is e.PeerRefused:
         return e.PeerRefused(message or error_for(status).message, code=status)
     return error(message)
+
+
+_NO_TASK = re.compile(r"(?i)\btask\b.*\b(not found|not exist|unknown)|\b(no such|unknown) task\b")
+_NO_CARD = re.compile(r"(?i)\bcard\b.*\bnot (configured|found)")
+
+
+def _missing(message: str) -> e.DragomanError:
+    """The error behind a 404 without a code: all that 0.3's Python SDK tells is the message.
+
+    Of a path that is not served every web server says 404. Only words about a task mean one.
+    """
+    if _NO_TASK.search(message):
+        return e.TaskNotFound(message)
+    if _NO_CARD.search(message):
+        return e.NoExtendedCard(message)
+    return e.UnknownMethod(message or "The other side has nothing at this address (HTTP 404)")
+
+
+def about(error: e.DragomanError, op: AnyOperation) -> e.DragomanError:
+    """The error, as an answer to this operation: no task is missing where none was named."""
+    if not isinstance(error, e.TaskNotFound) or _names_task(op):
+        return error
+    return e.UnknownMethod(error.message)
+
+
+def _names_task(op: AnyOperation) -> bool:
+    if isinstance(op, SendMessage):
+        return bool(op.message.task_id or op.message.references)
+    return hasattr(op, "task_id") or isinstance(op, SetHook | Invoke)
 
 
 _CODES: dict[Json, int] = {s.reason: s.code for s in SPELLINGS.values()}
@@ -289,7 +323,6 @@ _names_0_3 = {
 _codes_by_name = {name: code for code, name in _names_0_3.items()}
 # All that the Python SDK of 0.3 tells beside a message.
 _HEARD_0_3 = {status: cls for cls, status in reversed(_STATUSES_0_3.items())} | {
-    404: e.TaskNotFound,
     400: e.Malformed,
 }
 

@@ -30,6 +30,7 @@ from dragoman.session import Answer, Call, End, Fault, Frame, Session, Signal, U
 
 from .. import jsonrpc
 from . import errors, extensions
+from .ending import Ending
 from .routes import BINDINGS, REST_1_0, Binding, Found, Route, looked_up
 from .rpc import JSON_TYPES, NOTHING, SUPPORTED, seq_in, version_in
 from .scalars import Wrong, query_out
@@ -224,6 +225,7 @@ class RestCaller(Session):
         # 0.3 has no tenants, and its prefix says that it is 0.3.
         self._prefix = binding.prefix or (f"/{quote(tenant, safe='')}" if tenant else "")
         self._open: tuple[Call, Method] | None = None
+        self._ending = Ending()
         self._headers = {"a2a-version": binding.version.name}
         if uris := ", ".join(extensions):
             self._headers[binding.version.extensions_header] = uris
@@ -242,6 +244,7 @@ class RestCaller(Session):
             return ()
         if not signal.silent:  # there is no way to want no answer but not to listen to it
             self._open = signal, route.method
+            self._ending = Ending()
         target = f"{route.verb} {self._prefix}{_filled(route.path, ids)}"
         accept = "text/event-stream, application/json" if signal.stream else "application/json"
         headers = self._headers | {"accept": accept}
@@ -267,7 +270,7 @@ class RestCaller(Session):
             body = _checked(frame.body)
             if call.stream:
                 entry, last = self._binding.version.event_in(body, seq_in(frame.mark))
-                if not last:
+                if not self._ending.is_last(entry, last):
                     return (Update(call.id, entry),)
                 self._open = None
                 return (Update(call.id, entry), End(call.id))
@@ -276,7 +279,7 @@ class RestCaller(Session):
                 value = method.headers_in(value, frame.headers)
             return self._done(Answer(call.id, value))
         except DragomanError as error:
-            return self._done(Fault(call.id, error))
+            return self._done(Fault(call.id, errors.about(error, call.op)))
         except (msgspec.DecodeError, Wrong, RecursionError) as exc:
             # A stream that has begun has no other way to tell that it failed.
             told = errors.told_in(frame.body, 200) if call.stream else None

@@ -28,6 +28,7 @@ from dragoman.session import Answer, Call, End, Fault, Frame, Id, Session, Signa
 
 from .. import jsonrpc
 from . import errors, extensions
+from .ending import Ending
 from .older import LOOKS, named_by
 from .scalars import Wrong
 from .v0_1 import V0_1
@@ -211,6 +212,7 @@ class RpcCaller(Session):
         self._version = version
         self._tenant = tenant
         self._open: dict[Id, tuple[Call, Method]] = {}
+        self._ending = Ending()
         headers = {"content-type": "application/json", "a2a-version": version.name}
         if uris := ", ".join(extensions):
             headers[version.extensions_header] = uris
@@ -236,6 +238,7 @@ class RpcCaller(Session):
         else:
             request = jsonrpc.Ask(signal.id, name, params)
             self._open[signal.id] = signal, method
+            self._ending = Ending()
         return (Frame(jsonrpc.encode(request), "POST", self._headers[signal.stream]),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
@@ -259,7 +262,7 @@ class RpcCaller(Session):
             result = self._result(response, status, method)
             if call.stream:
                 entry, last = self._version.event_in(result, seq_in(frame.mark))
-                if not last:
+                if not self._ending.is_last(entry, last):
                     return (Update(call.id, entry),)
                 del self._open[call.id]
                 return (Update(call.id, entry), End(call.id))
