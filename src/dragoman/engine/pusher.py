@@ -85,8 +85,9 @@ class Courier(Protocol):
     async def check(self, hook: Hook) -> None:
         """`BadParams` for a hook that must not be called."""
 
-    def sealed(self, hook: Hook) -> Hook:
-        """The hook as it may be stored."""
+    def sealed(self, hook: Hook, known: Hook | None = None) -> Hook:
+        """The hook as it may be stored; secrets that are given masked are those of the `known`
+        one. `BadParams` if they are not."""
 
     def masked(self, hook: Hook) -> Hook:
         """A stored hook as it may be shown."""
