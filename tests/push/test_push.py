@@ -276,6 +276,7 @@ async def test_a_task_has_only_so_many_hooks() -> None:
         {"scheme": "Bearer", "credentials": "ü"},
         {"token": "x" * 5000},
         {"hook_id": "x" * 300},
+        {"hook_id": "h\n2026-01-01T00:00:00.000Z error all is lost"},
     ],
 )
 async def test_what_cannot_stand_in_a_header_is_refused(about: dict[str, str]) -> None:

@@ -49,6 +49,8 @@ class Courier:
         """Refuses, with `BadParams`, a hook that could never or must never be called."""
         if len(hook.hook_id) > LONGEST_ID:
             raise BadParams(f"An id has at most {LONGEST_ID} characters", field="id")
+        if not hook.hook_id.isprintable():
+            raise BadParams("An id has no control characters", field="id")
         for field in SECRETS:
             value = getattr(hook, field)
             if value and not safe_field(value):
