@@ -285,12 +285,13 @@ def engine_for(agent: Agent, settings: Settings) -> Served:
     keep_apart(space, folder_of(server.store))
     secret = secret_for(server.store, os.environ)
     rules = Rules(allow_private=server.allow_private, hosts=push.allow, ports=push.ports)
+    egress = Egress(rules, connections=push.parallel)
     return Engine(
         agent,
         open_store(server.store),
         settings.limits,
         secret=secret,
-        courier=Courier(Egress(rules), Vault(secret), push.timeout) if pushes else None,
+        courier=Courier(egress, Vault(secret), push.timeout) if pushes else None,
         push=push,
         retention=settings.retention.values(),
         outside=World(allow_private=server.allow_private, environ=os.environ),

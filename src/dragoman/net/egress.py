@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -27,12 +26,12 @@ import httpcore2
 from msgspec import Struct
 
 from ..errors import BadParams, DragomanError
+from .resolver import Resolve, Resolver
+from .resolver import Unreachable as Unreachable
+from .resolver import system_resolver as system_resolver
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses of a name."""
-
 LONGEST_URL = 2048
 PORTS = {"http": 80, "https": 443}
 OPEN_PORTS = (80, 443, 8080, 8443)
@@ -100,10 +99,6 @@ class Reply(Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
     whole: bool
-
-
-class Unreachable(Exception):
-    """There was no answer; the text says why in a word."""
 
 
 def may_call(address: Address, rules: Rules) -> bool:
@@ -193,16 +188,6 @@ def _bad(message: str) -> BadParams:
     return BadParams(message, field="url")
 
 
-async def system_resolver(host: str, port: int) -> list[str]:
-    """Asks the system, as everyone does."""
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as exc:
-        raise Unreachable("unknown name") from exc
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
 class _Backend(httpcore2.AsyncNetworkBackend):
     """Connects to checked addresses only. The one place where this module opens a socket."""
 
@@ -249,9 +234,12 @@ def guard(rules: Rules, resolve: Resolve = system_resolver) -> httpcore2.AsyncNe
 class Egress:
     """Calls addresses that others gave us."""
 
-    def __init__(self, rules: Rules, resolve: Resolve = system_resolver) -> None:
+    def __init__(
+        self, rules: Rules, resolve: Resolve | None = None, *, connections: int = CONNECTIONS
+    ) -> None:
         self.rules = rules
-        self._resolve = resolve
+        self._resolve = resolve or Resolver()
+        self._connections = connections
         self._pool: httpcore2.AsyncConnectionPool | None = None
 
     async def check(self, url: str, seconds: float = 5.0) -> None:
@@ -301,7 +289,7 @@ class Egress:
             # Built here and not by httpx2: this pool asks no environment for a proxy.
             backend = _Backend(self.rules, self._resolve)
             self._pool = httpcore2.AsyncConnectionPool(
-                max_connections=CONNECTIONS, keepalive_expiry=KEEP, network_backend=backend
+                max_connections=self._connections, keepalive_expiry=KEEP, network_backend=backend
             )
         url = httpcore2.URL(
             scheme=target.scheme.encode(),

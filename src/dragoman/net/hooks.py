@@ -105,7 +105,7 @@ class Courier:
             return Answer(error=str(exc))
         except DragomanError as exc:
             return Answer(error=f"refused: {exc.message}")
-        return Answer(status=reply.status, retry_after=self._retry_after(reply))
+        return Answer(status=reply.status, retry_after=self._retry_after(reply), size=len(body))
 
     def _proof(self, hook: Hook, seq: int, body: bytes) -> dict[str, str]:
         headers = {"user-agent": "dragoman"}
