@@ -249,11 +249,16 @@ class Run(Line):
         """The caller said something: into history, and to whoever waits for it."""
         if self.over or said.n in self.answers:
             return
-        self.heard = max(self.heard, said.n)
-        self.answers[said.n] = said
         # What was said before the question could be seen is for the next `ask`: this one.
         early = not said.question and self.asking is Ask.INPUT
-        if self.question and (early or said.question == self.question):
+        answers = self.question and (early or said.question == self.question)
+        if answers and self.asking is Ask.APPROVAL:
+            # Before anything else: if it cannot be recorded, it was not heard, and comes again.
+            decision = decision_in(said.message, said.value)
+            self.works.audit.record(self.task_id, self.question, decision, said.by, said.n)
+        self.heard = max(self.heard, said.n)
+        self.answers[said.n] = said
+        if answers:
             self._answered(said)
         else:
             self._queue.append(said)
@@ -266,9 +271,6 @@ class Run(Line):
 
     def _answered(self, said: Input) -> None:
         key, number = self.question, msgspec.json.encode(said.n)
-        if self.asking is Ask.APPROVAL:
-            decision = decision_in(said.message, said.value)
-            self.works.audit.record(self.task_id, key, decision, said.by, said.n)
         if self.asking is Ask.CREDENTIALS:
             self._note(key, GIVEN)
             self.journal[key] = number  # for this run only: the next one has to ask again
