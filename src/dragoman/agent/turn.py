@@ -211,6 +211,21 @@ class Turn:
         self._desk.emit(StateChanged(state=State.WORKING, metadata=metadata))
         await self._desk.room()
 
+    async def detach(self, *what: object, metadata: dict[str, Json] | None = None) -> None:
+        """Answers callers that wait for this task now, while the skill works on.
+
+        They get the task as it stands, with this message if one is given. Streams and webhooks go
+        on, and everyone can ask for the task later.
+        """
+        await self._desk.detach(self._message(what, metadata) if what or metadata else None)
+
+    async def complete(self, *what: object, metadata: dict[str, Json] | None = None) -> None:
+        """Completes the task now, with this message in its status.
+
+        Artifacts that were given stay; nothing that is said or returned afterwards counts.
+        """
+        await self._desk.complete(self._message(what, metadata) if what or metadata else None)
+
     async def reply(self, *what: object) -> None:
         """Answers with a message instead of a task; a skill needs `may_reply=True` for it.
 
