@@ -267,10 +267,11 @@ def create_app(agent: Agent | None = None, settings: Settings | None = None) -> 
 
 
 def engine_for(agent: Agent, settings: Settings) -> Served:
-    """The engine over the store that the settings name, and who calls webhooks for it; a backend
-    keeps its tasks itself."""
+    """The engine over the store that the settings name, and who calls webhooks for it; of a
+    backend's tasks that store holds only what its author does not keep."""
     if isinstance(agent, Backend):
-        return agent.peer(push=settings.push.enabled)
+        keep = settings.limits.keep_tasks
+        return agent.peer(push=settings.push.enabled, store=settings.server.store, keep=keep)
     from .engine import Engine
     from .net.egress import Egress, Rules
     from .net.hooks import Courier
