@@ -267,10 +267,11 @@ def create_app(agent: Agent | None = None, settings: Settings | None = None) -> 
 
 
 def engine_for(agent: Agent, settings: Settings) -> Served:
-    """The engine over the store that the settings name, and who calls webhooks for it; a backend
-    keeps its tasks itself."""
+    """The engine over the store that the settings name, and who calls webhooks for it; of a
+    backend's tasks that store holds only what its author does not keep."""
     if isinstance(agent, Backend):
-        return agent.peer(push=settings.push.enabled)
+        keep = settings.limits.keep_tasks
+        return agent.peer(push=settings.push.enabled, store=settings.server.store, keep=keep)
     from .engine import Engine
     from .net.egress import Egress, Rules
     from .net.hooks import Courier
@@ -285,12 +286,13 @@ def engine_for(agent: Agent, settings: Settings) -> Served:
     keep_apart(space, folder_of(server.store))
     secret = secret_for(server.store, os.environ)
     rules = Rules(allow_private=server.allow_private, hosts=push.allow, ports=push.ports)
+    egress = Egress(rules, connections=push.parallel)
     return Engine(
         agent,
         open_store(server.store),
         settings.limits,
         secret=secret,
-        courier=Courier(Egress(rules), Vault(secret), push.timeout) if pushes else None,
+        courier=Courier(egress, Vault(secret), push.timeout) if pushes else None,
         push=push,
         retention=settings.retention.values(),
         outside=World(allow_private=server.allow_private, environ=os.environ),

@@ -189,3 +189,10 @@ class Hook(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """and what follows it."""
     dialect: str = ""
     """In which it was registered, and is told."""
+    other_schemes: tuple[str, ...] = ()
+    """Further schemes that the receiver accepts, in its order. Only A2A before 1.0 names any."""
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """Every scheme that the receiver accepts, in its order."""
+        return (self.scheme, *self.other_schemes) if self.scheme else self.other_schemes

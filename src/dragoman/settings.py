@@ -111,8 +111,12 @@ class Push(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The wait before each try; after the last one the delivery is a dead letter."""
     timeout: float = 15.0
     """How long a receiver may take."""
-    parallel: int = 32
-    """Calls at a time, each to another webhook."""
+    parallel: int = 128
+    """Calls at a time, each to another webhook;"""
+    per_principal: int = 32
+    """of them for the webhooks of one principal,"""
+    per_host: int = 16
+    """and to one host, so that receivers that hang do not hold up those of others."""
     failures: int = 10
     """After so many in a row a host is left alone,"""
     probe: float = 60.0

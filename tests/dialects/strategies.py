@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dragoman.card import (
     ApiKey,
@@ -199,6 +200,11 @@ hooks = st.builds(
     scheme=words,
     credentials=words,
     dialect=words,
+).flatmap(
+    # Further schemes come after a first one.
+    lambda hook: st.lists(names, max_size=2 if hook.scheme else 0).map(
+        lambda others: replace(hook, other_schemes=tuple(others))
+    )
 )
 
 lengths = st.none() | st.integers(0, 2**31 - 1)

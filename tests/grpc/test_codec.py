@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dragoman import errors
 from dragoman.card import (
@@ -107,7 +108,7 @@ T = "TaskPushNotificationConfig"
                 "config_id": "else",
                 "config": {"push_notification_config": CONFIG_0_3},
             },
-            SetHook(hook=HOOK),
+            SetHook(hook=replace(HOOK, other_schemes=("Basic",))),
         ),
         (
             NEW,
@@ -171,9 +172,11 @@ def test_a_webhook_comes_with_a_send_and_back_as_it_was() -> None:
     told = answered(session, HOOK, f"{NEW}.{T}")
     assert writer(f"{NEW}.{T}")(CONFIG_1_0) == told.SerializeToString()
     session, _ = asked(OLD, f"List{T}", f"List{T}Request", {"parent": "tasks/t"})
-    page = answered(session, HookPage((HOOK,), "next"), f"{OLD}.List{T}Response")
+    several = replace(HOOK, other_schemes=("Basic",))
+    page = answered(session, HookPage((several,), "next"), f"{OLD}.List{T}Response")
     assert (page.configs[0].name, page.next_page_token) == (PATH, "next")
-    assert list(page.configs[0].push_notification_config.authentication.schemes) == ["Bearer"]
+    told_schemes = page.configs[0].push_notification_config.authentication.schemes
+    assert list(told_schemes) == ["Bearer", "Basic"]
 
 
 @pytest.mark.parametrize(

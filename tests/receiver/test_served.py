@@ -35,10 +35,12 @@ async def test_what_our_server_pushes_arrives_once_and_in_order(dialect: str) ->
     assert {notice.task_id for notice in diary.told} == {task.id}
     assert all(notice.signed for notice in diary.told)
     entries = [notice.entry for notice in diary.told if isinstance(notice.entry, Stamped)]
-    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+    seqs = [entry.seq for entry in entries]
+    assert seqs == sorted(set(seqs))
     assert last(diary.told) is State.COMPLETED
     kinds = {type(entry.event) for entry in entries}
     if dialect == "a2a-1.0":
+        assert seqs == list(range(1, len(entries) + 1))
         assert kinds <= {Opened, Snapshot, StateChanged, ArtifactChunk}
         assert ArtifactChunk in kinds
     else:

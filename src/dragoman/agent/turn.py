@@ -222,6 +222,31 @@ class Turn:
         self._desk.emit(StateChanged(state=State.WORKING, metadata=metadata))
         await self._desk.room()
 
+    async def detach(
+        self,
+        *what: object,
+        metadata: dict[str, Json] | None = None,
+        extensions: Iterable[str] = (),
+    ) -> None:
+        """Answers callers that wait for this task now, while the skill works on.
+
+        They get the task as it stands, with this message if one is given. Streams and webhooks go
+        on, and everyone can ask for the task later.
+        """
+        await self._desk.detach(self._message_if_any(what, metadata, extensions))
+
+    async def complete(
+        self,
+        *what: object,
+        metadata: dict[str, Json] | None = None,
+        extensions: Iterable[str] = (),
+    ) -> None:
+        """Completes the task now, with this message in its status.
+
+        Artifacts that were given stay; nothing that is said or returned afterwards counts.
+        """
+        await self._desk.complete(self._message_if_any(what, metadata, extensions))
+
     async def reply(
         self,
         *what: object,
@@ -364,6 +389,14 @@ class Turn:
             raise Unsupported("This engine was made without a way to other agents")
         seat = Seat(self._desk, self._call_key, self._ask)
         return self._desk.outside.agent(seat, address, options)
+
+    def _message_if_any(
+        self,
+        what: tuple[object, ...],
+        metadata: dict[str, Json] | None,
+        extensions: Iterable[str],
+    ) -> Message | None:
+        return self._message(what, metadata, extensions) if what or metadata else None
 
     def _message(
         self,

@@ -108,7 +108,8 @@ def serve(
         watch(path.parent)
         return
     agent = load_agent(file)
-    kept = "the backend's own" if isinstance(agent, Backend) else shown(settings.server.store)
+    own = isinstance(agent, Backend) and agent.keeps_tasks
+    kept = "the backend's own" if own else shown(settings.server.store)
     run(agent, settings, lambda url: announce(agent.name, url, kept))
 
 

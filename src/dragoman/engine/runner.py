@@ -13,7 +13,7 @@ from ..agent import Agent, Skill
 from ..agent.calls import Outside
 from ..bell import LocalBell
 from ..errors import DragomanError, Fenced
-from ..events import Opened, Stamped, StateChanged
+from ..events import Ask, Opened, Stamped, StateChanged
 from ..lifecycle import WAITING
 from ..model import Message, State
 from ..peer import Context
@@ -194,6 +194,8 @@ class Runner:
 
     async def tell(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
         """Keeps what a caller said and brings it to the run, wherever that is."""
+        if self.audit.path is not None:
+            await self._check_audit(scope, task_id)
         row = await self.store.tell(scope, task_id, said, question)
         run = self.runs.get(task_id)
         if run is not None and row.worker == self.worker:
@@ -206,6 +208,16 @@ class Runner:
             if taken is not None:
                 await self.resume(taken)
         return row
+
+    async def _check_audit(self, scope: Scope, task_id: str) -> None:
+        """Fails closed: an answer to an approval that could not be recorded is not even kept."""
+        run = self.runs.get(task_id)
+        if run is None or run.row.scope != scope:
+            asking = (await self.store.row(scope, task_id)).asking
+        else:
+            asking = run.asking
+        if asking is Ask.APPROVAL:
+            self.audit.check()
 
     async def remind(self, scope: Scope, task_id: str) -> None:
         """Has a run hear what was said a moment ago: who says it again asks what became of it."""

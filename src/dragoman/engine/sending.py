@@ -48,15 +48,18 @@ class Sending:
         if op.open_as or ctx.idempotency_key or ctx.extensions:
             op, key, task_id = await self._before(op, ctx)
         run: Run | None
+        since = 0
         if task_id or op.message.task_id:
-            task_id = task_id or (await self._continue(op, ctx, key)).task_id
+            if not task_id:
+                begin = await self._continue(op, ctx, key)
+                task_id, since = begin.task_id, begin.since
             run = self._runner.runs.get(task_id)
             if not op.wait:
                 await self._view.heard(scope_of(ctx), task_id)
         else:
             run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=op.wait)
-        if op.wait and (run is None or not await self._view.rest(run)):
-            await self._view.rested(scope_of(ctx), task_id)
+        if op.wait and (run is None or not await self._view.rest(run, since)):
+            await self._view.rested(scope_of(ctx), task_id, since)
         if run is not None:
             if run.direct is not None:
                 return run.direct

@@ -39,6 +39,11 @@ class Place(Struct, frozen=True, gc=False):
     stream begins with the task as the message has left it, so that nobody reads the question
     that was answered as a new one."""
 
+    @property
+    def since(self) -> int:
+        """The last event before what follows."""
+        return self.first.seq if isinstance(self.first, Stamped) else self.after
+
 
 Idle = dict[asyncio.Future[bool], float]
 """Readers that wait, and until when (loop time). A look at all of them now and then is cheaper than

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ import httpcore2
 from msgspec import Struct
 
 from ..errors import BadParams, DragomanError
+from .resolver import Resolve, Resolver, system_resolver
 from .scopes import Rules, TypedHost, Unreachable, checked, literal, refusal
 
 __all__ = [
@@ -36,9 +36,6 @@ __all__ = [
     "safe_field",
     "system_resolver",
 ]
-
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses of a name."""
 
 LONGEST_URL = 2048
 PORTS = {"http": 80, "https": 443}
@@ -130,16 +127,6 @@ def _covers(pattern: str, host: str) -> bool:
     return host.endswith(pattern) if pattern.startswith(".") else host == pattern
 
 
-async def system_resolver(host: str, port: int) -> list[str]:
-    """Asks the system, as everyone does."""
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as exc:
-        raise Unreachable("unknown name") from exc
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
 async def addresses(
     host: str, port: int, guard: Rules | TypedHost, resolve: Resolve = system_resolver
 ) -> list[str]:
@@ -229,9 +216,12 @@ def guard(
 class Egress:
     """Calls addresses that others gave us."""
 
-    def __init__(self, rules: Rules, resolve: Resolve = system_resolver) -> None:
+    def __init__(
+        self, rules: Rules, resolve: Resolve | None = None, *, connections: int = CONNECTIONS
+    ) -> None:
         self.rules = rules
-        self._resolve = resolve
+        self._resolve = resolve or Resolver()
+        self._connections = connections
         self._pool: httpcore2.AsyncConnectionPool | None = None
 
     async def check(self, url: str, seconds: float = 5.0) -> None:
@@ -281,7 +271,7 @@ class Egress:
             # Built here and not by httpx2: this pool asks no environment for a proxy.
             backend = guard(self.rules, self._resolve)
             self._pool = httpcore2.AsyncConnectionPool(
-                max_connections=CONNECTIONS, keepalive_expiry=KEEP, network_backend=backend
+                max_connections=self._connections, keepalive_expiry=KEEP, network_backend=backend
             )
         url = httpcore2.URL(
             scheme=target.scheme.encode(),

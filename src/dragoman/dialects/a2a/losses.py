@@ -3,7 +3,8 @@
 Both versions: the work behind a task is opaque (what was heard, what a question is about, notes);
 a chunk has no time; an opened task is told as the task it is; errors without a code are told by
 the nearest that has one; in which dialect a webhook was set is known by hearing it; a method of
-the agent's own that is given nothing is given an empty object. 0.3 also has no filename or media
+the agent's own that is given nothing is given an empty object. 1.0 has one scheme for a webhook,
+the first of 0.3's. 0.3 also has no filename or media
 type on text and data: they live in metadata there; it lists all webhooks at once, and one that is
 set with a send has no task yet.
 
@@ -77,15 +78,15 @@ def _carried(signal: Signal, wire: Wire) -> Signal:
             message, hook = _message(op.message, wire), _inline(op.hook, version)
             return replace(signal, op=replace(op, message=message, hook=hook))
         case Call(op=SetHook(hook=hook)):
-            return replace(signal, op=SetHook(hook=_hook(hook)))
+            return replace(signal, op=SetHook(hook=_hook(hook, version)))
         case Call(op=ListHooks(task_id=task_id)) if version is V0_3:
             return replace(signal, op=ListHooks(task_id=task_id))
         case Call(op=Invoke(method=method, params=None)):
             return replace(signal, op=Invoke(method=method, params={}))
         case Answer(value=Hook() as hook):
-            return replace(signal, value=_hook(hook))
+            return replace(signal, value=_hook(hook, version))
         case Answer(value=HookPage() as page):
-            hooks = tuple(map(_hook, page.hooks))
+            hooks = tuple(_hook(hook, version) for hook in page.hooks)
             return replace(signal, value=HookPage(hooks, page.next_token * (version is not V0_3)))
         case Answer(value=Task() as task):
             return replace(signal, value=_task(task, wire))
@@ -104,14 +105,15 @@ def _carried(signal: Signal, wire: Wire) -> Signal:
             return signal
 
 
-def _hook(hook: Hook) -> Hook:
-    return replace(hook, dialect="")
+def _hook(hook: Hook, version: Version) -> Hook:
+    others = hook.other_schemes if version.name == "0.3" else ()
+    return replace(hook, dialect="", other_schemes=others)
 
 
 def _inline(hook: Hook | None, version: Version) -> Hook | None:
     if hook is None:
         return None
-    return _hook(replace(hook, task_id="") if version.name == "0.3" else hook)
+    return _hook(replace(hook, task_id="") if version.name == "0.3" else hook, version)
 
 
 def _entry(entry: Stamped, wire: Wire) -> Stamped:

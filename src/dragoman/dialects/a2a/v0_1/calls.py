@@ -148,14 +148,16 @@ def hook_get_out(op: GetHook) -> wire.TaskParams:
 
 def hook_in(config: wire.PushConfig, task_id: str) -> Hook:
     told = config.authentication or _NOBODY
+    scheme, *others = told.schemes or ("",)
     return Hook(
         # A task has one webhook in 0.1: the next one takes its place.
         hook_id=task_id,
         task_id=task_id,
         url=config.url or "",
         token=config.token or "",
-        scheme=told.schemes[0] if told.schemes else "",
+        scheme=scheme,
         credentials=told.credentials or "",
+        other_schemes=tuple(others),
     )
 
 
@@ -169,11 +171,11 @@ def inline_in(config: wire.PushConfig | None, name: str) -> Hook | None:
 
 
 def hook_out(hook: Hook) -> wire.PushConfig:
-    told = wire.Authentication((hook.scheme,) if hook.scheme else (), hook.credentials)
+    told = wire.Authentication(hook.schemes, hook.credentials)
     return wire.PushConfig(hook.url, hook.token, told if told != _NOBODY else None)
 
 
-_NOBODY = wire.Authentication()
+_NOBODY = wire.Authentication((), "")
 
 
 # What is answered

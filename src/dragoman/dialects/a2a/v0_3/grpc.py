@@ -128,22 +128,22 @@ def config_in(name: str, path: str = ".name") -> tuple[str, str]:
 
 def hook_in(config: Proto, task_id: str, hook_id: str, path: str) -> Hook:
     authentication = config.authentication
+    scheme, *others = authentication.schemes or ("",)
     return Hook(
         hook_id=config.id or hook_id,
         task_id=task_id,
         url=needed(config.url, "a URL", f"{path}.url"),
         token=config.token,
-        # 0.3 allows several schemes; one credential fits the first (a2a-wire §15.5).
-        scheme=next(iter(authentication.schemes), ""),
+        scheme=scheme,
         credentials=authentication.credentials,
+        other_schemes=tuple(others),
     )
 
 
 def hook_out(hook: Hook) -> Fields:
     config: Fields = {"id": hook.hook_id, "url": hook.url, "token": hook.token}
-    if hook.scheme or hook.credentials:
-        schemes = [hook.scheme] if hook.scheme else []
-        config["authentication"] = {"schemes": schemes, "credentials": hook.credentials}
+    if hook.schemes or hook.credentials:
+        config["authentication"] = {"schemes": hook.schemes, "credentials": hook.credentials}
     return {
         "name": f"tasks/{hook.task_id}/pushNotificationConfigs/{hook.hook_id}",
         "push_notification_config": config,

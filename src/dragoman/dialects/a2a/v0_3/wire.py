@@ -134,7 +134,8 @@ class PageHeard(Wire, frozen=True, gc=False):
 
 
 class Authentication(Wire, frozen=True, gc=False):
-    schemes: Words = ()
+    schemes: Words = None
+    """Required, so it is written although it is empty; None is only read."""
     credentials: Word = ""
 
 

@@ -36,7 +36,7 @@ def hook_out(hook: Hook) -> wire.PushConfig:
     )
 
 
-_NOBODY = wire.Authentication()
+_NOBODY = wire.Authentication("", "")
 
 
 def inline_in(config: wire.PushConfig | None) -> Hook | None:

@@ -157,7 +157,8 @@ class Params(Wire, frozen=True, gc=False, kw_only=True):
 
 
 class Authentication(Wire, frozen=True, gc=False):
-    scheme: Word = ""
+    scheme: Word = None
+    """Required, so it is written although it is empty; None is only read."""
     credentials: Word = ""
 
 
