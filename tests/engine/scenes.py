@@ -31,6 +31,9 @@ class Clock:
     def __call__(self) -> int:
         return time.time_ns() // 1_000_000 + self._ahead
 
+    def steady(self) -> int:
+        return time.monotonic_ns() // 1_000_000 + self._ahead
+
     def skip(self, seconds: float) -> None:
         """So much later, at once."""
         self._ahead += int(seconds * 1000)

@@ -260,7 +260,8 @@ class Store(Protocol):
     # Workers: processes that run tasks.
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
-        """A worker begins; it is alive until its lease runs out or its process ends."""
+        """A worker begins; it is alive until its lease runs out or its process ends. A lease is
+        measured by a time that nobody can set."""
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
         """Renews the lease; False if the worker counts as dead."""
@@ -375,6 +376,12 @@ class Store(Protocol):
 
     async def counts(self, agent: str) -> dict[str, int]:
         """How many tasks are in each state, and `runnable` ones waiting for a worker."""
+
+    async def live(self, scope: Scope, agent: str) -> int:
+        """How many tasks of a caller are not finished."""
+
+    async def probe(self) -> None:
+        """Writes something that does not matter; raises what would keep a task from being kept."""
 
     async def changed(self) -> bool:
         """Whether another process has changed something since the last look."""

@@ -53,6 +53,7 @@ from .file_write import Book, Scribe
 from .kept import Key, Live
 from .lanes import Lane
 from .ledger import Clock, Ledger
+from .private import make_folder
 from .sessions import SessionBook
 
 try:
@@ -97,7 +98,8 @@ class FileStore:
         self._lane = Lane("file", [Scribe(self._tasks)], limit=BATCH, patient=True)
 
     def _recover(self) -> None:
-        self._tasks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._folder)
+        make_folder(self._tasks)
         self._lock = _only_one(self._folder)
         for spare in self._tasks.glob("*.new"):
             spare.unlink()
@@ -197,7 +199,7 @@ class FileStore:
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
         """See `Store`."""
-        self._ledger.workers[worker] = self._clock() + lease_ms
+        self._ledger.enlist(worker, lease_ms)
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
         """See `Store`."""
@@ -483,6 +485,14 @@ class FileStore:
     async def counts(self, agent: str) -> dict[str, int]:
         """See `Store`."""
         return await self._look(lambda: self._ledger.counts(agent))
+
+    async def live(self, scope: Scope, agent: str) -> int:
+        """See `Store`."""
+        return self._ledger.count_live(scope, agent)
+
+    async def probe(self) -> None:
+        """See `Store`."""
+        await self._replace(self._folder / "probe", b"One can write here.\n")
 
     async def changed(self) -> bool:
         """See `Store`."""

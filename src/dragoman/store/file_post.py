@@ -19,6 +19,7 @@ from .file_write import Scribe
 from .lanes import Lane
 from .ledger import Ledger
 from .post import Mail
+from .private import make_folder
 
 log = logging.getLogger("dragoman.store")
 
@@ -38,7 +39,7 @@ class FilePost:
 
     def recover(self, ledger: Ledger) -> None:
         """Reads all files. What was being delivered when the process ended is due again."""
-        self._folder.mkdir(exist_ok=True, mode=0o700)
+        make_folder(self._folder)
         for spare in self._folder.glob("*.new"):
             spare.unlink()
         now = ledger.clock()

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from .ledger import Clock
 from .memory_sessions import MemorySessions
+from .private import make_folder
 from .sessions import Session
 
 log = logging.getLogger("dragoman.store")
@@ -33,7 +34,7 @@ class FileSessions(MemorySessions):
 
     def recover(self) -> None:
         """Reads all files; what is over by now goes with the next change."""
-        self._folder.mkdir(exist_ok=True, mode=0o700)
+        make_folder(self._folder)
         for spare in self._folder.glob("*.new"):
             spare.unlink()
         said = {

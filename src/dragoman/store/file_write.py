@@ -166,6 +166,9 @@ class Scribe:
         for number in numbers:
             self._errors.setdefault(number, error)
 
+    def rest(self) -> None:
+        """See `Side`."""
+
     def close(self) -> None:
         """Nothing is open between two batches."""
 

@@ -10,7 +10,7 @@ from . import sqlite_rows as rows
 from .base import Row, Whose
 
 _NAMED = ("tenant", "principal", "task_id", "agent")
-_STATE = "SELECT task_id, agent, state FROM task WHERE task_id = ?"
+_STATE = "SELECT task_id, agent, tenant, principal, state FROM task WHERE task_id = ?"
 
 
 def owned(db: sqlite3.Connection, which: Whose, limit: int) -> list[Row]:
@@ -31,8 +31,8 @@ def owned(db: sqlite3.Connection, which: Whose, limit: int) -> list[Row]:
     return [rows.row_in(row) for row in found]
 
 
-def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, str, str]]:
-    """Drops tasks and all that hangs on them; tells which there were, of what agent and state."""
+def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, str, str, str, str]]:
+    """Drops tasks and all that hangs on them; tells which there were, and as what they counted."""
     found = [
         row
         for task_id in task_ids
@@ -41,7 +41,7 @@ def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, str, s
     db.execute("PRAGMA secure_delete = ON")  # freed pages too are overwritten
     try:
         for statement in rows.DELETE_TASK:
-            db.executemany(statement, [(task_id,) for task_id, _, _ in found])
+            db.executemany(statement, [(task_id,) for task_id, *_ in found])
     finally:
         db.execute("PRAGMA secure_delete = FAST")
     return found
