@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable
 from functools import partial
@@ -14,6 +15,7 @@ from ..agent.calls import Outside
 from ..agent.invoke import invoke
 from ..errors import (
     BadParams,
+    DragomanError,
     NotCancelable,
     TaskFinished,
     TaskNotFound,
@@ -59,6 +61,8 @@ from .tail import Place
 from .transitions import with_transitions
 from .view import View
 from .waiting import within
+
+log = logging.getLogger("dragoman.engine")
 
 AGAIN = 0.05
 """Seconds before another try to take a task from someone else."""
@@ -122,7 +126,10 @@ class Engine:
             await self.pusher.stop(min(grace, 1.0))
         if self.runner.outside is not None:
             await self.runner.outside.close()
-        await self.store.retire(self.runner.worker)
+        try:
+            await self.store.retire(self.runner.worker)
+        except DragomanError as exc:  # its lock goes with the store, so others learn of it anyway
+            log.warning("not retired worker=%s reason=%s", self.runner.worker, exc.reason)
         await self.store.close()
         if self._workspaces is not None:
             self._workspaces.close()
@@ -130,6 +137,10 @@ class Engine:
     async def counts(self) -> dict[str, int]:
         """Tasks by state, and `runnable` ones that wait for a worker."""
         return await self.store.counts(self.agent.name)
+
+    async def probe(self) -> None:
+        """Raises what would keep a task from being kept."""
+        await self.store.probe()
 
     async def mail(self) -> Figures | None:
         """How webhooks fare; None without any."""

@@ -53,7 +53,7 @@ class Locks:
             handle = self._held.get(worker)
             if handle is None:
                 return False
-            if not _is(handle, self._path(worker)):  # someone tidied up too well
+            if not same_file(handle, self._path(worker)):  # someone tidied up too well
                 os.close(self._held.pop(worker))
                 handle = self._held[worker] = self._locked(worker)
             self._write(handle, lease_ms)
@@ -106,7 +106,7 @@ class Locks:
         for _ in range(TRIES):
             handle = os.open(path, os.O_RDWR | os.O_CREAT, FILE)
             # Someone cleaning up may hold the file for a moment, or remove it between our calls.
-            if _lock(handle) and _is(handle, path):
+            if _lock(handle) and same_file(handle, path):
                 return handle
             os.close(handle)
             time.sleep(PAUSE)
@@ -157,7 +157,8 @@ def _lock(handle: int) -> bool:
     return True
 
 
-def _is(handle: int, path: Path) -> bool:
+def same_file(handle: int, path: Path) -> bool:
+    """Whether an open file is still the one of this name."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

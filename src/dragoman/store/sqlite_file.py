@@ -17,10 +17,8 @@ FOLDED = 4000
 PAGE = 4096
 LARGE = 2 * FOLDED * PAGE
 """Bytes of the write-ahead log at which we fold it ourselves: readers keep SQLite from doing so."""
-LOOK = 1.0
-"""Seconds between two looks at it,"""
 PATIENCE = 1.0
-"""how long a commit may be held up while the readers of old snapshots end,"""
+"""Seconds that commits may be held up while the readers of old snapshots end,"""
 AGAIN = 10.0
 """and until the next try if they did not."""
 
@@ -48,41 +46,37 @@ class DiskFile:
     """The database and its write-ahead log, as they were when they were opened."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._wal = path.with_name(path.name + "-wal")
-        self._known = [(each, _identity(str(each))) for each in (str(path), str(self._wal))]
-        self._look_at = 0.0
+        self._path, self._wal = str(path), f"{path}-wal"
+        self._known = _identity(os.stat(self._path)), _identity(os.stat(self._wal))
+        self._size = 0
+        self._try_at = 0.0
 
     def check(self) -> None:
         """Raises `Missing` unless both are still there."""
-        for name, identity in self._known:
-            if _identity(name) != identity:
-                raise Missing(f"{name} was deleted or replaced while it was in use")
+        try:
+            file, wal = os.stat(self._path), os.stat(self._wal)
+        except OSError as error:
+            raise Missing(f"{self._path} was deleted: {error}") from error
+        if (_identity(file), _identity(wal)) != self._known:
+            raise Missing(f"{self._path} was replaced while it was in use")
+        self._size = wal.st_size
 
     def fold(self, db: sqlite3.Connection, busy: float) -> None:
-        """Empties the write-ahead log if it grew too large."""
-        now = time.monotonic()
-        if now < self._look_at:
+        """Empties the write-ahead log if it was too large at the last check."""
+        if self._size < LARGE or time.monotonic() < self._try_at:
             return
-        self._look_at = now + LOOK
         try:
-            if self._wal.stat().st_size < LARGE:
-                return
             db.execute(f"PRAGMA busy_timeout = {int(PATIENCE * 1000)}")
             try:
                 (blocked, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
                 db.execute(f"PRAGMA busy_timeout = {int(busy * 1000)}")
-        except (OSError, sqlite3.Error) as error:  # whoever writes next will hear of it
+        except sqlite3.Error as error:  # whoever writes next will hear of it
             log.warning("store=sqlite the write-ahead log was not folded: %s", error)
             blocked = True
         if blocked:
-            self._look_at = now + AGAIN
+            self._try_at = time.monotonic() + AGAIN
 
 
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
+def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
