@@ -89,7 +89,8 @@ class Engine:
         self.agent = agent
         self.store = store
         self.settings = settings or EngineSettings()
-        self.runner = Runner(agent, store, self.settings, clock)
+        self._secret = secret or secrets.token_bytes(32)
+        self.runner = Runner(agent, store, self.settings, clock, self._secret)
         if audit is not None:
             self.runner.audit = audit
         self.runner.outside = outside
@@ -99,7 +100,6 @@ class Engine:
         self._keeper = Keeper(self.runner)
         self._keeper.sooner = tuple(retention)
         self._clock = clock
-        self._secret = secret or secrets.token_bytes(32)
         self.pusher: Pusher | None = None
         if courier is not None:
             self.pusher = Pusher(store, courier, push or Push())

@@ -253,7 +253,9 @@ class Run(Line):
         self.answers[said.n] = said
         # What was said before the question could be seen is for the next `ask`: this one.
         early = not said.question and self.asking is Ask.INPUT
-        if self.question and (early or said.question == self.question):
+        if said.sealed:
+            pass  # nobody here can open it: the question stays open
+        elif self.question and (early or said.question == self.question):
             self._answered(said)
         else:
             self._queue.append(said)

@@ -133,6 +133,8 @@ class Input(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The caller's own key for it."""
     n: int = 0
     """Its number, given by the store."""
+    sealed: str = ""
+    """Credentials come sealed with the server's key: then message and value say nothing."""
 
 
 class Record(Struct, frozen=True, gc=False, kw_only=True):

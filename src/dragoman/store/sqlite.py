@@ -8,11 +8,9 @@ on a local disk.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,8 +45,6 @@ from .sqlite_read import Reader
 from .sqlite_sessions import Job, SqliteSessions
 from .sqlite_workers import enlisted
 from .sqlite_write import BUSY, Writer
-
-log = logging.getLogger("dragoman.store")
 
 R = TypeVar("R")
 
@@ -125,21 +121,7 @@ class SqliteStore:
 
     def append(self, write: Write, done: Done) -> None:
         """See `Store`."""
-        if write.forget:
-            done = partial(self._forgot, done)
         self._writes.submit(Writer.append, write, done)
-
-    def _forgot(self, done: Done, error: Exception | None) -> None:
-        """Credentials were dropped: they must not stay in the write-ahead log either."""
-        if error is None:
-            asyncio.get_running_loop().run_in_executor(None, self._wipe)
-        done(error)
-
-    def _wipe(self) -> None:
-        try:
-            wipe_log(self._path)
-        except sqlite3.Error as error:  # nobody waits for it, and later commits overwrite the log
-            log.warning("store=sqlite the write-ahead log was not emptied: %s", error)
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
         """See `Store`."""

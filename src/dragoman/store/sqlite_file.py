@@ -50,6 +50,8 @@ class DiskFile:
         self._known = _identity(os.stat(self._path)), _identity(os.stat(self._wal))
         self._size = 0
         self._try_at = 0.0
+        self.secrets = False
+        """Whether the write-ahead log holds what must be forgotten."""
 
     def check(self) -> None:
         """Raises `Missing` unless both are still there."""
@@ -62,8 +64,10 @@ class DiskFile:
         self._size = wal.st_size
 
     def fold(self, db: sqlite3.Connection, busy: float) -> None:
-        """Empties the write-ahead log if it was too large at the last check."""
-        if self._size < LARGE or time.monotonic() < self._try_at:
+        """Empties the write-ahead log if it was too large at the last check, or holds secrets."""
+        if self._size < LARGE and not self.secrets:
+            return
+        if time.monotonic() < self._try_at:
             return
         try:
             db.execute(f"PRAGMA busy_timeout = {int(PATIENCE * 1000)}")
@@ -76,6 +80,8 @@ class DiskFile:
             blocked = True
         if blocked:
             self._try_at = time.monotonic() + AGAIN
+        else:
+            self._size, self.secrets = 0, False
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from . import sqlite_rows as rows
@@ -38,13 +39,20 @@ def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, str, s
         for task_id in task_ids
         if (row := db.execute(_STATE, (task_id,)).fetchone()) is not None
     ]
-    db.execute("PRAGMA secure_delete = ON")  # freed pages too are overwritten
-    try:
+    with without_trace(db):
         for statement in rows.DELETE_TASK:
             db.executemany(statement, [(task_id,) for task_id, *_ in found])
+    return found
+
+
+@contextmanager
+def without_trace(db: sqlite3.Connection) -> Iterator[None]:
+    """What is dropped meanwhile is overwritten, freed pages too."""
+    db.execute("PRAGMA secure_delete = ON")
+    try:
+        yield
     finally:
         db.execute("PRAGMA secure_delete = FAST")
-    return found
 
 
 def wipe_log(path: Path) -> None:

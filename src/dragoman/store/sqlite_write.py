@@ -42,6 +42,7 @@ R = TypeVar("R")
 _INSERT_PIECE = "INSERT INTO piece (task_id, seq, final, body) VALUES (?, ?, ?, ?)"
 _INSERT_FROZEN = "INSERT INTO frozen (task_id, body) VALUES (?, ?)"
 _INSERT_INPUT = "INSERT INTO input (task_id, n, body, key, digest) VALUES (?, ?, ?, ?, ?)"
+_WIPE_INPUT = "UPDATE input SET body = ? WHERE task_id = ? AND n = ?"
 _INSERT_RECORD = """
 INSERT INTO record (task_id, n, key, value, seq)
 SELECT ?1, coalesce(max(n), 0) + 1, ?2, ?3, ?4 FROM record WHERE task_id = ?1
@@ -270,13 +271,13 @@ class Writer:
             self._post.grown(task_id)
 
     def _wipe(self, task_id: str, numbers: Iterable[int]) -> None:
-        for n in numbers:
-            found = self._db.execute(rows.INPUT, (task_id, n)).fetchone()
-            if found is not None:
-                bare = pack(rules.wiped(unpack_input(found[0])))
-                self._db.execute(
-                    "UPDATE input SET body = ? WHERE task_id = ? AND n = ?", (bare, task_id, n)
-                )
+        self._file.secrets = True
+        with sqlite_owned.without_trace(self._db):
+            for n in numbers:
+                found = self._db.execute(rows.INPUT, (task_id, n)).fetchone()
+                if found is not None:
+                    bare = pack(rules.wiped(unpack_input(found[0])))
+                    self._db.execute(_WIPE_INPUT, (bare, task_id, n))
 
     def claim(self, argument: tuple[str, str, int]) -> list[Row]:
         """See `Store.claim`."""
