@@ -27,9 +27,10 @@ class Clock:
 
     def __init__(self) -> None:
         self._ahead = 0
+        self._wrong = 0
 
     def __call__(self) -> int:
-        return time.time_ns() // 1_000_000 + self._ahead
+        return time.time_ns() // 1_000_000 + self._ahead + self._wrong
 
     def steady(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._ahead
@@ -37,6 +38,10 @@ class Clock:
     def skip(self, seconds: float) -> None:
         """So much later, at once."""
         self._ahead += int(seconds * 1000)
+
+    def set_forward(self, seconds: float) -> None:
+        """Someone sets the time of day; no time passes."""
+        self._wrong += int(seconds * 1000)
 
 
 class House:

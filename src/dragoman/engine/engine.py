@@ -45,14 +45,15 @@ from ..ops import (
 from ..peer import Batch, Context
 from ..settings import EngineSettings, Push, Retention
 from ..store.approvals import Audit
-from ..store.base import Row, Store
+from ..store.base import Row, Scope, Store
+from ..store.clock import Clock, wall_clock
 from ..workspace import Space, Workspaces, space_of
 from .hooks import Hooks
-from .ids import now_ms
 from .keeper import Keeper
 from .listing import listed
 from .naming import Names, by_name
 from .pusher import Courier, Figures, Pusher
+from .run import Run
 from .runner import Runner
 from .scope import scope_of
 from .sending import Sending
@@ -78,7 +79,7 @@ class Engine:
         settings: EngineSettings | None = None,
         *,
         secret: bytes | None = None,
-        clock: Callable[[], int] = now_ms,
+        clock: Clock = wall_clock,
         courier: Courier | None = None,
         push: Push | None = None,
         retention: Iterable[Retention] = (),
@@ -244,12 +245,20 @@ class Engine:
 
     # What a guard in front asks.
 
-    def live(self, ctx: Context) -> int:
-        """How many tasks of this caller run or wait in this process."""
-        return sum(
-            run.row.principal == ctx.principal and run.row.tenant == ctx.tenant
+    async def live(self, ctx: Context) -> int:
+        """How many tasks of this caller run or wait, here or elsewhere."""
+        scope = scope_of(ctx)
+        kept = sum(run.committed > 0 for run in self._runs_of(scope))
+        elsewhere = await self.store.live(scope, self.agent.name) - kept
+        # Counted after the wait: what others opened meanwhile is not in the store yet.
+        return max(0, elsewhere) + len(self._runs_of(scope))
+
+    def _runs_of(self, scope: Scope) -> list[Run]:
+        return [
+            run
             for run in self.runner.runs.values()
-        )
+            if run.row.principal == scope.principal and run.row.tenant == scope.tenant
+        ]
 
     async def skill_of(self, ctx: Context, task_id: str) -> str:
         """The skill of a caller's task."""
