@@ -178,8 +178,8 @@ class App(HttpServer):
 def _sessions(peer: Served) -> SessionBook:
     """Where sessions are kept: with the tasks. Who keeps its tasks itself has no store of ours."""
     from .engine import Engine
+    from .store.clock import wall_clock
     from .store.memory_sessions import MemorySessions
-    from .store.urls import wall_clock
 
     return peer.store.sessions if isinstance(peer, Engine) else MemorySessions(wall_clock)
 

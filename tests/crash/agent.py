@@ -47,6 +47,17 @@ async def ask(turn: Turn) -> str:
     return f"{first} {second} {sure}"
 
 
+@agent.skill("login")
+async def login(turn: Turn) -> str:
+    """Asks for credentials, and tells only how long they are. `slow`: hears them, then waits."""
+    given = await turn.need_auth({"basic": {}})
+    while turn.text == "slow":
+        await asyncio.sleep(0.05)
+        if os.path.exists(os.environ["CRASH_GATE"]):  # noqa: ASYNC240
+            break
+    return str(len(str(given)))
+
+
 @agent.skill("mixed")
 async def mixed(turn: Turn) -> None:
     """Words, an artifact that grows between steps, and a question in the middle."""

@@ -491,6 +491,25 @@ async def test_old_tasks_lose_their_log_and_then_go(house: House) -> None:
         assert (await client.list()).total == 0
 
 
+async def test_a_clock_set_forward_drops_nothing_for_an_hour(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with house.client(agent_with_a_fine_skill()) as client:
+        task = await client.send("go")
+        house.clock.set_forward(60 * 86_400)
+        keeper = client.engine._keeper
+        await keeper._sweep()
+        assert "the clock was set forward" in caplog.text
+        assert await client.get(task.id) == task
+        house.clock.skip(3590)
+        await keeper._sweep()
+        assert await client.get(task.id) == task
+        # By then it is meant.
+        house.clock.skip(10)
+        await keeper._sweep()
+        assert (await client.list()).total == 0
+
+
 async def test_waiting_tasks_are_not_swept(house: House) -> None:
     agent = Agent("Asker")
 

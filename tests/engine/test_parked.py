@@ -8,6 +8,8 @@ import threading
 from dragoman import Agent, State, SyncTurn, Turn
 from dragoman.testing import Client
 from engine.scenes import (
+    ANN,
+    BOB,
     House,
     Slow,
     background,
@@ -244,3 +246,22 @@ async def test_plain_functions_that_wait_do_not_use_up_the_threads(memory: House
 
 def _skill_threads() -> int:
     return sum(thread.name.startswith("dragoman-skill") for thread in threading.enumerate())
+
+
+async def test_live_tasks_are_counted_across_a_restart(durable: House) -> None:
+    agent = Agent("Asker")
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        return await turn.ask("Well?")
+
+    client = durable.client(agent, context=ANN, max_parked=1)
+    await client.engine.start()
+    tasks = [await client.send("go") for _ in range(3)]
+    assert await client.engine.live(ANN) == 3
+    assert await client.engine.live(BOB) == 0
+    client = await durable.restart(client)
+    assert await client.engine.live(ANN) == 3
+    await client.send("yes", task=tasks[0])
+    assert await client.engine.live(ANN) == 2
+    await client.engine.stop(0)

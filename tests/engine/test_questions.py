@@ -13,13 +13,14 @@ from dragoman.engine import EngineSettings
 from dragoman.errors import Conflict, TaskFinished, TaskNotFound
 from dragoman.events import Ask, Asked, Snapshot, Stamped, StateChanged
 from dragoman.lifecycle import added_up
-from dragoman.store.base import Input
+from dragoman.store.base import Input, Row, Scope
 from dragoman.testing import Client
 from engine.scenes import (
     House,
     Slow,
     background,
     checked,
+    client_of,
     ended,
     gathered,
     in_state,
@@ -620,6 +621,48 @@ async def test_credentials_are_handed_over_and_kept_nowhere(
     await client.engine.stop(0)
     assert CANARY not in caplog.text
     assert traces(tmp_path) == []
+
+
+async def test_credentials_reach_the_store_sealed(durable: House) -> None:
+    calls: list[str] = []
+    store = durable.store()
+    client = client_of(bank(calls), store, durable.clock)
+    kept: list[Input] = []
+    tell = store.tell
+
+    async def told(scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
+        kept.append(said)
+        return await tell(scope, task_id, said, question)
+
+    store.tell = told  # type: ignore[method-assign]
+    async with client:
+        task = await client.send("pay")
+        await client.send(CANARY, task=task, metadata={"token": CANARY})
+        assert calls == [CANARY]
+    assert len(kept) == 1
+    assert CANARY not in repr(kept)
+    assert kept[0].sealed
+
+
+async def test_credentials_sealed_with_another_key_are_asked_for_again(shared: House) -> None:
+    calls: list[str] = []
+    one, two = shared.client(bank(calls)), shared.client(bank(calls))
+    async with one, two:
+        task = await one.send("pay")
+        # Two processes of one server have the same key; these two have not.
+        await two.send("nobody can read this", task=task, wait=False)
+
+        async def heard() -> bool:
+            row = await row_of(one, task.id)
+            return row.inputs == row.heard == 1
+
+        await until(heard, 60)
+        assert (await one.get(task.id)).state is State.AUTH_REQUIRED
+        assert calls == []
+        await one.send(CANARY, task=task)
+        assert calls == [CANARY]
+        await one.send("no", task=task)
+        await checked(one, task.id)
 
 
 def traces(folder: Path) -> list[str]:

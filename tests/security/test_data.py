@@ -7,17 +7,21 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cli.run import dragoman as run
 from dragoman import Agent, Turn
 from dragoman.engine import Engine
-from dragoman.errors import TaskNotFound
-from dragoman.model import Hook, Message, Role, State, Task, Text
+from dragoman.errors import StoreError, TaskNotFound
+from dragoman.events import Opened
+from dragoman.model import Data, Hook, Message, Role, State, Task, Text
 from dragoman.ops import GetTask, SendMessage
 from dragoman.peer import Context
 from dragoman.settings import EngineSettings, Retention
 from dragoman.store import open_store
 from dragoman.store.base import Scope, Store, Whose
+from dragoman.testing.stores import Bench, HandClock
+from engine.scenes import until
 
 CANARY = "canary-0815-of-alice"
 ALICE = Context(principal="alice", tenant="acme", tenants=("acme",))
@@ -142,6 +146,25 @@ async def test_retention_of_a_tenant(url: str) -> None:
         await engine.stop(0)
 
 
+async def test_retention_keeps_its_own_time(url: str) -> None:
+    """Tasks that go after a second are not there for an hour."""
+    rules = [Retention(tenant="acme", keep_tasks=1)]
+    engine = Engine(agent, open_store(url), EngineSettings(), retention=rules)
+    await engine.start()
+    try:
+        short = await send(engine, ALICE, "one")
+        other = await send(engine, Context(principal="carol"), "two")
+
+        async def gone() -> bool:
+            left = {row.task_id for row in await engine.store.owned(Whose(), 10)}
+            return left == {other.id}
+
+        assert (await engine.call(GetTask(task_id=short.id), ALICE)).state is State.COMPLETED
+        await until(gone, 60)
+    finally:
+        await engine.stop(0)
+
+
 async def test_the_command_gives_out_and_erases(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/t.db"
     store = open_store(url)
@@ -162,3 +185,34 @@ async def test_the_command_gives_out_and_erases(tmp_path: Path) -> None:
     assert run("data", "export", "--principal", "alice", "--store", url, cwd=tmp_path).stdout == ""
     assert run("data", "erase", "--store", url, "--yes", cwd=tmp_path).returncode == 2
     assert traces(tmp_path) == []
+
+
+@pytest.mark.parametrize("place", ["sqlite:///{}/t.db", "file:{}/store"])
+async def test_whatever_depth_is_stored_can_be_given_out(tmp_path: Path, place: str) -> None:
+    url = place.format(tmp_path)
+
+    async def make(folder: Path, clock: HandClock) -> Store:
+        return open_store(url, clock=clock)
+
+    async def opened(bench: Bench, name: str, depth: int) -> bool:
+        value: object = depth
+        for _ in range(depth):
+            value = [value]
+        draft = bench.draft(name)
+        message = Message(message_id="m", role=Role.USER, parts=(Data(value=value),))
+        first = replace(draft.entries[0], event=Opened(message=message))
+        try:
+            await bench.create(replace(draft, entries=(first, draft.entries[1])))
+        except StoreError:  # deeper than can be written
+            return False
+        return True
+
+    async with Bench(make, tmp_path) as bench:
+        names = [n for n in range(60, 1100, 10) if await opened(bench, f"t{n:04}", n)]
+    assert len(names) > 80
+    # Further down the stack, and inside of something else.
+    given = run("data", "export", "--principal", "alice", "--store", url, cwd=tmp_path)
+    assert given.returncode == 0, given.stderr
+    lines = given.stdout.splitlines()
+    assert len(lines) == len(names)
+    assert all("[" * (60 + 10 * n) in line for n, line in enumerate(lines))

@@ -176,34 +176,6 @@ async def test_a_task_whose_first_line_was_torn_never_was(tmp_path: Path) -> Non
         await bench.open_task("t1")
 
 
-async def test_damage_in_the_middle_is_kept_for_a_look(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with _bench(tmp_path) as bench:
-        row = await bench.open_task("t1")
-        for _ in range(3):
-            await bench.append(bench.write(row.claim, WORKING))
-    lines = _file(tmp_path).read_bytes().splitlines(keepends=True)
-    damaged = lines[1][:20] + b"#" + lines[1][21:]
-    _file(tmp_path).write_bytes(lines[0] + b"{" + damaged + lines[2] + lines[3])
-    async with _bench(tmp_path) as bench:
-        assert len(await bench.log("t1")) == 2
-    aside = _file(tmp_path).with_suffix(".torn")
-    assert aside.read_bytes() == b"{" + damaged + lines[2] + lines[3]
-    assert "cut at byte" in caplog.text
-
-
-async def test_a_missing_line_ends_the_log(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
-        row = await bench.open_task("t1")
-        for _ in range(3):
-            await bench.append(bench.write(row.claim, WORKING))
-    lines = _file(tmp_path).read_bytes().splitlines(keepends=True)
-    _file(tmp_path).write_bytes(lines[0] + lines[1] + lines[3])
-    async with _bench(tmp_path) as bench:
-        assert [entry.seq for entry in await bench.log("t1")] == [1, 2, 3]
-
-
 async def test_a_rewrite_that_did_not_finish_leaves_no_trace(tmp_path: Path) -> None:
     async with _bench(tmp_path) as bench:
         await bench.open_task("t1")

@@ -234,6 +234,22 @@ async def test_what_must_be_forgotten_leaves_the_file(tmp_path: Path) -> None:
     assert not (tmp_path / "tasks.db-wal").exists()
 
 
+async def test_what_must_be_forgotten_leaves_the_freed_pages_too(tmp_path: Path) -> None:
+    words = [f"correct horse {n} battery staple" for n in range(30)]
+    async with _bench(tmp_path) as bench:
+        rows = []
+        for n, each in enumerate(words):
+            row = await bench.open_task(f"t{n}")
+            await bench.ask(row)
+            message = replace(said(each + "x" * 700 * n), message_id=f"m{n}")
+            await bench.store.tell(ALICE, f"t{n}", Input(message=message), None)
+            rows.append(row)
+        for row in rows:
+            await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,)))
+    data = (tmp_path / "tasks.db").read_bytes()
+    assert [each for each in words if each.encode() in data] == []
+
+
 async def test_every_search_has_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
     connect = sqlite_store._connection

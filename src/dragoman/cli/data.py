@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ..errors import ConfigError
 from ..store.base import Row, Store, Whose
+from ..store.codec import deeply
 from .stored import StoreUrl, opened
 
 data = App(name="data", help="Give out or erase what is kept about someone.")
@@ -40,7 +41,8 @@ def export(
 
     async def work(found: Store) -> None:
         async for row in _rows(found, which):
-            sys.stdout.buffer.write(msgspec.json.encode(await told(found, row)) + b"\n")
+            line = deeply(msgspec.json.encode, await told(found, row))
+            sys.stdout.buffer.write(line + b"\n")
 
     opened(store, work)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable
 from functools import partial
@@ -14,6 +15,7 @@ from ..agent.calls import Outside
 from ..agent.invoke import invoke
 from ..errors import (
     BadParams,
+    DragomanError,
     NotCancelable,
     TaskFinished,
     TaskNotFound,
@@ -43,14 +45,15 @@ from ..ops import (
 from ..peer import Batch, Context
 from ..settings import EngineSettings, Push, Retention
 from ..store.approvals import Audit
-from ..store.base import Row, Store
+from ..store.base import Row, Scope, Store
+from ..store.clock import Clock, wall_clock
 from ..workspace import Space, Workspaces, space_of
 from .hooks import Hooks
-from .ids import now_ms
 from .keeper import Keeper
 from .listing import listed
 from .naming import Names, by_name
 from .pusher import Courier, Figures, Pusher
+from .run import Run
 from .runner import Runner
 from .scope import scope_of
 from .sending import Sending
@@ -59,6 +62,8 @@ from .tail import Place
 from .transitions import with_transitions
 from .view import View
 from .waiting import within
+
+log = logging.getLogger("dragoman.engine")
 
 AGAIN = 0.05
 """Seconds before another try to take a task from someone else."""
@@ -74,7 +79,7 @@ class Engine:
         settings: EngineSettings | None = None,
         *,
         secret: bytes | None = None,
-        clock: Callable[[], int] = now_ms,
+        clock: Clock = wall_clock,
         courier: Courier | None = None,
         push: Push | None = None,
         retention: Iterable[Retention] = (),
@@ -85,7 +90,8 @@ class Engine:
         self.agent = agent
         self.store = store
         self.settings = settings or EngineSettings()
-        self.runner = Runner(agent, store, self.settings, clock)
+        self._secret = secret or secrets.token_bytes(32)
+        self.runner = Runner(agent, store, self.settings, clock, self._secret)
         if audit is not None:
             self.runner.audit = audit
         self.runner.outside = outside
@@ -95,7 +101,6 @@ class Engine:
         self._keeper = Keeper(self.runner)
         self._keeper.sooner = tuple(retention)
         self._clock = clock
-        self._secret = secret or secrets.token_bytes(32)
         self.pusher: Pusher | None = None
         if courier is not None:
             self.pusher = Pusher(store, courier, push or Push())
@@ -122,7 +127,10 @@ class Engine:
             await self.pusher.stop(min(grace, 1.0))
         if self.runner.outside is not None:
             await self.runner.outside.close()
-        await self.store.retire(self.runner.worker)
+        try:
+            await self.store.retire(self.runner.worker)
+        except DragomanError as exc:  # its lock goes with the store, so others learn of it anyway
+            log.warning("not retired worker=%s reason=%s", self.runner.worker, exc.reason)
         await self.store.close()
         if self._workspaces is not None:
             self._workspaces.close()
@@ -130,6 +138,10 @@ class Engine:
     async def counts(self) -> dict[str, int]:
         """Tasks by state, and `runnable` ones that wait for a worker."""
         return await self.store.counts(self.agent.name)
+
+    async def probe(self) -> None:
+        """Raises what would keep a task from being kept."""
+        await self.store.probe()
 
     async def mail(self) -> Figures | None:
         """How webhooks fare; None without any."""
@@ -233,12 +245,20 @@ class Engine:
 
     # What a guard in front asks.
 
-    def live(self, ctx: Context) -> int:
-        """How many tasks of this caller run or wait in this process."""
-        return sum(
-            run.row.principal == ctx.principal and run.row.tenant == ctx.tenant
+    async def live(self, ctx: Context) -> int:
+        """How many tasks of this caller run or wait, here or elsewhere."""
+        scope = scope_of(ctx)
+        kept = sum(run.committed > 0 for run in self._runs_of(scope))
+        elsewhere = await self.store.live(scope, self.agent.name) - kept
+        # Counted after the wait: what others opened meanwhile is not in the store yet.
+        return max(0, elsewhere) + len(self._runs_of(scope))
+
+    def _runs_of(self, scope: Scope) -> list[Run]:
+        return [
+            run
             for run in self.runner.runs.values()
-        )
+            if run.row.principal == scope.principal and run.row.tenant == scope.tenant
+        ]
 
     async def skill_of(self, ctx: Context, task_id: str) -> str:
         """The skill of a caller's task."""

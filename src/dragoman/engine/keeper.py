@@ -18,6 +18,7 @@ from ..events import Ask
 from ..model import Message, Role, Text
 from ..settings import Retention
 from ..store.base import SILENCE, Held, Input, Row, Whose
+from ..store.clock import steady_of
 from .ids import new_id
 from .runner import Runner
 
@@ -30,9 +31,11 @@ TICK = 0.2
 PEEK = 0.05
 """Seconds between two looks at a store that other processes may change."""
 SWEEP = 3600.0
-"""Seconds between two clean-ups,"""
+"""Seconds between two clean-ups at the most; a shorter retention has shorter ones,"""
 SWEPT = 1000
 """each in steps of this many tasks."""
+JUMPED = 60_000
+"""Milliseconds by which a clock is set, and not merely adjusted."""
 BATCH = 64
 
 
@@ -45,6 +48,11 @@ class Keeper:
         self._loops: asyncio.Task[None] | None = None
         self._last_beat = 0.0
         self._stray: set[str] = set()
+        self._steady = steady_of(runner.clock)
+        self._ahead = runner.clock() - self._steady()
+        """How far the time of day is ahead of the steady time,"""
+        self._swept_from = 0
+        """and from when on, by the latter, it is trusted to say what is old."""
         self.sooner: tuple[Retention, ...] = ()
         """Tasks that go before the others."""
 
@@ -67,7 +75,7 @@ class Keeper:
             group.create_task(self._every(lambda: LOOK, self._look, wake=self._runner.place_free))
             group.create_task(self._every(lambda: TICK, self._tick))
             group.create_task(self._every(lambda: random.uniform(5, 10), self._reap))
-            group.create_task(self._every(lambda: SWEEP, self._sweep))
+            group.create_task(self._every(self._sweep_pause, self._sweep))
             if self._store.shared:
                 group.create_task(self._every(lambda: PEEK, self._peek))
 
@@ -176,7 +184,25 @@ class Keeper:
         if taken:
             log.warning("reaped tasks=%d", len(taken))
 
+    def _sweep_pause(self) -> float:
+        """What is to go after a minute must not stay for an hour."""
+        keep = self._runner.settings
+        shortest = min(keep.keep_events, keep.keep_tasks, *(it.keep_tasks for it in self.sooner))
+        return min(SWEEP, max(1.0, shortest / 4))
+
+    def _time_jumped(self) -> bool:
+        """Whether the clock was set forward within the last hour: what is gone is gone, so whoever
+        made a mistake has that long to mend it."""
+        steady = self._steady()
+        before, self._ahead = self._ahead, self._runner.clock() - steady
+        if self._ahead - before >= JUMPED:
+            self._swept_from = steady + int(SWEEP * 1000)
+            log.warning("the clock was set forward; nothing old is dropped for an hour")
+        return steady < self._swept_from
+
     async def _sweep(self) -> None:
+        if self._time_jumped():
+            return
         keep = self._runner.settings
         events_ms, tasks_ms = int(keep.keep_events * 1000), int(keep.keep_tasks * 1000)
         swept = SWEPT

@@ -254,14 +254,17 @@ class Run(Line):
             return
         # What was said before the question could be seen is for the next `ask`: this one.
         early = not said.question and self.asking is Ask.INPUT
-        answers = self.question and (early or said.question == self.question)
+        fits = early or said.question == self.question
+        answers = bool(self.question) and fits and not said.sealed
         if answers and self.asking is Ask.APPROVAL:
             # Before anything else: if it cannot be recorded, it was not heard, and comes again.
             decision = decision_in(said.message, said.value)
             self.works.audit.record(self.task_id, self.question, decision, said.by, said.n)
         self.heard = max(self.heard, said.n)
         self.answers[said.n] = said
-        if answers:
+        if said.sealed:
+            pass  # nobody here can open it: the question stays open
+        elif answers:
             self._answered(said)
         else:
             self._queue.append(said)

@@ -21,6 +21,7 @@ from ..settings import EngineSettings
 from ..store.approvals import Audit
 from ..store.base import WORKER_LOST, Filter, Input, Row, Scope, Store
 from ..workspace import Workspaces
+from .credentials import Credentials
 from .ids import new_id
 from .perform import SYNC_THREADS, TOO_LONG, fail, perform
 from .replay import Replay
@@ -39,12 +40,18 @@ class Runner:
     """All runs of one agent in one process."""
 
     def __init__(
-        self, agent: Agent, store: Store, settings: EngineSettings, clock: Callable[[], int]
+        self,
+        agent: Agent,
+        store: Store,
+        settings: EngineSettings,
+        clock: Callable[[], int],
+        secret: bytes,
     ) -> None:
         self.agent = agent
         self.store = store
         self.settings = settings
         self.clock = clock
+        self._credentials = Credentials(secret)
         self.bell = LocalBell()
         self.worker = new_id()
         self.runs: dict[str, Run] = {}
@@ -166,7 +173,7 @@ class Runner:
             return
         since, records = run.recorded_at, len(run.journal)
         told = await self._entries(row.scope, row.task_id, since)
-        inputs = await self.store.inputs(row.claim)
+        inputs = await self._inputs(run)
         if run.over or run.why is not None:
             return  # canceled meanwhile
         run.take_up(inputs)
@@ -194,8 +201,12 @@ class Runner:
 
     async def tell(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
         """Keeps what a caller said and brings it to the run, wherever that is."""
-        if self.audit.path is not None:
-            await self._check_audit(scope, task_id)
+        asking = await self._asking(scope, task_id)
+        if asking is Ask.APPROVAL and self.audit.path is not None:
+            # Fails closed: an answer to an approval that cannot be recorded is not even kept.
+            self.audit.check()
+        if asking is Ask.CREDENTIALS:
+            said = self._credentials.sealed(task_id, said)
         row = await self.store.tell(scope, task_id, said, question)
         run = self.runs.get(task_id)
         if run is not None and row.worker == self.worker:
@@ -209,15 +220,17 @@ class Runner:
                 await self.resume(taken)
         return row
 
-    async def _check_audit(self, scope: Scope, task_id: str) -> None:
-        """Fails closed: an answer to an approval that could not be recorded is not even kept."""
+    async def _asking(self, scope: Scope, task_id: str) -> Ask | None:
+        """What a task waits for."""
         run = self.runs.get(task_id)
-        if run is None or run.row.scope != scope:
-            asking = (await self.store.row(scope, task_id)).asking
-        else:
-            asking = run.asking
-        if asking is Ask.APPROVAL:
-            self.audit.check()
+        if run is not None and run.row.scope == scope:
+            return run.asking
+        return (await self.store.row(scope, task_id)).asking
+
+    async def _inputs(self, run: Run) -> list[Input]:
+        """All that was said to a run."""
+        inputs = await self.store.inputs(run.claim)
+        return [self._credentials.opened(run.task_id, said) for said in inputs]
 
     async def remind(self, scope: Scope, task_id: str) -> None:
         """Has a run hear what was said a moment ago: who says it again asks what became of it."""
@@ -231,7 +244,7 @@ class Runner:
     async def bring(self, run: Run, count: int) -> None:
         """Hands a run what the store holds for it, up to the `count`th input."""
         if run.task is not None and run.heard < count and not run.closed:
-            self._hear(run, await self.store.inputs(run.claim))
+            self._hear(run, await self._inputs(run))
 
     def _hear(self, run: Run, inputs: list[Input]) -> None:
         for said in inputs:

@@ -43,8 +43,8 @@ READS = frozenset((GetTask, ListTasks, Watch, GetHook, ListHooks, GetExtendedCar
 class Tells(Protocol):
     """A peer that knows its tasks: the engine."""
 
-    def live(self, ctx: Context) -> int:
-        """How many tasks of this caller run or wait here."""
+    def live(self, ctx: Context) -> Awaitable[int]:
+        """How many tasks of this caller run or wait."""
 
     def skill_of(self, ctx: Context, task_id: str) -> Awaitable[str]:
         """The skill of a caller's task, or `TaskNotFound`."""
@@ -91,7 +91,7 @@ class Guarded:
             return cast(R, await self._card(op, ctx))  # `Operation[Card]` makes R a Card
         await self._allowed(op, ctx)
         if isinstance(op, SendMessage):
-            self._room(op, ctx)
+            await self._room(op, ctx)
         return await self.peer.call(op, ctx)
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
@@ -100,7 +100,7 @@ class Guarded:
         close = self.meter.open_stream(ctx)
         try:
             if isinstance(op, SendMessage):
-                self._room(op, ctx)
+                await self._room(op, ctx)
             async with aclosing(self.peer.stream(op, ctx)) as batches:
                 async for batch in batches:
                     yield batch
@@ -115,9 +115,9 @@ class Guarded:
         await self._allowed(op, ctx)
         return await self._extended(ctx)
 
-    def _room(self, op: SendMessage, ctx: Context) -> None:
+    async def _room(self, op: SendMessage, ctx: Context) -> None:
         if self.meter.rates.live_tasks and self._tells and not op.message.task_id:
-            self.meter.check_live(self._tells.live(ctx))
+            self.meter.check_live(await self._tells.live(ctx))
 
     async def _allowed(self, op: Operation[Any], ctx: Context) -> None:
         """Raises `Forbidden`, or `TaskNotFound` for a task that is not the caller's."""

@@ -1,7 +1,8 @@
 """How much one principal may ask for: calls per minute, open streams, live tasks.
 
 A bucket holds a minute's worth of calls and fills evenly. Nothing is kept of principals whose
-bucket is full again. All of it counts in this process: behind a balancer each replica has its own.
+bucket is full again. Calls and streams count in this process: behind a balancer each replica has
+its own. Live tasks are those in the store, whoever runs them.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def secret_for(store: str, environ: Mapping[str, str]) -> bytes:
         return secrets.token_bytes(32)
     path = folder / FILE
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             _make(path)
         key = path.read_bytes().strip()

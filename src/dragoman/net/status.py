@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, runtime_checkable
 
@@ -26,6 +27,20 @@ class Mailing(Protocol):
         """How they fare."""
 
 
+@runtime_checkable
+class Keeping(Protocol):
+    """A peer that keeps tasks in a store."""
+
+    def probe(self) -> Awaitable[None]:
+        """Writes to the store; raises what prevents it."""
+
+
+KEPT = 3.0
+"""Seconds for which one look at the store will do, however often it is asked for."""
+PATIENCE = 4.0
+"""How long the store may take."""
+
+
 class StatusPages:
     """What a supervisor and a Prometheus server ask."""
 
@@ -37,6 +52,9 @@ class StatusPages:
         blocked: Callable[[], int],
     ) -> None:
         self._floor, self._counted, self._ready, self._blocked = floor, counted, ready, blocked
+        self._looking = asyncio.Lock()
+        self._look_at = 0.0
+        self._kept = False
 
     def routes(self) -> dict[str, dict[str, Handler]]:
         """Its three addresses."""
@@ -53,15 +71,30 @@ class StatusPages:
 
     @policy(Policy.OPEN)
     async def readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Ready between start and stop, while the store answers."""
+        """Ready between start and stop, while tasks can be kept."""
         status, body = (200, b"ready\n") if self._ready() else (503, b"not ready\n")
-        if status == 200:
-            try:
-                await self._counted.counts()
-            except Exception as exc:  # whatever the store's trouble is, we are not ready
-                self._floor.log.warning("not_ready", exception=type(exc).__name__)
-                status, body = 503, b"store does not answer\n"
+        if status == 200 and not await self._can_keep():
+            status, body = 503, b"the store keeps nothing\n"
         await answer(send, status, body, TEXT, head=scope["method"] == "HEAD")
+
+    async def _can_keep(self) -> bool:
+        """Whether the store takes what is written to it; of many who ask, one looks."""
+        loop = asyncio.get_running_loop()
+        async with self._looking:
+            if loop.time() >= self._look_at:
+                self._kept = await self._look()
+                self._look_at = loop.time() + KEPT
+            return self._kept
+
+    async def _look(self) -> bool:
+        counted = self._counted
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await (counted.probe() if isinstance(counted, Keeping) else counted.counts())
+        except Exception as exc:  # whatever the store's trouble is, we are not ready
+            self._floor.log.warning("not_ready", exception=type(exc).__name__)
+            return False
+        return True
 
     @policy(Policy.METRICS)
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -6,17 +6,13 @@ import base64
 import binascii
 import hashlib
 import hmac
-import os
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec.structs import replace
 
 from ..errors import BadParams, ConfigError
 from ..model import Hook
+from ..store.seal import Seal, Unopened
 
-_MARK = "sealed.1."
-_NONCE = 12
 SECRETS = ("token", "credentials")
 """The fields of a hook that are sealed and masked."""
 _HIDDEN = "****"
@@ -30,7 +26,7 @@ class Vault:
     """Seals and opens the secrets of webhooks with a key made from the server's secret."""
 
     def __init__(self, secret: bytes) -> None:
-        self._seal = AESGCM(hmac.digest(secret, b"dragoman webhooks at rest", hashlib.sha256))
+        self._seal = Seal(secret, "dragoman webhooks at rest")
         self._sign = hmac.digest(secret, b"dragoman webhook signatures", hashlib.sha256)
 
     def sealed(self, hook: Hook, known: Hook | None = None) -> Hook:
@@ -79,17 +75,14 @@ class Vault:
     def _closed(self, secret: str, hook: Hook, what: str) -> str:
         if not secret:
             return ""
-        nonce = os.urandom(_NONCE)
-        box = self._seal.encrypt(nonce, secret.encode(), _bound(hook, what))
-        return _MARK + base64.b64encode(nonce + box).decode()
+        return self._seal.closed(secret.encode(), hook.task_id, hook.hook_id, what)
 
     def _open(self, sealed: str, hook: Hook, what: str) -> str:
         if not sealed:
             return ""
         try:
-            box = base64.b64decode(sealed.removeprefix(_MARK), validate=True)
-            return self._seal.decrypt(box[:_NONCE], box[_NONCE:], _bound(hook, what)).decode()
-        except (InvalidTag, ValueError):
+            return self._seal.opened(sealed, hook.task_id, hook.hook_id, what).decode()
+        except Unopened:
             raise ConfigError("The webhook's secrets were sealed with another key") from None
 
 
@@ -103,8 +96,3 @@ def mask(secret: str) -> str:
 def _masked(secret: str) -> bool:
     """Whether this is what `mask` makes of a secret."""
     return secret.startswith(_HIDDEN) and len(secret) in (len(_HIDDEN), len(_HIDDEN) + _SHOWN)
-
-
-def _bound(hook: Hook, what: str) -> bytes:
-    """A sealed secret opens only in its own place: it cannot be moved to another's hook."""
-    return "\0".join((hook.task_id, hook.hook_id, what)).encode()

@@ -134,6 +134,8 @@ class Input(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The caller's own key for it."""
     n: int = 0
     """Its number, given by the store."""
+    sealed: str = ""
+    """Credentials come sealed with the server's key: then message and value say nothing."""
 
 
 class Record(Struct, frozen=True, gc=False, kw_only=True):
@@ -264,7 +266,8 @@ class Store(Protocol):
     # Workers: processes that run tasks.
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
-        """A worker begins; it is alive until its lease runs out or its process ends."""
+        """A worker begins; it is alive until its lease runs out or its process ends. A lease is
+        measured by a time that nobody can set."""
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
         """Renews the lease; False if the worker counts as dead."""
@@ -383,6 +386,12 @@ class Store(Protocol):
 
     async def counts(self, agent: str) -> dict[str, int]:
         """How many tasks are in each state, and `runnable` ones waiting for a worker."""
+
+    async def live(self, scope: Scope, agent: str) -> int:
+        """How many tasks of a caller are not finished."""
+
+    async def probe(self) -> None:
+        """Writes something that does not matter; raises what would keep a task from being kept."""
 
     async def changed(self) -> bool:
         """Whether another process has changed something since the last look."""

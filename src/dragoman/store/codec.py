@@ -7,8 +7,10 @@ a bracket, which in msgpack would be a bare small number.
 
 from __future__ import annotations
 
+import sys
+import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -25,6 +27,7 @@ _BRACKETS = b"[{"
 BRIEF = 8
 """Events of a task that ended in its first write, up to which its log alone will do."""
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -38,6 +41,26 @@ def pack(value: Json) -> bytes:
         raise StoreError(f"This cannot be kept: {error}.") from error
 
 
+_DEEPER = 8
+"""How much deeper than Python's own limit what was written may be read."""
+_deeper = threading.Lock()
+
+
+def deeply(way: Callable[[A], T], value: A) -> T:
+    """What a coder makes of a value, however deep it is: what could be written must be readable,
+    also further down the stack, and inside of something else."""
+    try:
+        return way(value)
+    except RecursionError:
+        with _deeper:
+            limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(limit * _DEEPER)
+            try:
+                return way(value)
+            finally:
+                sys.setrecursionlimit(limit)
+
+
 class Unpacker(Generic[T]):
     """The way back for one type."""
 
@@ -48,7 +71,7 @@ class Unpacker(Generic[T]):
         self._json = msgspec.json.Decoder(kind).decode
 
     def __call__(self, data: bytes) -> T:
-        return self._json(data) if data[0] in _BRACKETS else self._msgpack(data)
+        return deeply(self._json if data[0] in _BRACKETS else self._msgpack, data)
 
 
 unpack_task = Unpacker(Task)

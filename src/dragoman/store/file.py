@@ -37,15 +37,19 @@ from .base import (
     Write,
 )
 from .bulkheads import Bulkheads
+from .clock import Clock
 from .codec import cut
+from .file_damage import Damaged, Quarantine
 from .file_lines import (
     Line,
     Story,
     entries_out,
     file_name,
+    last_line,
     story,
     told,
     when,
+    whole,
 )
 from .file_post import FilePost, content
 from .file_read import Shelf
@@ -53,7 +57,9 @@ from .file_sessions import FileSessions
 from .file_write import Book, Scribe
 from .kept import Key, Live
 from .lanes import Lane
-from .ledger import Clock, Ledger
+from .ledger import Ledger
+from .locks import same_file
+from .private import make_folder
 from .sessions import SessionBook
 
 try:
@@ -95,23 +101,34 @@ class FileStore:
         except OSError as error:
             self._unlock()
             raise ConfigError(f"{self._folder} cannot be used as a store: {error}.") from error
-        self._lane = Lane("file", [Scribe(self._tasks)], limit=BATCH, patient=True)
+        lock = self._folder / "lock"
+        scribe = Scribe(self._tasks, lambda: same_file(self._lock, lock))
+        self._lane = Lane("file", [scribe], limit=BATCH, patient=True)
 
     def _recover(self) -> None:
-        self._tasks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._folder)
+        make_folder(self._tasks)
         self._lock = _only_one(self._folder)
         for spare in self._tasks.glob("*.new"):
             spare.unlink()
-        stories = [(path, story(path)) for path in self._tasks.glob("*.jsonl")]
-        self._ledger = Ledger(self._clock, sys.maxsize)
-        for path, found in sorted(stories, key=_end):
+        damaged = Quarantine(self._folder / "damaged")
+        stories: list[Story] = []
+        for path in self._tasks.glob("*.jsonl"):
+            try:
+                found = story(path)
+            except Damaged as error:
+                damaged.put(path, error)
+                continue
             if found is None:
                 # Its creation was never acknowledged.
                 path.unlink()
             else:
-                self._ledger.adopt(found.kept, found.digest, found.digests)
-        self._post.recover(self._ledger)
-        self._sessions.recover()
+                stories.append(found)
+        self._ledger = Ledger(self._clock, sys.maxsize)
+        for found in sorted(stories, key=_end):
+            self._ledger.adopt(found.kept, found.digest, found.digests)
+        self._post.recover(self._ledger, damaged)
+        self._sessions.recover(damaged)
 
     async def close(self) -> None:
         """See `Store`."""
@@ -163,7 +180,7 @@ class FileStore:
                 book.path.unlink()
         except FileNotFoundError:
             pass
-        except OSError as error:
+        except (OSError, Damaged) as error:
             log.error("store=file task=%s lost from view until a restart: %s", task_id, error)
 
     def _refuse(self, error: Exception, done: Done) -> None:
@@ -198,7 +215,7 @@ class FileStore:
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
         """See `Store`."""
-        self._ledger.workers[worker] = self._clock() + lease_ms
+        self._ledger.enlist(worker, lease_ms)
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
         """See `Store`."""
@@ -487,6 +504,14 @@ class FileStore:
         """See `Store`."""
         return await self._look(lambda: self._ledger.counts(agent))
 
+    async def live(self, scope: Scope, agent: str) -> int:
+        """See `Store`."""
+        return self._ledger.count_live(scope, agent)
+
+    async def probe(self) -> None:
+        """See `Store`."""
+        await self._replace(self._folder / "probe", b"One can write here.\n")
+
     async def changed(self) -> bool:
         """See `Store`."""
         return False
@@ -511,17 +536,20 @@ class FileStore:
         return len(known)
 
 
-def _wiped(line: Line, numbers: tuple[int, ...], found: list[Line]) -> list[Line]:
+def _wiped(line: Line, numbers: tuple[int, ...], path: Path) -> list[Line]:
     """All lines, without what some inputs said, and one more."""
+    found = whole(path)
     for old in found:
         if old.said is not None and old.said.n in numbers:
             old.said = rules.wiped(old.said)
     return [*found, line]
 
 
-def _last_only(found: list[Line]) -> list[Line]:
+def _last_only(path: Path) -> list[Line]:
     """A finished task without its log: the line that ended it, without its events."""
-    last = found[-1]
+    last = last_line(path)
+    if last is None:
+        raise OSError(f"{path} is damaged: its last line")
     last.what, last.events, last.dropped = f"{last.row.state.value}; log dropped", [], True
     return [last]
 
@@ -535,9 +563,9 @@ def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:
         future.set_exception(error)
 
 
-def _end(found: tuple[Path, Story | None]) -> int:
+def _end(found: Story) -> int:
     """Finished tasks are kept in the order of their end."""
-    return found[1].kept.row.status_at if found[1] is not None else 0
+    return found.kept.row.status_at
 
 
 def _only_one(folder: Path) -> int:

@@ -2,6 +2,11 @@
 
 Each line says when, in words what happened, how the task's row stands after it, and what was added.
 So reading a file back is simple: the last row counts, everything else adds up.
+
+Theory of damage. Each line ends with a checksum of itself (files of older versions have none). What
+a crash leaves behind is the beginning of a line, or blocks of zeros that a power cut left: it was
+never acknowledged, and is cut off. Anything else that cannot be read is `Damaged`: it may have been
+acknowledged, so nobody guesses what it said, and nobody deletes it.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ import hashlib
 import logging
 import os
 import re
+import zlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,8 +36,10 @@ from ..events import (
 )
 from ..model import Message, Task
 from .base import Idempotency, Input, Record, Row
-from .codec import pack
+from .codec import deeply, pack
+from .file_damage import Damaged
 from .kept import Frozen, Key, Live
+from .private import FILE
 
 log = logging.getLogger("dragoman.store")
 
@@ -39,6 +47,11 @@ _PLAIN = re.compile(r"[0-9a-z][0-9a-z_-]{0,127}")
 _SHOWN = 80
 """Characters of a text that a line quotes."""
 _BLOCK = 1 << 16
+_HOLE = bytes(64)
+"""So many zeros are no flipped bit: a power cut left a block that was never written."""
+_CHECK = b',"check":"'
+_CHECKED = len(_CHECK) + 10
+"""Bytes that a checksum takes at the end of a line."""
 
 
 class Entry(Struct, omit_defaults=True):
@@ -108,9 +121,10 @@ def entries_in(line: Line) -> list[Stamped]:
 def line_out(line: Line) -> bytes:
     """A line with its end; `StoreError` if it cannot be written down."""
     try:
-        return _encode(line) + b"\n"
+        data = _encode(line)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"This cannot be kept: {error}.") from error
+    return b'%b%b%08x"}\n' % (data[:-1], _CHECK, zlib.crc32(data))
 
 
 def told(entries: Iterable[Stamped]) -> str:
@@ -141,7 +155,7 @@ def _quote(message: Message) -> str:
 
 
 def last_line(path: Path) -> Line | None:
-    """The last line of a file, without reading the rest; None if it was torn."""
+    """The last line of a file, without reading the rest; None if it is torn or damaged."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         tail = b""
@@ -156,20 +170,60 @@ def last_line(path: Path) -> Line | None:
 
 
 def lines(path: Path) -> list[Line]:
-    """All lines of a file, up to the first broken one."""
-    return _lines(path.read_bytes())[0]
-
-
-def recovered(path: Path) -> list[Line]:
-    """All lines of a file after a crash: what was left half written is cut off.
-
-    Nothing behind the first broken line was ever acknowledged, unless the disk itself lost it: if
-    there is more than the end of one line, it is kept beside the file for a person to look at."""
+    """All lines of a file that nobody writes any more, up to the first that is damaged."""
     data = path.read_bytes()
     found, good = _lines(data)
     if good < len(data):
-        _cut(path, data, good)
+        log.error("store=file file=%s is damaged: %s", path, _where(found, good))
     return found
+
+
+def whole(path: Path) -> list[Line]:
+    """All lines of a file, or none: `OSError` if any is damaged."""
+    data = path.read_bytes()
+    found, good = _lines(data)
+    if good < len(data) or not found:
+        raise OSError(f"{path} is damaged: {_where(found, good)}")
+    return found
+
+
+def recovered(path: Path) -> list[Line]:
+    """All lines of a file after a crash: what was left half written is cut off."""
+    data = path.read_bytes()
+    found, good = _lines(data)
+    rest = data[good:]
+    if not rest:
+        return found
+    if b"\n" not in rest:
+        last = _line(rest[:-1])
+        if last is not None and _continues(found, last):
+            # All of it is here but its end, which is another character now.
+            log.error("store=file file=%s is damaged: the end of its last line; mended", path)
+            _mend(path, len(data) - 1, b"\n")
+            return [*found, last]
+        log.warning("store=file file=%s a half written line was cut off", path)
+    elif _HOLE in rest:
+        aside = path.with_suffix(".torn")
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE), "wb") as file:
+            file.write(rest)
+        log.error("store=file file=%s cut at byte %d, the rest is in %s", path, good, aside)
+    else:
+        raise Damaged(_where(found, good))
+    _mend(path, good, b"")
+    return found
+
+
+def _where(found: list[Line], good: int) -> str:
+    return f"line {len(found) + 1}, from byte {good} on"
+
+
+def _mend(path: Path, at: int, end: bytes) -> None:
+    with path.open("r+b") as file:
+        file.truncate(at)
+        file.seek(at)
+        file.write(end)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _lines(data: bytes) -> tuple[list[Line], int]:
@@ -177,7 +231,7 @@ def _lines(data: bytes) -> tuple[list[Line], int]:
     good = 0
     while good < len(data):
         end = data.find(b"\n", good) + 1
-        line = _line(data[good:end]) if end else None
+        line = _line(data[good : end - 1]) if end else None
         if line is None or not _continues(found, line):
             break
         found.append(line)
@@ -186,9 +240,14 @@ def _lines(data: bytes) -> tuple[list[Line], int]:
 
 
 def _line(raw: bytes) -> Line | None:
+    """A line without its end; None if it is damaged."""
+    if raw[-_CHECKED:].startswith(_CHECK):
+        known = zlib.crc32(b"}", zlib.crc32(memoryview(raw)[:-_CHECKED]))
+        if raw[-10:] != b'%08x"}' % known:
+            return None
     try:
-        return _decode(raw)
-    except msgspec.DecodeError:
+        return deeply(_decode, raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
@@ -197,29 +256,20 @@ def _continues(read: list[Line], line: Line) -> bool:
     return line.row.last_seq == expected + len(line.events)
 
 
-def _cut(path: Path, data: bytes, good: int) -> None:
-    torn = data[good:]
-    if torn.count(b"\n") > 1:
-        aside = path.with_suffix(".torn")
-        aside.write_bytes(torn)
-        log.error("store=file file=%s cut at byte %d, the rest is in %s", path, good, aside)
-    else:
-        log.warning("store=file file=%s a half written line was cut off", path)
-    with path.open("r+b") as file:
-        file.truncate(good)
-        os.fsync(file.fileno())
-
-
 def story(path: Path) -> Story | None:
-    """What became of a task; None if nothing of it was ever written whole."""
+    """What became of a task; None if nothing of it was ever written whole, `Damaged` if that cannot
+    be told any more."""
     last = last_line(path)
-    if last is not None and last.row.final:
+    found: list[Line] = []
+    if last is None or not last.row.final:
+        found = recovered(path)
+        if not found:
+            return None
+        last = found[-1]
+    if last.row.final:
         key, digest = _key(last)
         keys, digests = _keys(last.row, last.keys)
         return Story(Frozen(last.row, key, b"", b"", not last.dropped, keys), digest, digests)
-    found = recovered(path)
-    if not found:
-        return None
     key, digest = _key(found[0])
     live = Live(found[-1].row, [pack(entries_in(line)) for line in found if line.events], key)
     for line in found:

@@ -6,7 +6,6 @@ be written when an event happens.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,13 +13,13 @@ import msgspec
 from msgspec.structs import replace
 
 from . import post
+from .file_damage import Quarantine
 from .file_lines import file_name
 from .file_write import Scribe
 from .lanes import Lane
 from .ledger import Ledger
 from .post import Mail
-
-log = logging.getLogger("dragoman.store")
+from .private import make_folder
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Mail]).decode
@@ -36,17 +35,20 @@ class FilePost:
         """The file with the hooks of a task."""
         return (self._folder / file_name(task_id)).with_suffix(".json")
 
-    def recover(self, ledger: Ledger) -> None:
+    def recover(self, ledger: Ledger, damaged: Quarantine) -> None:
         """Reads all files. What was being delivered when the process ended is due again."""
-        self._folder.mkdir(exist_ok=True, mode=0o700)
+        make_folder(self._folder)
         for spare in self._folder.glob("*.new"):
             spare.unlink()
         now = ledger.clock()
         for path in self._folder.glob("*.json"):
+            if path.stem in damaged.names:
+                damaged.put(path, "its task is damaged")
+                continue
             try:
                 mails = _decode(path.read_bytes())
-            except msgspec.DecodeError as error:
-                log.error("store=file file=%s cannot be read: %s", path, error)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                damaged.put(path, error)
                 continue
             kept = [mail for mail in mails if mail.hook.task_id in ledger]
             if not kept:

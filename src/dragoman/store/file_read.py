@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 from ..events import Stamped
 from ..model import Task
 from .file_lines import entries_in, file_name, last_line, lines
+
+log = logging.getLogger("dragoman.store")
 
 RECENT = 16
 """Logs kept decoded, so that reading one page by page is not quadratic."""
@@ -40,8 +43,11 @@ class Shelf:
     def _tasks(self, task_ids: list[str]) -> list[Task | None]:
         found: list[Task | None] = []
         for task_id in task_ids:
+            path = self._folder / file_name(task_id)
             try:
-                last = last_line(self._folder / file_name(task_id))
+                last = last_line(path)
+                if last is None:
+                    log.error("store=file file=%s is damaged: its last line", path)
             except FileNotFoundError:
                 last = None
             found.append(last.task if last is not None else None)

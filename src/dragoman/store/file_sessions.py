@@ -5,18 +5,17 @@ There is only one process, so what is in memory counts; the files are for the ne
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
-from .ledger import Clock
+from .clock import Clock
+from .file_damage import Quarantine
 from .memory_sessions import MemorySessions
+from .private import make_folder
 from .sessions import Session
-
-log = logging.getLogger("dragoman.store")
 
 _decode = msgspec.json.Decoder(Session).decode
 
@@ -31,24 +30,24 @@ class FileSessions(MemorySessions):
         super().__init__(clock)
         self._folder, self._replace = folder, put
 
-    def recover(self) -> None:
+    def recover(self, damaged: Quarantine) -> None:
         """Reads all files; what is over by now goes with the next change."""
-        self._folder.mkdir(exist_ok=True, mode=0o700)
+        make_folder(self._folder)
         for spare in self._folder.glob("*.new"):
             spare.unlink()
-        said = {
-            bytes.fromhex(path.stem): int(path.read_text()) for path in self._folder.glob("*.said")
-        }
-        self._said = dict(sorted(said.items(), key=lambda one: one[1]))
+        said: dict[bytes, int] = {}
         self._open.clear()
-        for path in self._folder.glob("*.json"):
+        for path in sorted(self._folder.iterdir()):
             try:
-                found = _decode(path.read_bytes())
-            except msgspec.DecodeError as error:
-                log.error("store=file file=%s cannot be read: %s", path, error)
-                continue
-            self._revision += 1
-            self._open[found.key] = replace(found, revision=self._revision)
+                if path.suffix == ".said":
+                    said[bytes.fromhex(path.stem)] = int(path.read_text())
+                elif path.suffix == ".json":
+                    found = _decode(path.read_bytes())
+                    self._revision += 1
+                    self._open[found.key] = replace(found, revision=self._revision)
+            except ValueError as error:  # no number, no JSON, or no UTF-8
+                damaged.put(path, error)
+        self._said = dict(sorted(said.items(), key=lambda one: one[1]))
 
     async def keep(self, session: Session) -> None:
         """See `SessionBook`."""

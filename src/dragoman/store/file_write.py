@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import DragomanError, StoreUnavailable
-from .file_lines import Line, line_out, lines
+from .file_lines import Line, line_out
 from .lanes import Job, Outcome
 
 log = logging.getLogger("dragoman.store")
@@ -34,8 +34,10 @@ class Book:
 class Scribe:
     """Owns the folder of tasks."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, here: Callable[[], bool]) -> None:
         self._folder = folder
+        self._here = here
+        """Whether the store is still where it was opened."""
         self._waiting: dict[Book, list[tuple[int, bytes]]] = {}
         self._errors: dict[int, Exception] = {}
         self._now = 0
@@ -53,6 +55,10 @@ class Scribe:
         for book in list(self._waiting):
             self._flush(book)
         self._settle()
+        if not self._here():
+            # What was written now, nobody will find.
+            gone = OSError(f"{self._folder} was deleted or replaced while it was in use")
+            self._fail(list(range(len(jobs))), _failure(gone))
         outcomes: list[Outcome] = [(job, None, self._errors.get(n)) for n, job in enumerate(jobs)]
         self._errors.clear()
         return outcomes
@@ -70,17 +76,14 @@ class Scribe:
             raise
         self._waiting.setdefault(book, []).append((self._now, data))
 
-    def rewrite(self, argument: tuple[Book, Callable[[list[Line]], list[Line]]]) -> None:
-        """Replaces a file by an edited copy, all or nothing."""
-        book, edit = argument
+    def rewrite(self, argument: tuple[Book, Callable[[Path], list[Line]]]) -> None:
+        """Replaces a file by an edited copy of it, all or nothing."""
+        book, edited = argument
         self._flush(book)
         if book.broken:
             raise StoreUnavailable
         try:
-            found = lines(book.path)
-            if not found:
-                raise OSError(f"{book.path} is damaged")
-            data = b"".join(line_out(line) for line in edit(found))
+            data = b"".join(line_out(line) for line in edited(book.path))
             _put(book.path, data)
             _sync(self._folder)
         except (OSError, DragomanError):
@@ -165,6 +168,9 @@ class Scribe:
     def _fail(self, numbers: list[int], error: Exception) -> None:
         for number in numbers:
             self._errors.setdefault(number, error)
+
+    def rest(self) -> None:
+        """See `Side`."""
 
     def close(self) -> None:
         """Nothing is open between two batches."""

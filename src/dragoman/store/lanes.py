@@ -41,6 +41,9 @@ class Side(Protocol):
     def run(self, jobs: list[Job]) -> list[Outcome]:
         """Does the jobs; exactly one outcome each, in their order. Never raises."""
 
+    def rest(self) -> None:
+        """Does what can wait until the outcomes are on their way. Never raises."""
+
     def close(self) -> None:
         """Lets go."""
 
@@ -147,4 +150,5 @@ class Lane(Generic[S]):
                 # The loop may be gone when a process ends without closing its store.
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._deliver, iter(outcomes))
+                side.rest()
         side.close()

@@ -7,7 +7,7 @@ them cost it nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import nlargest
 
 from msgspec.structs import replace
@@ -29,12 +29,11 @@ from .base import (
     Whose,
     Write,
 )
+from .clock import Clock as Clock
+from .clock import steady_of
 from .codec import BRIEF, pack
 from .kept import Frozen, Key, Live
 from .post import Post, Rule
-
-Clock = Callable[[], int]
-"""Milliseconds since the epoch."""
 
 
 class Ledger:
@@ -42,11 +41,14 @@ class Ledger:
 
     def __init__(self, clock: Clock, limit: int) -> None:
         self.clock = clock
+        self._steady = steady_of(clock)
+        self._latest = 0
+        """The latest time of day that was seen."""
         self.archive = Archive(limit)
         self.live: dict[str, Live] = {}
         self.finished = self.archive.tasks
         self.workers: dict[str, int] = {}
-        """When each one's lease runs out."""
+        """When each one's lease runs out, by the steady time."""
         self.keys: dict[Key, tuple[str, bytes]] = {}
         self._contexts: dict[str, str | dict[str, None]] = {}
         """The tasks of a context, without one of the same id. A bare id costs the collector
@@ -151,6 +153,7 @@ class Ledger:
     ) -> None:
         """Takes in a task that was read from a disk, and the digests behind its keys."""
         task_id = kept.row.task_id
+        self._latest = max(self._latest, kept.row.status_at, kept.row.run_at)
         if isinstance(kept, Frozen):
             self.file(kept)
         else:
@@ -178,11 +181,15 @@ class Ledger:
         """What a worker holds."""
         return [live for live in self.live.values() if live.row.worker == worker]
 
+    def enlist(self, worker: str, lease_ms: int) -> None:
+        """See `Store.enlist`."""
+        self.workers[worker] = self._steady() + lease_ms
+
     def beat(self, worker: str, lease_ms: int) -> bool:
         """See `Store.beat`."""
         if worker not in self.workers:
             return False
-        self.workers[worker] = self.clock() + lease_ms
+        self.enlist(worker, lease_ms)
         return True
 
     def retire(self, worker: str) -> list[Live]:
@@ -195,8 +202,9 @@ class Ledger:
 
     def reap(self) -> list[Live]:
         """See `Store.reap`; tells what was taken."""
-        now = self.clock()
-        for worker in [name for name, until in self.workers.items() if until <= now]:
+        now, steady = self.clock(), self._steady()
+        self._look_back(now)
+        for worker in [name for name, until in self.workers.items() if until <= steady]:
             del self.workers[worker]
         lost = [
             live
@@ -206,6 +214,14 @@ class Ledger:
         for live in lost:
             live.row = rules.reaped(live.row, now)
         return lost
+
+    def _look_back(self, now: int) -> None:
+        """If the clock was set back, so is what has to wait for it."""
+        by, self._latest = self._latest - now, now
+        if by > 0:
+            for live in self.live.values():
+                live.row = rules.set_back(live.row, by)
+            self.post.set_back(by)
 
     def claim(self, worker: str, agent: str, limit: int) -> list[Live]:
         """See `Store.claim`."""
@@ -372,6 +388,11 @@ class Ledger:
                 counted[live.row.state.value] += 1
                 counted["runnable"] += live.row.runnable
         return dict(counted)
+
+    def count_live(self, scope: Scope, agent: str) -> int:
+        """See `Store.live`."""
+        which = Filter(agent=agent)
+        return sum(fits(live.row, scope, which) for live in self.live.values())
 
     # The operator.
 

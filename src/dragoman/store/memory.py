@@ -47,7 +47,7 @@ class MemoryStore:
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
         """See `Store`."""
-        self._ledger.workers[worker] = self._ledger.clock() + lease_ms
+        self._ledger.enlist(worker, lease_ms)
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
         """See `Store`."""
@@ -195,6 +195,13 @@ class MemoryStore:
     async def counts(self, agent: str) -> dict[str, int]:
         """See `Store`."""
         return self._ledger.counts(agent)
+
+    async def live(self, scope: Scope, agent: str) -> int:
+        """See `Store`."""
+        return self._ledger.count_live(scope, agent)
+
+    async def probe(self) -> None:
+        """See `Store`."""
 
     async def changed(self) -> bool:
         """See `Store`."""

@@ -316,6 +316,12 @@ class Post:
                 found.append(delivery)
         return found
 
+    def set_back(self, by: int) -> None:
+        """The clock was set back: what is due must not wait longer for that."""
+        for n in self._due:
+            mail = self._mails[n]
+            self._mails[n] = replace(mail, due_at=max(1, mail.due_at - by))
+
     def change(self, id: int, rule: Rule, now: int) -> str:
         """Applies a rule to the mail behind a delivery; the task it belongs to, if anything
         changed."""

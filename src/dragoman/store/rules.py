@@ -111,6 +111,11 @@ def reaped(row: Row, now: int) -> Row:
     return replace(row, worker="", token="", runnable=True, run_at=now + backoff(row.attempt))
 
 
+def set_back(row: Row, by: int) -> Row:
+    """The clock was set back: what waits for its time must not wait longer for that."""
+    return replace(row, run_at=row.run_at - by) if row.runnable else row
+
+
 def told(row: Row, now: int, question: str | None, by: str = "") -> tuple[Row, str]:
     """The caller says something: the row after it, and the question it answers.
 

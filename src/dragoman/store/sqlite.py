@@ -8,11 +8,9 @@ on a local disk.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,19 +33,19 @@ from .base import (
     Write,
 )
 from .bulkheads import Bulkheads
+from .clock import Clock, steady_of
 from .lanes import Lane
-from .ledger import Clock
 from .locks import Locks
 from .migrate import migrate, scripts
 from .post import again, arrived, given_up, later
 from .sessions import SessionBook
+from .sqlite_file import FOLDED, PAGE, DiskFile, make_private
 from .sqlite_owned import wipe_log
 from .sqlite_post import SqlitePost
 from .sqlite_read import Reader
 from .sqlite_sessions import Job, SqliteSessions
-from .sqlite_write import Writer
-
-log = logging.getLogger("dragoman.store")
+from .sqlite_workers import enlisted
+from .sqlite_write import BUSY, Writer
 
 R = TypeVar("R")
 
@@ -55,14 +53,11 @@ BATCH = 512
 """Changes in one commit at the most."""
 READERS = 2
 """Threads for looks at one task; lists have one of their own, for they may take long."""
-BUSY = 5.0
-"""Seconds to wait for another process to finish its commit."""
-FOLDED = 4000
-"""Pages of the write-ahead log after which it is folded into the file: 16 MB."""
 
 _SETUP = (
     "PRAGMA synchronous = FULL",
     f"PRAGMA wal_autocheckpoint = {FOLDED}",
+    f"PRAGMA journal_size_limit = {FOLDED * PAGE}",
     "PRAGMA secure_delete = FAST",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA temp_store = MEMORY",
@@ -77,6 +72,7 @@ class SqliteStore:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
+        self._locks: Locks
         self._writes: Lane[Writer]
         self._reads: Lane[Reader]
         self._lists: Lane[Reader]
@@ -84,9 +80,11 @@ class SqliteStore:
 
     async def open(self) -> None:
         """See `Store`."""
-        locks = Locks(self._path.with_name(self._path.name + "-workers"))
+        folder = self._path.with_name(self._path.name + "-workers")
+        self._locks = Locks(folder, steady_of(self._clock))
         write, reads = await asyncio.to_thread(self._connect)
-        self._writes = Lane("write", [Writer(write, self._clock, locks)], limit=BATCH, patient=True)
+        writer = Writer(write, self._clock, self._locks, DiskFile(self._path))
+        self._writes = Lane("write", [writer], limit=BATCH, patient=True)
         readers = [Reader(read, self._clock) for read in reads]
         self._reads = Lane("read", [*readers[1:]], limit=BATCH)
         self._lists = Lane("list", [readers[0]], limit=BATCH)
@@ -102,6 +100,7 @@ class SqliteStore:
             raise ConfigError(f"There is no folder {self._path.parent} for the store.")
         opened: list[sqlite3.Connection] = []
         try:
+            make_private(self._path)
             write = _connection(self._path)
             opened.append(write)
             _write_ahead(write, self._path)
@@ -109,7 +108,7 @@ class SqliteStore:
             for _ in range(1 + READERS):
                 opened.append(_connection(self._path))
                 opened[-1].execute("PRAGMA query_only = ON")
-        except (sqlite3.Error, ConfigError) as error:
+        except (OSError, sqlite3.Error, ConfigError) as error:
             for connection in opened:
                 connection.close()
             if isinstance(error, ConfigError):
@@ -123,21 +122,7 @@ class SqliteStore:
 
     def append(self, write: Write, done: Done) -> None:
         """See `Store`."""
-        if write.forget:
-            done = partial(self._forgot, done)
         self._writes.submit(Writer.append, write, done)
-
-    def _forgot(self, done: Done, error: Exception | None) -> None:
-        """Credentials were dropped: they must not stay in the write-ahead log either."""
-        if error is None:
-            asyncio.get_running_loop().run_in_executor(None, self._wipe)
-        done(error)
-
-    def _wipe(self) -> None:
-        try:
-            wipe_log(self._path)
-        except sqlite3.Error as error:  # nobody waits for it, and later commits overwrite the log
-            log.warning("store=sqlite the write-ahead log was not emptied: %s", error)
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
         """See `Store`."""
@@ -145,7 +130,12 @@ class SqliteStore:
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
         """See `Store`."""
-        return await self._writes.ask(Writer.beat, (worker, lease_ms))
+
+        # Past the writer: whoever holds it up must not cost others their leases.
+        def job(db: sqlite3.Connection) -> bool:
+            return enlisted(db, worker) and self._locks.beat(worker, lease_ms)
+
+        return await self._read(job)
 
     async def held(self, worker: str) -> list[Held]:
         """See `Store`."""
@@ -259,6 +249,14 @@ class SqliteStore:
 
     async def _read(self, job: Job[R]) -> R:
         return await self._reads.ask(Reader.do, job)
+
+    async def live(self, scope: Scope, agent: str) -> int:
+        """See `Store`."""
+        return await self._reads.ask(Reader.live, (scope, agent))
+
+    async def probe(self) -> None:
+        """See `Store`."""
+        await self._writes.ask(Writer.probe, None)
 
     async def expired(self, agent: str, limit: int) -> list[Row]:
         """See `Store`."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from . import sqlite_rows as rows
 from .base import Row, Whose
 
 _NAMED = ("tenant", "principal", "task_id", "agent")
-_STATE = "SELECT task_id, agent, state FROM task WHERE task_id = ?"
+_STATE = "SELECT task_id, agent, tenant, principal, state FROM task WHERE task_id = ?"
 
 
 def owned(db: sqlite3.Connection, which: Whose, limit: int) -> list[Row]:
@@ -31,20 +32,27 @@ def owned(db: sqlite3.Connection, which: Whose, limit: int) -> list[Row]:
     return [rows.row_in(row) for row in found]
 
 
-def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, str, str]]:
-    """Drops tasks and all that hangs on them; tells which there were, of what agent and state."""
+def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, str, str, str, str]]:
+    """Drops tasks and all that hangs on them; tells which there were, and as what they counted."""
     found = [
         row
         for task_id in task_ids
         if (row := db.execute(_STATE, (task_id,)).fetchone()) is not None
     ]
-    db.execute("PRAGMA secure_delete = ON")  # freed pages too are overwritten
-    try:
+    with without_trace(db):
         for statement in rows.DELETE_TASK:
-            db.executemany(statement, [(task_id,) for task_id, _, _ in found])
+            db.executemany(statement, [(task_id,) for task_id, *_ in found])
+    return found
+
+
+@contextmanager
+def without_trace(db: sqlite3.Connection) -> Iterator[None]:
+    """What is dropped meanwhile is overwritten, freed pages too."""
+    db.execute("PRAGMA secure_delete = ON")
+    try:
+        yield
     finally:
         db.execute("PRAGMA secure_delete = FAST")
-    return found
 
 
 def wipe_log(path: Path) -> None:

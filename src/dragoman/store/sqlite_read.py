@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..errors import DragomanError, Fenced, StoreUnavailable, TaskNotFound
+from ..lifecycle import FINAL
 from ..model import Task
 from . import rules, sqlite_owned
 from . import sqlite_rows as rows
@@ -24,6 +26,7 @@ R = TypeVar("R")
 _INPUTS = "SELECT body FROM input WHERE task_id = ? ORDER BY n"
 _RECORDS = "SELECT key, value, seq FROM record WHERE task_id = ? ORDER BY n"
 _TALLY = "SELECT state, n FROM tally WHERE agent = ? AND n > 0"
+_OF_OWNER = "SELECT state, n FROM tally WHERE agent = ? AND tenant = ? AND principal = ?"
 _RUNNABLE = "SELECT count(*) FROM task WHERE runnable = 1 AND agent = ?"
 
 # Without statistics SQLite cannot know that a context is the smaller half of the search; a plus
@@ -101,7 +104,14 @@ class Reader:
         """See `Store.find`."""
         scope, which, limit = argument
         where, given = _where(scope, which)
-        (total,) = self._db.execute("SELECT count(*) " + where, given).fetchone()
+        if which.context_id or which.since is not None:
+            (total,) = self._db.execute("SELECT count(*) " + where, given).fetchone()
+        else:
+            total = sum(
+                n
+                for state, n in self._owner(scope, which.agent)
+                if which.state is None or state == which.state
+            )
         if which.before is not None:
             where += " AND (status_at, task_id) < (?, ?)"
             given = [*given, *which.before]
@@ -109,6 +119,14 @@ class Reader:
         found = self._db.execute("SELECT task_id, status_at " + where, [*given, limit]).fetchall()
         tasks = [rows.task_in(self._db, task_id) for task_id, _ in found]
         return Listing(tasks, [(at, task_id) for task_id, at in found], total)
+
+    def live(self, argument: tuple[Scope, str]) -> int:
+        """See `Store.live`."""
+        return sum(n for state, n in self._owner(*argument) if state not in FINAL)
+
+    def _owner(self, scope: Scope, agent: str) -> list[tuple[str, int]]:
+        """How many tasks of a caller are in each state."""
+        return self._db.execute(_OF_OWNER, (agent, scope.tenant, scope.principal)).fetchall()
 
     def held(self, worker: str) -> list[Held]:
         """See `Store.held`."""
@@ -142,9 +160,11 @@ class Reader:
 
     def counts(self, agent: str) -> dict[str, int]:
         """See `Store.counts`."""
-        counted = dict(self._db.execute(_TALLY, (agent,)).fetchall())
+        counted: Counter[str] = Counter()
+        for state, n in self._db.execute(_TALLY, (agent,)):
+            counted[state] += n
         (counted["runnable"],) = self._db.execute(_RUNNABLE, (agent,)).fetchone()
-        return counted
+        return dict(counted)
 
     def post(self, ask: Callable[[SqlitePost], R]) -> R:
         """Whatever is asked of the outbox without changing it."""
@@ -153,6 +173,9 @@ class Reader:
     def do(self, job: Callable[[sqlite3.Connection], R]) -> R:
         """Whatever touches no task."""
         return job(self._db)
+
+    def rest(self) -> None:
+        """See `Side`."""
 
     def close(self) -> None:
         """Lets go of the file."""

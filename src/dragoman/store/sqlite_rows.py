@@ -53,7 +53,7 @@ INPUT = "SELECT body FROM input WHERE task_id = ? AND n = ?"
 
 # SQLite uses a partial index only if its condition stands in the query word for word.
 GONE = """
-SELECT task_id, agent, state FROM task
+SELECT task_id, agent, tenant, principal, state FROM task
 WHERE ended > 0 AND ended IN (1, 2) AND status_at <= ?
 AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND hook.due_at > 0)
 LIMIT ?"""
@@ -70,6 +70,7 @@ _PIECES = """
 SELECT body FROM piece WHERE task_id = ?1 AND seq >= coalesce(
   (SELECT max(seq) FROM piece WHERE task_id = ?1 AND seq <= ?2), 0)
 ORDER BY seq"""
+NOTHING_LEFT = "DELETE FROM tally WHERE n = 0"
 DROP_LOG = "DELETE FROM piece WHERE task_id = ?"
 MARK_DROPPED = "UPDATE task SET ended = 2, log = NULL WHERE task_id = ?"
 DELETE_TASK = (

@@ -20,16 +20,20 @@ from msgspec.structs import replace
 from ..errors import Conflict, DragomanError, Fenced, StoreUnavailable, TaskNotFound
 from . import rules, sqlite_owned
 from . import sqlite_rows as rows
+from . import sqlite_workers as workers
 from .base import Claim, Draft, Existing, Idempotency, Input, Row, Scope, Unheard, Write
 from .codec import BRIEF, pack, unpack_input
 from .kept import Key
 from .lanes import Job, Outcome
 from .ledger import Clock
 from .locks import Locks
+from .sqlite_file import DiskFile
 from .sqlite_post import SqlitePost
 
 log = logging.getLogger("dragoman.store")
 
+BUSY = 5.0
+"""Seconds to wait for another process to finish its commit."""
 CACHE = 8192
 """Rows remembered between two batches at the most."""
 
@@ -38,20 +42,24 @@ R = TypeVar("R")
 _INSERT_PIECE = "INSERT INTO piece (task_id, seq, final, body) VALUES (?, ?, ?, ?)"
 _INSERT_FROZEN = "INSERT INTO frozen (task_id, body) VALUES (?, ?)"
 _INSERT_INPUT = "INSERT INTO input (task_id, n, body, key, digest) VALUES (?, ?, ?, ?, ?)"
+_WIPE_INPUT = "UPDATE input SET body = ? WHERE task_id = ? AND n = ?"
 _INSERT_RECORD = """
 INSERT INTO record (task_id, n, key, value, seq)
 SELECT ?1, coalesce(max(n), 0) + 1, ?2, ?3, ?4 FROM record WHERE task_id = ?1
 ON CONFLICT (task_id, key) DO NOTHING"""
 _TALLY = """
-INSERT INTO tally (agent, state, n) VALUES (?, ?, ?)
-ON CONFLICT (agent, state) DO UPDATE SET n = n + excluded.n"""
+INSERT INTO tally (agent, tenant, principal, state, n) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (agent, tenant, principal, state) DO UPDATE SET n = n + excluded.n"""
 
 
 class Writer:
     """Owns the write connection. Lives in its own thread."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock, locks: Locks) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, clock: Clock, locks: Locks, file: DiskFile
+    ) -> None:
         self._db = connection
+        self._file = file
         self._clock = clock
         self._locks = locks
         self._version = -1
@@ -67,7 +75,7 @@ class Writer:
         self._frozen: list[tuple[str, bytes]] = []
         self._over: list[str] = []
         self._records: list[tuple[str, str, bytes, int]] = []
-        self._tally: Counter[tuple[str, str]] = Counter()
+        self._tally: Counter[tuple[str, str, str, str]] = Counter()
         self._tidy = False
 
     # Batches.
@@ -109,6 +117,7 @@ class Writer:
                     outcomes.append((job, None, error))
             self._flush()
             execute("COMMIT")
+            self._file.check()
         except BaseException:
             self._forget_batch()
             if self._db.in_transaction:
@@ -118,8 +127,12 @@ class Writer:
             self._forget_rows()
         if self._tidy:
             self._tidy = False
-            self._locks.clean(name for (name,) in execute("SELECT worker FROM worker"))
+            self._locks.clean(workers.known(self._db))
         return outcomes
+
+    def rest(self) -> None:
+        """See `Side`."""
+        self._file.fold(self._db, BUSY)
 
     def _look(self) -> None:
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
@@ -219,7 +232,7 @@ class Writer:
             self._new[task_id] = (key, log)
         if key is not None:
             self._keys[row.tenant, row.principal, key.key] = (task_id, key.digest)
-        self._tally[row.agent, row.state._value_] += 1
+        self._tally[row.agent, row.tenant, row.principal, row.state._value_] += 1
         if draft.hook is not None:
             self._post.begin(row.scope, draft.hook, sent=0, last=row.last_seq)
 
@@ -247,8 +260,9 @@ class Writer:
             self._pieces.append((task_id, write.base + 1, 0 if ended is None else 1, piece))
         self._put(row)
         if row.state is not before.state:
-            self._tally[row.agent, before.state._value_] -= 1
-            self._tally[row.agent, row.state._value_] += 1
+            owner = (row.agent, row.tenant, row.principal)
+            self._tally[*owner, before.state._value_] -= 1
+            self._tally[*owner, row.state._value_] += 1
         for record in write.records:
             self._records.append((task_id, record.key, record.value, record.seq))
         if write.forget:
@@ -257,18 +271,18 @@ class Writer:
             self._post.grown(task_id)
 
     def _wipe(self, task_id: str, numbers: Iterable[int]) -> None:
-        for n in numbers:
-            found = self._db.execute(rows.INPUT, (task_id, n)).fetchone()
-            if found is not None:
-                bare = pack(rules.wiped(unpack_input(found[0])))
-                self._db.execute(
-                    "UPDATE input SET body = ? WHERE task_id = ? AND n = ?", (bare, task_id, n)
-                )
+        self._file.secrets = True
+        with sqlite_owned.without_trace(self._db):
+            for n in numbers:
+                found = self._db.execute(rows.INPUT, (task_id, n)).fetchone()
+                if found is not None:
+                    bare = pack(rules.wiped(unpack_input(found[0])))
+                    self._db.execute(_WIPE_INPUT, (bare, task_id, n))
 
     def claim(self, argument: tuple[str, str, int]) -> list[Row]:
         """See `Store.claim`."""
         worker, agent, limit = argument
-        if not self._alive(worker):
+        if not workers.enlisted(self._db, worker):
             return []
         due = self._search(rows.DUE, agent, self._clock(), limit)
         taken = [rules.taken(row, worker) for row in due]
@@ -280,7 +294,9 @@ class Writer:
         """See `Store.seize`."""
         worker, task_id, epoch = argument
         row = self._row(task_id)
-        if row is None or row.final or row.epoch != epoch or not self._alive(worker):
+        if row is None or row.final or row.epoch != epoch:
+            return None
+        if not workers.enlisted(self._db, worker):
             return None
         row = rules.taken(row, worker)
         self._put(row)
@@ -320,27 +336,15 @@ class Writer:
 
     def enlist(self, argument: tuple[str, int]) -> None:
         """See `Store.enlist`."""
-        worker, lease_ms = argument
         # The lock comes first: a worker that is known and not locked would count as dead.
-        self._locks.take(worker)
-        self._db.execute(
-            "INSERT OR REPLACE INTO worker (worker, lease_until) VALUES (?, ?)",
-            (worker, self._clock() + lease_ms),
-        )
-
-    def beat(self, argument: tuple[str, int]) -> bool:
-        """See `Store.beat`."""
-        worker, lease_ms = argument
-        beaten = self._db.execute(
-            "UPDATE worker SET lease_until = ? WHERE worker = ?",
-            (self._clock() + lease_ms, worker),
-        )
-        return beaten.rowcount == 1
+        self._locks.take(*argument)
+        workers.enlist(self._db, argument[0])
 
     def retire(self, worker: str) -> None:
         """See `Store.retire`."""
         now = self._clock()
-        self._db.execute("DELETE FROM worker WHERE worker = ?", (worker,))
+        self._note_time(now)
+        workers.dismiss(self._db, [worker])
         for row in self._search(rows.BY_WORKER, worker):
             self._put(rules.released(row, now, runnable=not row.resting))
         self._locks.drop(worker)
@@ -348,11 +352,10 @@ class Writer:
     def reap(self, _: None) -> list[str]:
         """See `Store.reap`."""
         now = self._clock()
-        known = self._db.execute("SELECT worker, lease_until FROM worker").fetchall()
-        alive = {name for name, until in known if until > now and not self._locks.dead(name)}
-        dead = [(name,) for name, _ in known if name not in alive]
-        if dead:
-            self._db.executemany("DELETE FROM worker WHERE worker = ?", dead)
+        self._note_time(now)
+        known = workers.known(self._db)
+        alive = {name for name in known if self._locks.alive(name)}
+        workers.dismiss(self._db, (name for name in known if name not in alive))
         self._tidy = True
         lost: list[str] = []
         for name in self._holders():
@@ -362,14 +365,15 @@ class Writer:
                     lost.append(row.task_id)
         return lost
 
+    def _note_time(self, now: int) -> None:
+        self._flush()
+        if workers.look_back(self._db, now):
+            self._forget_rows()
+
     def _holders(self) -> list[str]:
         """Whoever holds a task, known or not."""
         self._flush()
         return [name for (name,) in self._db.execute(rows.HOLDERS)]
-
-    def _alive(self, worker: str) -> bool:
-        found = self._db.execute("SELECT 1 FROM worker WHERE worker = ?", (worker,)).fetchone()
-        return found is not None
 
     # Jobs: webhooks.
 
@@ -392,10 +396,10 @@ class Writer:
         now = self._clock()
         self._flush()
         go = self._db.execute(rows.GONE, (now - tasks_ms, limit)).fetchall()
-        for name, agent, state in go:
-            self._tally[agent, state] -= 1
+        for name, agent, tenant, principal, state in go:
+            self._tally[agent, tenant, principal, state] -= 1
             self._rows.pop(name, None)
-        names = [(name,) for name, _, _ in go]
+        names = [(name,) for name, *_ in go]
         for table in rows.DELETE_TASK:
             self._db.executemany(table, names)
         shrink = self._db.execute(rows.OLD, (now - events_ms, limit - len(go))).fetchall()
@@ -405,17 +409,22 @@ class Writer:
         )
         self._db.executemany(rows.DROP_LOG, shrink)
         self._db.executemany(rows.MARK_DROPPED, shrink)
+        self._db.execute(rows.NOTHING_LEFT)
         return len(go) + len(shrink)
 
     def erase(self, task_ids: list[str]) -> int:
         """See `Store.erase`."""
         self._flush()
         gone = sqlite_owned.erase(self._db, task_ids)
-        for name, agent, state in gone:
-            self._tally[agent, state] -= 1
+        for name, agent, tenant, principal, state in gone:
+            self._tally[agent, tenant, principal, state] -= 1
             self._rows.pop(name, None)
             self._post.tasks.discard(name)
         return len(gone)
+
+    def probe(self, _: None) -> None:
+        """See `Store.probe`."""
+        workers.probe(self._db)
 
     def changed(self, _: None) -> bool:
         """See `Store.changed`."""

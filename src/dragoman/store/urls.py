@@ -6,26 +6,20 @@ scheme, its value a callable that takes the URL and the clock and gives a `Store
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from ..errors import ConfigError
 from .base import Store
+from .clock import Clock, wall_clock
 from .file import FileStore
-from .ledger import Clock
 from .memory import MemoryStore
 from .sqlite import SqliteStore
 
 GROUP = "dragoman.stores"
 
 Maker = Callable[[str, Clock], Store]
-
-
-def wall_clock() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:

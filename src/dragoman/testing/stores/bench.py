@@ -36,12 +36,23 @@ class HandClock:
 
     def __init__(self, now: int = START) -> None:
         self.now = now
+        self._passed = 0
 
     def __call__(self) -> int:
+        """The time of day."""
         return self.now
 
+    def steady(self) -> int:
+        """The time that only passes."""
+        return self._passed
+
     def tick(self, millis: int) -> None:
-        """Moves on."""
+        """Time passes."""
+        self.now += millis
+        self._passed += millis
+
+    def set(self, millis: int) -> None:
+        """Someone sets the time of day, by so much; no time passes."""
         self.now += millis
 
 

@@ -15,7 +15,7 @@ from dragoman.events import StateChanged
 from dragoman.model import State
 from dragoman.store.base import Existing, Filter, Idempotency, Record
 
-from .bench import AGENT, ALICE, LEASE, Bench
+from .bench import AGENT, ALICE, ALICE_ELSEWHERE, BOB, LEASE, Bench
 from .chapter import Chapter
 
 WORKING = StateChanged(state=State.WORKING)
@@ -147,6 +147,33 @@ class KeepingChapter(Chapter):
             assert await bench.store.sweep(1, 1, 9) == 3
             left = {"working": 3, "input-required": 1, "runnable": 2}
             assert await bench.store.counts(AGENT) == left
+
+    async def test_the_live_tasks_of_a_caller_are_counted(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            assert await bench.store.live(ALICE, AGENT) == 0
+            await self._ended(bench, "t1", "t2")
+            for name in ("r1", "r2"):
+                row = await bench.open_task(name)
+            await bench.ask(row)
+            await bench.open_task("hers", scope=BOB)
+            await bench.create(bench.draft("other", agent="another"))
+            for _ in range(2):
+                assert await bench.store.live(ALICE, AGENT) == 2
+                assert await bench.store.live(BOB, AGENT) == 1
+                assert await bench.store.live(ALICE_ELSEWHERE, AGENT) == 0
+                if self.durable:
+                    await bench.reopen()
+            await bench.store.erase(["r1"])
+            assert await bench.store.live(ALICE, AGENT) == 1
+
+    async def test_whether_one_can_write_is_no_task(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.store.probe()
+            await bench.store.probe()
+            assert await bench.store.counts(AGENT) == {"runnable": 0}
+            if self.durable:
+                await bench.reopen()
+                assert (await bench.store.find(ALICE, Filter(agent=AGENT), 9)).total == 0
 
     async def test_our_own_changes_are_no_news(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:

@@ -265,3 +265,53 @@ class WorkerChapter(Chapter):
             ]
             await bench.end(rows[0])
             assert len(await bench.store.held("w1")) == 2
+
+    # Clocks.
+
+    async def test_a_clock_set_forward_takes_nothing_from_the_living(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.store.enlist("w2", LEASE)
+            await bench.open_task("t1")
+            bench.clock.set(100 * LEASE)
+            assert await bench.store.reap() == []
+            assert await bench.store.beat("w1", LEASE)
+            assert (await bench.store.row(ALICE, "t1")).worker == "w1"
+
+    async def test_a_clock_set_back_does_not_keep_the_dead_alive(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.store.enlist("w2", LEASE)
+            await bench.open_task("t1")
+            bench.clock.set(-100 * LEASE)
+            bench.clock.tick(LEASE - 1)
+            assert await bench.store.reap() == []
+            await bench.store.beat("w2", LEASE)
+            bench.clock.tick(1)
+            assert await bench.store.reap() == ["t1"]
+
+    async def test_a_clock_set_back_keeps_no_task_waiting(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.store.reap()
+            await bench.open_task("due", worker="")
+            await bench.open_task("lost", worker="gone")
+            assert await bench.store.reap() == ["lost"]
+            bench.clock.set(-3_600_000)
+            await bench.store.reap()
+            assert [row.task_id for row in await bench.store.claim("w1", AGENT, 9)] == ["due"]
+            bench.clock.tick(backoff(1))
+            assert [row.task_id for row in await bench.store.claim("w1", AGENT, 9)] == ["lost"]
+
+    async def test_a_clock_set_back_before_a_restart_keeps_no_task_waiting(
+        self, tmp_path: Path
+    ) -> None:
+        if not self.durable:
+            pytest.skip("this store keeps nothing")
+        async with self.bench(tmp_path) as bench:
+            await bench.store.reap()
+            row = await bench.open_task("t1")
+            await bench.store.release(row.claim, runnable=True)
+            await bench.store.retire("w1")
+            bench.clock.set(-3_600_000)
+            await bench.reopen()
+            await bench.store.enlist("w2", LEASE)
+            await bench.store.reap()
+            assert [row.task_id for row in await bench.store.claim("w2", AGENT, 9)] == ["t1"]

@@ -1,0 +1,88 @@
+"""The file of a SQLite store on its disk: for its owner alone, still there, and not too large."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+from .private import FILE, narrow
+
+log = logging.getLogger("dragoman.store")
+
+FOLDED = 4000
+"""Pages of the write-ahead log after which SQLite folds it into the file: 16 MB."""
+PAGE = 4096
+LARGE = 2 * FOLDED * PAGE
+"""Bytes of the write-ahead log at which we fold it ourselves: readers keep SQLite from doing so."""
+PATIENCE = 1.0
+"""Seconds that commits may be held up while the readers of old snapshots end,"""
+AGAIN = 10.0
+"""and until the next try if they did not."""
+
+
+class Missing(sqlite3.OperationalError):
+    """The file was deleted or replaced: what is written now, nobody will find."""
+
+
+def make_private(path: Path) -> None:
+    """Makes the file before SQLite does, and takes from others what an older version gave them.
+
+    What SQLite puts beside it gets the same mode."""
+    try:
+        # Never opened if it is there: closing it would end the locks of other connections.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE))
+        return
+    except FileExistsError:
+        pass
+    for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        if not each.is_dir():  # which is no database, and SQLite says so
+            narrow(each)
+
+
+class DiskFile:
+    """The database and its write-ahead log, as they were when they were opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._wal = str(path), f"{path}-wal"
+        self._known = _identity(os.stat(self._path)), _identity(os.stat(self._wal))
+        self._size = 0
+        self._try_at = 0.0
+        self.secrets = False
+        """Whether the write-ahead log holds what must be forgotten."""
+
+    def check(self) -> None:
+        """Raises `Missing` unless both are still there."""
+        try:
+            file, wal = os.stat(self._path), os.stat(self._wal)
+        except OSError as error:
+            raise Missing(f"{self._path} was deleted: {error}") from error
+        if (_identity(file), _identity(wal)) != self._known:
+            raise Missing(f"{self._path} was replaced while it was in use")
+        self._size = wal.st_size
+
+    def fold(self, db: sqlite3.Connection, busy: float) -> None:
+        """Empties the write-ahead log if it was too large at the last check, or holds secrets."""
+        if self._size < LARGE and not self.secrets:
+            return
+        if time.monotonic() < self._try_at:
+            return
+        try:
+            db.execute(f"PRAGMA busy_timeout = {int(PATIENCE * 1000)}")
+            try:
+                (blocked, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                db.execute(f"PRAGMA busy_timeout = {int(busy * 1000)}")
+        except sqlite3.Error as error:  # whoever writes next will hear of it
+            log.warning("store=sqlite the write-ahead log was not folded: %s", error)
+            blocked = True
+        if blocked:
+            self._try_at = time.monotonic() + AGAIN
+        else:
+            self._size, self.secrets = 0, False
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

@@ -1,0 +1,67 @@
+"""A store in a process whose wall clock jumps (libfaketime). Prints what became of its tasks.
+
+Usage: LD_PRELOAD=libfaketime.so.1 FAKETIME_TIMESTAMP_FILE=FILE python jumps.py URL
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from dragoman.store import Store, open_store
+from dragoman.store.clock import wall_clock
+from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores.bench import AGENT, ALICE, LEASE
+
+REAL = time.time() - time.monotonic()
+
+
+def jump(seconds: int) -> None:
+    """Sets the wall clock to so many seconds from the real time."""
+    path = Path(os.environ["FAKETIME_TIMESTAMP_FILE"])
+    spare = path.with_suffix(".new")
+    spare.write_text(f"{seconds:+d}\n")
+    spare.replace(path)
+    until = time.monotonic() + 60
+    while abs(time.time() - time.monotonic() - REAL - seconds) > 5:
+        assert time.monotonic() < until, "the clock does not jump"
+
+
+async def main(url: str) -> None:
+    async def make(folder: Path, clock: HandClock) -> Store:
+        return open_store(url)
+
+    found: dict[str, object] = {}
+    async with Bench(make, Path()) as bench:
+        bench.clock.now = wall_clock()
+        row = await bench.open_task("running")
+        await bench.store.release((await bench.open_task("free")).claim, runnable=True)
+        jump(120)
+        found["reaped after +120 s"] = await bench.store.reap()
+        found["beats after +120 s"] = await bench.store.beat("w1", LEASE)
+        found["holder after +120 s"] = (await bench.store.row(ALICE, "running")).worker
+        jump(-3600)
+        found["reaped after -3600 s"] = await bench.store.reap()
+        found["claimed after -3600 s"] = [
+            row.task_id for row in await bench.store.claim("w1", AGENT, 9)
+        ]
+        await bench.store.release(row.claim, runnable=True)
+    async with Bench(make, Path(), "w2") as bench:
+        # As after a restart: whoever held a task is gone.
+        jump(-7200)
+        await bench.store.reap()
+        until = time.monotonic() + 60
+        left = {"running", "free"}
+        while left and time.monotonic() < until:
+            left -= {row.task_id for row in await bench.store.claim("w2", AGENT, 9)}
+            await asyncio.sleep(0.05)
+        found["waiting after a restart at -7200 s"] = sorted(left)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

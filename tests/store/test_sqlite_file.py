@@ -1,0 +1,265 @@
+"""The file of a SQLite store: its size, its rights, its disappearance, and who holds it up."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import sqlite3
+import stat
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman.errors import StoreUnavailable
+from dragoman.events import Opened, StateChanged
+from dragoman.model import State
+from dragoman.store import Store, migrate, open_store, sqlite_file
+from dragoman.store.base import Filter
+from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores.bench import AGENT, ALICE, LEASE, said
+from store.disk import full_disk
+
+WORKING = StateChanged(state=State.WORKING)
+
+
+async def _make(folder: Path, clock: HandClock) -> Store:
+    return open_store(f"sqlite:///{folder}/tasks.db", clock=clock)
+
+
+def _bench(folder: Path, worker: str = "w1") -> Bench:
+    return Bench(_make, folder, worker)
+
+
+# Size.
+
+
+def _overlapping(path: Path, over: threading.Event) -> None:
+    """Reads all the time: whenever a snapshot ends, another one has begun."""
+    readers = [sqlite3.connect(path, isolation_level=None) for _ in range(2)]
+    for n in itertools.count():
+        db = readers[n % 2]
+        db.execute("BEGIN")
+        db.execute("SELECT count(*) FROM task").fetchall()
+        if over.wait(0.02):
+            break
+        if readers[(n + 1) % 2].in_transaction:
+            readers[(n + 1) % 2].execute("COMMIT")
+    for db in readers:
+        db.close()
+
+
+async def test_reads_without_a_pause_do_not_let_the_log_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "AGAIN", 0.0)  # a slow machine may need a second try
+    wal = tmp_path / "tasks.db-wal"
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("t1")
+        over = threading.Event()
+        reading = asyncio.create_task(asyncio.to_thread(_overlapping, tmp_path / "tasks.db", over))
+        big = Opened(message=said("x" * 2_000_000))
+        written, largest = 0, 0
+        while written < 6 * sqlite_file.LARGE:
+            draft = bench.draft(f"big{written}")
+            entries = (replace(draft.entries[0], event=big), draft.entries[1])
+            await bench.create(replace(draft, entries=entries))
+            written += 2_000_000
+            largest = max(largest, wal.stat().st_size)
+        over.set()
+        await reading
+        assert largest < 2 * sqlite_file.LARGE
+    # And it does not keep the size it had.
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("after")
+        assert wal.stat().st_size <= sqlite_file.FOLDED * sqlite_file.PAGE
+
+
+async def test_a_list_says_how_many_there_are_without_a_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with _bench(tmp_path) as bench:
+        for n in range(300):
+            await bench.create(bench.draft(f"t{n:03}", end=State.COMPLETED))
+        await bench.open_task("live")
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        def traced(db: sqlite3.Connection) -> None:
+            db.set_progress_handler(count, 100)
+
+        store = bench.store
+        await store._lists.ask(lambda reader, _: traced(reader._db), None)  # type: ignore[attr-defined]
+        for which, total in (
+            (Filter(agent=AGENT), 301),
+            (Filter(agent=AGENT, state=State.COMPLETED), 300),
+            (Filter(agent=AGENT, state=State.WORKING), 1),
+            (Filter(agent=AGENT, state=State.FAILED), 0),
+        ):
+            assert (await store.find(ALICE, which, 1)).total == total
+        few = steps
+        for n in range(600):
+            await bench.create(bench.draft(f"u{n:03}", end=State.COMPLETED))
+        steps = 0
+        assert (await store.find(ALICE, Filter(agent=AGENT), 1)).total == 901
+        assert steps <= few + 1
+
+
+# Rights.
+
+
+def _modes(folder: Path) -> dict[str, int]:
+    return {
+        path.relative_to(folder).as_posix(): stat.S_IMODE(path.stat().st_mode)
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_nobody_else_can_read_the_files(tmp_path: Path, older: bool) -> None:
+    before = os.umask(0o022)
+    try:
+        if older:
+            sqlite3.connect(tmp_path / "tasks.db").close()
+            (tmp_path / "tasks.db").touch(0o644)
+            (tmp_path / "tasks.db-workers").mkdir(0o755)
+        async with _bench(tmp_path) as bench:
+            await bench.open_task("t1")
+            assert _modes(tmp_path) == {
+                "tasks.db": 0o600,
+                "tasks.db-wal": 0o600,
+                "tasks.db-shm": 0o600,
+                "tasks.db-workers": 0o700,
+                "tasks.db-workers/w1.lock": 0o600,
+            }
+    finally:
+        os.umask(before)
+
+
+# Disappearance.
+
+
+@pytest.mark.parametrize("name", ["tasks.db", "tasks.db-wal"])
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+async def test_a_file_that_is_gone_keeps_nothing_more(tmp_path: Path, name: str, how: str) -> None:
+    async with _bench(tmp_path) as bench:
+        row = await bench.open_task("t1")
+        await bench.store.probe()
+        (tmp_path / name).rename(tmp_path / "aside")
+        if how == "replaced":
+            (tmp_path / name).write_bytes((tmp_path / "aside").read_bytes())
+        with pytest.raises(StoreUnavailable):
+            await bench.store.probe()
+        write = bench.write(row.claim, WORKING)
+        for change in (
+            bench.append(write),
+            bench.open_task("t2"),
+            bench.tell("t1"),
+            bench.store.ask_cancel(ALICE, "t1"),
+        ):
+            with pytest.raises(StoreUnavailable):
+                await change
+        # Put back, it is the same file.
+        (tmp_path / "aside").replace(tmp_path / name)
+        await bench.store.probe()
+        await bench.open_task("t3")
+
+
+async def test_a_full_disk_fails_the_probe(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("t1")
+        with full_disk((tmp_path / "tasks.db-wal").stat().st_size), pytest.raises(StoreUnavailable):
+            await bench.store.probe()
+        await bench.store.probe()
+
+
+# A stopped process.
+
+HOLDS = """
+    import sqlite3, sys, time
+    db = sqlite3.connect(sys.argv[1], isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    print("holds it", flush=True)
+    time.sleep(600)
+"""
+
+
+async def test_a_stopped_process_with_the_lock_costs_nobody_a_lease(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as one, _bench(tmp_path, "w2") as two:
+        await one.open_task("t1")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", textwrap.dedent(HOLDS), str(tmp_path / "tasks.db")),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"holds it\n"
+        process.send_signal(signal.SIGSTOP)
+        try:
+            # Nothing can be written, and yet time goes on and everybody is heard of.
+            stuck = asyncio.ensure_future(one.open_task("t2"))
+            for _ in range(4):
+                for bench in (one, two):
+                    bench.clock.tick(LEASE // 2)
+                for bench, worker in ((one, "w1"), (two, "w2")):
+                    assert await bench.store.beat(worker, LEASE)
+            with pytest.raises(StoreUnavailable):
+                await stuck
+        finally:
+            process.kill()
+            await process.wait()
+        assert await two.store.reap() == []
+        assert await one.store.reap() == []
+        assert await one.store.beat("w1", LEASE)
+        assert (await two.store.row(ALICE, "t1")).worker == "w1"
+
+
+async def test_a_lease_whose_file_was_tidied_away_is_written_anew(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as one, _bench(tmp_path, "w2") as two:
+        await one.open_task("t1")
+        for path in (tmp_path / "tasks.db-workers").iterdir():
+            path.unlink()
+        assert await one.store.beat("w1", LEASE)
+        assert await two.store.beat("w2", LEASE)
+        assert await two.store.reap() == []
+
+
+# Layouts.
+
+
+async def test_a_file_of_layout_7_is_counted_anew_and_loses_its_wall_clock_leases(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "tasks.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    migrate.migrate(connection, str(path), migrate.scripts()[:7])
+    task = "('{}', 'c', '', '{}', 'desk', 'plan', 'a2a-1.0', '{}', 2, 1, 1, '{}', '{}', 1, 1, 0, 1,"
+    task += " 0, 0, '', '', 0, 0, {}, NULL, NULL, NULL)"
+    for values in (
+        ("t1", "alice", "working", "w0", "token", 0),
+        ("t2", "alice", "completed", "", "", 1),
+        ("t3", "alice", "completed", "", "", 1),
+        ("t4", "bob", "failed", "", "", 1),
+    ):
+        connection.execute("INSERT INTO task VALUES " + task.format(*values))
+    connection.execute("INSERT INTO tally VALUES ('desk', 'completed', 99)")
+    connection.execute(f"INSERT INTO worker VALUES ('w0', {10**15})")
+    connection.close()
+    async with _bench(tmp_path) as bench:
+        assert await bench.store.counts(AGENT) == {
+            "working": 1,
+            "completed": 2,
+            "failed": 1,
+            "runnable": 0,
+        }
+        assert await bench.store.live(ALICE, AGENT) == 1
+        # Its lease would have lasted for ever, but nobody is there.
+        assert await bench.store.reap() == ["t1"]
