@@ -94,6 +94,8 @@ class Limits(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Request line and headers, at least 8192. With more an idle stream costs 11 KiB more."""
     head_time: float = 30.0
     """How long request headers may take; also how long an unused connection is kept."""
+    http2_streams: int = 100
+    """Requests open at once on one HTTP/2 connection."""
     streams: int = 10_000
     """Streams open at once."""
     stall: float = 30.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import math
 import socket
 from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from typing import Any
 
 from granian._granian import SocketHolder
 from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings
+from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server as Embedded
 
 from ..errors import ConfigError
@@ -31,6 +32,9 @@ from .asgi import Handler
 from .tls import granian_options
 
 BACKLOG = 1024
+HEADER_LINES, LINE_COST = 100, 32
+"""How many header lines HTTP/1 takes, and what HTTP/2 adds to the size of each (RFC 9113 §6.5.2):
+with both, one limit lets the same requests through in either version."""
 _THREADS = Path("/proc/self/task")
 _NAMED = _THREADS.is_dir()  # Linux
 _GONE, _PATIENT = 1.0, 0.03
@@ -131,6 +135,13 @@ class Listener(Embedded):
             backpressure=limits.connections,
             http1_settings=HTTP1Settings(
                 header_read_timeout=int(limits.head_time * 1000), max_buffer_size=limits.head_size
+            ),
+            http2_settings=HTTP2Settings(
+                # A peer that is gone without a word answers no ping.
+                keep_alive_interval=int(limits.head_time * 1000),
+                keep_alive_timeout=math.ceil(limits.stall),
+                max_concurrent_streams=limits.http2_streams,
+                max_headers_size=limits.head_size + HEADER_LINES * LINE_COST,
             ),
             log_enabled=False,
             **granian_options(tls or Tls()),
