@@ -37,6 +37,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: str = "sqlite:///dragoman.db"
     public_url: str = ""
     """Where others reach us; stands on the card. Empty: what the caller typed."""
+    hosts: tuple[str, ...] = ()
+    """Names that callers may reach us by, beside loopback, the bound and the public host; all names
+    under it with `.example.com`, any name with `*`."""
     allow_private: bool = False
     """Whether addresses that others give us may lie in private networks."""
     insecure: bool = False
@@ -349,6 +352,12 @@ def _check(settings: Settings) -> None:
         raise ConfigError(
             f"public-url must start with http:// or https://, not '{server.public_url}'."
         )
+    for host in server.hosts:
+        if not re.fullmatch(r"\*|\.?[A-Za-z0-9_-][A-Za-z0-9._-]*", host):
+            raise ConfigError(
+                f"server.hosts are host names without a scheme or port, `.example.com` or `*`, "
+                f"not '{host}'."
+            )
     if server.grpc_url and not re.fullmatch(
         r"((grpcs?|https?)://)?[^/\s:@]+(:\d+)?/?|\[.+", server.grpc_url
     ):

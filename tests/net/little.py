@@ -169,7 +169,7 @@ def said_0_3(text: str) -> dict[str, Any]:
 
 def post(body: bytes, *headers: str, path: str = "/") -> bytes:
     """A whole HTTP/1.1 request that asks to be closed after."""
-    lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *headers]
     lines += [f"Content-Length: {len(body)}", "Connection: close"]
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -34,7 +33,7 @@ from .outgoing import Outgoing
 from .patient import through
 
 TARGET = "GET /iat/ws"
-GOING, REFUSED, TOO_BIG, TOO_MUCH, LATER = 1001, 1008, 1009, 1008, 1013
+GOING, TOO_BIG, TOO_MUCH, LATER = 1001, 1009, 1008, 1013
 """Codes of closing (RFC 6455 §7.4.1)."""
 
 
@@ -52,9 +51,8 @@ class IatSocket(Exchange):
             return
         await receive()
         desk = self._desk
-        full = desk.stopping or len(desk.sockets) >= desk.settings.sockets
-        if full or not _same_site(headers_in(scope["headers"])):
-            await send({"type": "websocket.close", "code": LATER if full else REFUSED})
+        if desk.stopping or len(desk.sockets) >= desk.settings.sockets:
+            await send({"type": "websocket.close", "code": LATER})
             return
         task = asyncio.current_task(self.floor.loop)
         assert task is not None  # noqa: S101  an ASGI app always runs in a task
@@ -280,9 +278,3 @@ class SocketLine:
 def _body(message: dict[str, Any]) -> bytes:
     text = message.get("text")
     return text.encode() if text is not None else message.get("bytes") or b""
-
-
-def _same_site(headers: dict[str, str]) -> bool:
-    """Whether no foreign web page opened this: browsers say which page it was."""
-    origin = headers.get("origin", "")
-    return not origin or urlsplit(origin).netloc == headers.get("host", "")

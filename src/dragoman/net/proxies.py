@@ -15,6 +15,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from msgspec import Struct
 
 from ..errors import ConfigError
+from .allowed_hosts import PROXIED
 from .asgi import Header, Scope, headers_in
 
 HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?")
@@ -76,7 +77,7 @@ class Proxies:
 
 
 def _before(scope: Scope, hop: Hop) -> Scope:
-    changed: Scope = {**scope, "client": (hop.address, 0)}
+    changed: Scope = {**scope, "client": (hop.address, 0), PROXIED: True}
     scheme = scope.get("scheme", "http")
     changed["scheme"] = SCHEMES.get((scheme, hop.scheme), scheme)
     if hop.host and HOST.fullmatch(hop.host):
