@@ -98,6 +98,8 @@ class App(HttpServer):
         server = settings.server
         believed = server.trusted_proxies
         proxies = Proxies(believed, server.forwarded) if believed else None
+        self.trusts = proxies.trusts if proxies is not None else None
+        """Whether an address is one of our proxies'."""
         status = StatusPages(
             self.floor,
             peer,

@@ -68,7 +68,14 @@ class AllowedHosts:
         fields = dict(headers)
         if len(fields) != len(headers):  # rare: a name came twice, and every value must be right
             return self._several(scope, headers)
-        return self._refusal(scope, fields)
+        # This runs for every request: most of them end here.
+        if (
+            b"origin" in fields
+            or b"sec-fetch-site" in fields
+            or fields.get(b"host") not in self._known
+        ):
+            return self._refusal(scope, fields)
+        return None
 
     def _several(self, scope: Scope, headers: list[Header]) -> Refusal | None:
         asked = [(name, value) for name, value in headers if name in BROWSER_FIELDS]

@@ -53,7 +53,7 @@ class Proxies:
     def seen(self, scope: Scope) -> Scope:
         """The request as the caller made it; as it came, if it came from nobody we believe."""
         client = scope.get("client")
-        if client is None or not self._trusted(client[0]):
+        if client is None or not self.trusts(client[0]):
             return scope
         hops = self._hops(headers_in(scope["headers"]))
         if not hops:
@@ -63,11 +63,12 @@ class Proxies:
     def _caller(self, hops: list[Hop]) -> Hop:
         """The nearest that is none of ours, else the farthest."""
         for hop in reversed(hops):
-            if not self._trusted(hop.address):
+            if not self.trusts(hop.address):
                 return hop
         return hops[0]
 
-    def _trusted(self, text: str) -> bool:
+    def trusts(self, text: str) -> bool:
+        """Whether this is the address of a proxy of ours."""
         try:
             address = ip_address(text)
         except ValueError:
