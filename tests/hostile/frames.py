@@ -61,3 +61,17 @@ def bomb(port: int, repeats: int, stream: int = 1) -> bytes:
         flags = END_HEADERS if number == len(pieces) - 1 else 0
         said += frame(kind, flags | (END_STREAM if number == 0 else 0), stream, piece)
     return said
+
+
+def upgrade(port: int, path: str = "/iat/ws") -> bytes:
+    """The handshake of a WebSocket."""
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    ).encode()
+
+
+def fragment(size: int, *, first: bool) -> bytes:
+    """A piece of a text message that does not end (RFC 6455 §5.4)."""
+    return bytes([first, 0xFF]) + struct.pack(">Q", size) + b"\0" * 4 + b"a" * size

@@ -10,7 +10,7 @@ peer had left.
 
     no request yet          `hello_time` seconds, `hello_size` bytes
     an exchange is running  its own limits, see `exchange`; bytes beyond bodies at `FREE_RATE`
-    a WebSocket             its own limits; an unfinished message is measured ten times a second
+    a WebSocket             its own limits; an unfinished message is measured as it comes
     between two exchanges   `head_time` seconds, longer while an answer is being read
 
 One address may have `connections_per_address`; the surplus is shut, silent ones first. All of this
@@ -47,8 +47,9 @@ LOOK, BUSY_LOOK = 1.0, 0.1
 """Seconds between two looks; while more than half of the connections are taken."""
 SLICE, PAUSE = 200, 0.005
 """Descriptors looked at in one go (under a millisecond), and seconds until the next."""
-MEASURE = 0.1
-"""Seconds between two looks at WebSockets."""
+MEASURE, MEASURE_STRANGERS = 0.1, 0.02
+"""Seconds between two looks at WebSockets; while there are some that have not said who they are.
+What all of them can send in that time is what they can make us hold."""
 FREE_RATE = 64 * 1024
 """Bytes a second that a peer may send beside bodies: acknowledgements, window updates, pings."""
 READ_RATE = 1024
@@ -311,11 +312,12 @@ class Connections:
             return
         scope[METER] = self._meters[client] = SocketMeter()
         if self._measuring is None:
-            self._measuring = asyncio.get_running_loop().call_later(MEASURE, self._measure)
+            loop = asyncio.get_running_loop()
+            self._measuring = loop.call_later(MEASURE_STRANGERS, self._measure)
 
     def _measure(self) -> None:
         self._measuring = None
-        unknown = False
+        unknown = strangers = False
         for client, meter in list(self._meters.items()):
             exchange, connection = self._latest.get(client), self._by_client.get(client)
             if exchange is None or exchange.cr_frame is None:  # closed: it is one like all others
@@ -326,11 +328,14 @@ class Connections:
                 del self._meters[client]
                 meter.on_excess()
                 self._shut(connection, "message")
+            elif 0 < meter.limit <= self.limits.hello_size:
+                strangers = True
         if unknown and self._looking is None and self._timer is not None:
             self._timer.cancel()
             self._turn()
         if self._meters and self._port:
-            seconds = max(MEASURE, len(self._meters) / 5_000)
+            pace = MEASURE_STRANGERS if strangers or unknown else MEASURE
+            seconds = max(pace, len(self._meters) / 5_000)
             self._measuring = asyncio.get_running_loop().call_later(seconds, self._measure)
 
 
