@@ -66,7 +66,9 @@ def served(folder: Path) -> Iterator[tuple[str, int]]:
 def spent_in(pid: int, seconds: float) -> float:
     before = cpu(pid)
     time.sleep(seconds)
-    return cpu(pid) - before
+    spent = cpu(pid) - before
+    print(f"{spent:.2f} s of CPU in {seconds} s")
+    return spent
 
 
 @pytest.mark.slow
@@ -76,7 +78,7 @@ def test_a_server_without_free_descriptors_does_not_spin(tmp_path: Path) -> None
         for _ in range(150):  # more than it may ever have
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             sock.sendall(GET)
-        assert spent_in(pid, 3) < 1.5
+        assert spent_in(pid, 4) < 0.5
         stack.close()
         assert httpx2.get(f"{url}/healthz", timeout=60).status_code == 200
 
@@ -96,7 +98,7 @@ def test_an_agent_that_takes_all_descriptors_leaves_the_server_alive(tmp_path: P
             assert answer.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
             # Idle connections make room for new ones.
             assert httpx2.get(f"{url}/healthz", timeout=60).status_code == 200
-        assert spent_in(pid, 3) < 1.5
+        assert spent_in(pid, 4) < 0.5
 
 
 async def test_looking_works_without_a_free_descriptor() -> None:
