@@ -7,6 +7,7 @@ what is cut off dials again. All of them end when their time is up.
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import sys
 import time
@@ -183,6 +184,20 @@ ATTACKS: dict[str, tuple[Attack, int]] = {
 """What each connection does, and how many there are at once."""
 
 
+async def dial(port: int) -> socket.socket:
+    """A connection that takes little before it is read."""
+    sock = socket.socket()
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.bind((SOURCE, 0))
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 async def attack(name: str, port: int, seconds: float) -> int:
     """Runs it; how many connections it took."""
     what, count = ATTACKS[name]
@@ -192,9 +207,7 @@ async def attack(name: str, port: int, seconds: float) -> int:
         nonlocal dialed
         while True:
             try:
-                reader, writer = await asyncio.open_connection(
-                    "127.0.0.1", port, local_addr=(SOURCE, 0)
-                )
+                reader, writer = await asyncio.open_connection(sock=await dial(port))
             except OSError:
                 await asyncio.sleep(0.1)
                 continue

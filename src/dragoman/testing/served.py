@@ -31,7 +31,8 @@ async def served(
     app = listener = None
     try:
         url = address(sock, tls=bool(settings.tls.cert))
-        app = App(agent, engine_for(agent, settings), settings, Log("error"), url, grpc=grpc)
+        base = settings.server.public_url or url
+        app = App(agent, engine_for(agent, settings), settings, Log("error"), base, grpc=grpc)
         await app.start()
         listener = Listener(app.route, sock, settings.limits, settings.tls, app.trusts)
         listener.begin()
