@@ -19,6 +19,7 @@ from .errors import ConfigError
 from .iat import Host
 from .loading import load_agent
 from .net import addresses
+from .net.allowed_hosts import AllowedHosts
 from .net.credentials import read_secret
 from .net.exchange import Exchange, Floor
 from .net.gate import Gate
@@ -70,6 +71,7 @@ class App(HttpServer):
         base: str = "",
         *,
         grpc: bool = False,
+        hosts: AllowedHosts | None = None,
     ) -> None:
         from .dialects.a2a.rpc import RpcCallee
         from .net.iat import iat_routes
@@ -96,6 +98,8 @@ class App(HttpServer):
         server = settings.server
         believed = server.trusted_proxies
         proxies = Proxies(believed, server.forwarded) if believed else None
+        self.trusts = proxies.trusts if proxies is not None else None
+        """Whether an address is one of our proxies'."""
         status = StatusPages(
             self.floor,
             peer,
@@ -122,6 +126,7 @@ class App(HttpServer):
             self.stop,
             PATTERNS,
             proxies.seen if proxies is not None else None,
+            hosts or AllowedHosts(server),
         )
         check_card(self, settings)
 
@@ -263,7 +268,9 @@ def create_app(agent: Agent | None = None, settings: Settings | None = None) -> 
     # Other servers may start several of these, so here gRPC's one port must be asked for.
     grpc = bool(settings.server.grpc)
     base = settings.server.public_url
-    return App(agent, engine_for(agent, settings), settings, log, base, grpc=grpc)
+    # What address the server is bound to is not known here.
+    hosts = AllowedHosts(settings.server, anywhere=True)
+    return App(agent, engine_for(agent, settings), settings, log, base, grpc=grpc, hosts=hosts)
 
 
 def engine_for(agent: Agent, settings: Settings) -> Served:

@@ -35,7 +35,7 @@ def run(agent: Agent, settings: Settings, on_start: Callable[[str], None] | None
     from .net.listener import bind, raise_file_limit
 
     check_exposure(settings, agent)
-    sock = bind(settings.server.host, settings.server.port)
+    sock = bind(settings.server.host, settings.server.port, limits=settings.limits)
     raise_file_limit(settings.limits.connections)
     log = set_up(settings.server.log_level)
     try:
@@ -72,7 +72,7 @@ async def _serve(
     finish_first()
     await app.start()
     _collect_less()
-    listener = Listener(app.route, sock, settings.limits, settings.tls)
+    listener = Listener(app.route, sock, settings.limits, settings.tls, app.trusts)
     serving = listener.begin()
     log.info(
         "started",

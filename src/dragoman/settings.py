@@ -37,6 +37,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: str = "sqlite:///dragoman.db"
     public_url: str = ""
     """Where others reach us; stands on the card. Empty: what the caller typed."""
+    hosts: tuple[str, ...] = ()
+    """Names that callers may reach us by, beside loopback, the bound and the public host; all names
+    under it with `.example.com`, any name with `*`."""
     allow_private: bool = False
     """Whether addresses that others give us may lie in private networks."""
     insecure: bool = False
@@ -94,12 +97,23 @@ class Limits(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Request line and headers, at least 8192. With more an idle stream costs 11 KiB more."""
     head_time: float = 30.0
     """How long request headers may take; also how long an unused connection is kept."""
+    hello_time: float = 10.0
+    """How long a new connection may take until its first request has come, and a WebSocket until
+    it has said who it is."""
+    hello_size: int = 65_536
+    """What it may send until then."""
+    answer_time: float = 300.0
+    """How long the reader of an answer may take in all."""
+    http2_streams: int = 100
+    """Requests open at once on one HTTP/2 connection."""
     streams: int = 10_000
     """Streams open at once."""
     stall: float = 30.0
-    """How long a stream's reader may refuse to read."""
+    """How long the reader of an answer or a stream may refuse to read."""
     connections: int = 20_000
     """Connections open at once; more wait in the system's queue."""
+    connections_per_address: int = 2_000
+    """Of these from one address, or one network of IPv6; those of trusted_proxies are exempt."""
 
 
 class Push(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -351,6 +365,12 @@ def _check(settings: Settings) -> None:
         raise ConfigError(
             f"public-url must start with http:// or https://, not '{server.public_url}'."
         )
+    for host in server.hosts:
+        if not re.fullmatch(r"\*|\.?[A-Za-z0-9_-][A-Za-z0-9._-]*", host):
+            raise ConfigError(
+                f"server.hosts are host names without a scheme or port, `.example.com` or `*`, "
+                f"not '{host}'."
+            )
     if server.grpc_url and not re.fullmatch(
         r"((grpcs?|https?)://)?[^/\s:@]+(:\d+)?/?|\[.+", server.grpc_url
     ):

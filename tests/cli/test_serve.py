@@ -45,7 +45,7 @@ def test_it_serves_and_stops_cleanly_with_streams_open(home: Path) -> None:
             httpx2.stream("POST", server.url, json=call, headers=HEADERS) as stream,
             socket.create_connection(("127.0.0.1", server.port)) as half,
         ):
-            half.sendall(b"POST / HTTP/1.1\r\nHost: x\r\n")  # never sends the rest
+            half.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\n")  # never sends the rest
             lines = stream.iter_lines()
             next(lines)
             code, seconds, logged = server.end(signal.SIGTERM)

@@ -49,7 +49,8 @@ async def test_a_caller_is_refused_before_its_body_is_read(tmp_path: Path) -> No
         host, _, port = str(house.client.base_url).removeprefix("http://").strip("/").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         head = (
-            "POST / HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\n"
+            "POST / HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n"
+            "Content-Type: application/json\r\n"
         )
         writer.write(f"{head}Content-Length: 1000000\r\n\r\n".encode())  # and not one byte of it
         async with asyncio.timeout(60):

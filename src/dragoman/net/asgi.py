@@ -34,10 +34,12 @@ def headers_in(pairs: list[Header]) -> dict[str, str]:
         KNOWN.get(name) or name.decode("latin-1"): value.decode("latin-1") for name, value in pairs
     }
     if len(headers) != len(pairs):  # rare: a name came twice
-        headers = {}
+        # Joined once at the end: adding to a string line by line is quadratic, and an HTTP/2
+        # request of 8 KB can unpack to thousands of lines.
+        values: dict[str, list[str]] = {}
         for raw_name, raw_value in pairs:
-            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+            values.setdefault(raw_name.decode("latin-1"), []).append(raw_value.decode("latin-1"))
+        headers = {name: ", ".join(lines) for name, lines in values.items()}
     return headers
 
 

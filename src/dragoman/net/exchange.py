@@ -45,6 +45,8 @@ SSE_HEADERS: tuple[Header, ...] = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+PIECE = 64 * 1024
+"""Bytes of an answer that the server is given at once."""
 
 
 class Callee(Protocol):
@@ -181,15 +183,18 @@ class Exchange:
                 return
             value = await floor.peer.call(signal.op, ctx)
             (frame,) = session.send(Answer(ident, value))
-            await send(_head(frame, echo))
-            await send(_rest(frame))
+            if len(frame.body) > PIECE:
+                await say(floor, send, frame, echo)
+            else:
+                await send(_head(frame, echo))
+                await send(_rest(frame))
             if ctx.trace:
                 task = value.id if isinstance(value, Task) else ""
                 floor.log.info("call", method=method, task=task, trace=ctx.trace)
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             error = self._error(exc, method, session.dialect)
             (frame,) = session.send(Fault(ident, error))
-            await say(send, frame, (*echo, *floor.refusal_headers(error)))
+            await say(floor, send, frame, (*echo, *floor.refusal_headers(error)))
         floor.metrics.answered(method, session.dialect, perf_counter() - began)
 
     async def _body(self, scope: Scope, receive: Receive, headers: Mapping[str, str]) -> bytes:
@@ -360,13 +365,33 @@ async def _watch(stream: OpenStream, receive: Receive) -> None:
     stream.end("gone")
 
 
-async def say(send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
-    """One whole answer."""
+async def say(floor: Floor, send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
+    """One whole answer. A large one leaves piece by piece, as it is read: given away at once it
+    would stay in the server's memory for as long as its reader likes."""
     if frame.headers.get("content-type") == "text/event-stream":
         frame = replace(frame, body=event(frame.body, frame.mark, frame.name))
         echo = (*echo, *SSE_HEADERS)
     await send(_head(frame, echo))
-    await send(_rest(frame))
+    if len(frame.body) <= PIECE:
+        await send(_rest(frame))
+        return
+    body, limits, deadlines, loop = frame.body, floor.limits, floor.deadlines, floor.loop
+    task = asyncio.current_task(loop)
+    assert task is not None  # noqa: S101  an ASGI app always runs in a task
+    last = loop.time() + limits.answer_time
+    try:
+        for at in range(0, len(body), PIECE):
+            deadlines.watch(task, min(loop.time() + limits.stall, last))
+            piece, more = body[at : at + PIECE], at + PIECE < len(body)
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+    except asyncio.CancelledError:
+        if not deadlines.late(task):
+            raise
+        task.uncancel()  # and the server drops an answer that does not end
+        floor.metrics.streams_stalled += 1
+        floor.log.warning("answer_stalled", size=len(body))
+    finally:
+        deadlines.waits.pop(task, None)
 
 
 def _head(frame: Frame, echo: tuple[Header, ...]) -> dict[str, Any]:

@@ -76,11 +76,11 @@ class IatExchange(Exchange):
                 if isinstance(each, Call):
                     await floor.peer.call(each.op, ctx)
             (frame,) = session.send(Answer(ident, value))
-            await say(send, frame, ())
+            await say(floor, send, frame, ())
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             error = self._error(exc, method, session.dialect)
             (frame,) = session.send(Fault(ident, error))
-            await say(send, frame, floor.refusal_headers(error))
+            await say(floor, send, frame, floor.refusal_headers(error))
         floor.metrics.answered(method, session.dialect, perf_counter() - began)
 
     def _steps(self, call: Call, ctx: Context) -> AsyncGenerator[Batch, None]:

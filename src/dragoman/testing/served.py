@@ -27,13 +27,14 @@ async def served(
         known = Settings()
         server = replace(known.server, store="memory:", grpc_port=0, allow_private=True)
         settings = replace(known, server=server)
-    sock = bind("127.0.0.1", 0)
+    sock = bind("127.0.0.1", 0, limits=settings.limits)
     app = listener = None
     try:
         url = address(sock, tls=bool(settings.tls.cert))
-        app = App(agent, engine_for(agent, settings), settings, Log("error"), url, grpc=grpc)
+        base = settings.server.public_url or url
+        app = App(agent, engine_for(agent, settings), settings, Log("error"), base, grpc=grpc)
         await app.start()
-        listener = Listener(app.route, sock, settings.limits, settings.tls)
+        listener = Listener(app.route, sock, settings.limits, settings.tls, app.trusts)
         listener.begin()
         yield url
     finally:
