@@ -68,8 +68,6 @@ class App(HttpServer):
         settings: Settings,
         log: Log,
         base: str = "",
-        *,
-        grpc: bool = False,
     ) -> None:
         from .dialects.a2a.rpc import RpcCallee
         from .net.iat import iat_routes
@@ -84,11 +82,11 @@ class App(HttpServer):
         guarded = self.gate.before(peer, lambda: self.card_at(self.base))
         self.floor = Floor(guarded, self.gate.admit, settings.limits, log)
         self.floor.refusal_headers = self.gate.doors.refusal_headers
-        self.grpc = GrpcDoor(self.floor, settings, wanted=grpc)
+        self.grpc = GrpcDoor(self.floor, settings)
         self.floor.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         self.signer = _signer(settings)
         self.gate.sign = lambda card: self._signed(card, self.base)
-        self._interfaces = addresses.chosen(settings.server.interfaces)
+        self._interfaces = addresses.chosen(settings.server)
         pages = CardPages(self.card_at, base.rstrip("/"), time.time())
         self.watchdog: Watchdog | None = None
         self._fatal = settings.server.watchdog
@@ -237,8 +235,8 @@ def check_card(app: App, settings: Settings) -> None:
     from .dialects.a2a.presence import document_in
 
     public = app.card_at(app.base or "http://127.0.0.1")
-    if not public.interfaces and settings.server.grpc is not False:
-        # gRPC alone is wanted, and does not listen yet.
+    if not public.interfaces and addresses.chosen(settings.server):
+        # gRPC alone is asked for, and does not listen yet.
         later = Interface(url="127.0.0.1:1", binding="GRPC", version="1.0")
         public = replace(public, interfaces=(later,))
     whole = app.agent.card(public.interfaces, app.agent.skills)
@@ -260,10 +258,7 @@ def create_app(agent: Agent | None = None, settings: Settings | None = None) -> 
             raise ConfigError("Which agent? Set DRAGOMAN_AGENT=file.py:name")
         agent = load_agent(where)
     log = set_up(settings.server.log_level)
-    # Other servers may start several of these, so here gRPC's one port must be asked for.
-    grpc = bool(settings.server.grpc)
-    base = settings.server.public_url
-    return App(agent, engine_for(agent, settings), settings, log, base, grpc=grpc)
+    return App(agent, engine_for(agent, settings), settings, log, settings.server.public_url)
 
 
 def engine_for(agent: Agent, settings: Settings) -> Served:

@@ -67,7 +67,7 @@ async def _serve(
     url = address(sock, tls=bool(settings.tls.cert))
     anywhere = _wildcard(settings.server.host) or settings.server.trusted_proxies
     base = settings.server.public_url or ("" if anywhere else url)
-    app = App(agent, engine_for(agent, settings), settings, log, base, grpc=True)
+    app = App(agent, engine_for(agent, settings), settings, log, base)
     stopping = _signals(log)
     finish_first()
     await app.start()

@@ -18,12 +18,14 @@ from cards.served import CARD, app_for, ask, desk
 from dragoman.dialects.a2a import cards
 from dragoman.errors import ConfigError
 from dragoman.model import Json
+from dragoman.net.addresses import HTTP
 from dragoman.net.keys import new_key, save
 from dragoman.net.listener import Listener, bind
 from dragoman.net.trust import Trust
 from dragoman.schemes import Known, Secret, Tokens
 from dragoman.serving import address
 from dragoman.settings import Limits, Server, Signing, Tls, load
+from dragoman.testing import served
 from security.certs import Authority
 
 BASE = "https://desk.example"
@@ -159,10 +161,13 @@ def listed(card: Any) -> list[str]:
     return [f"{i['protocolBinding']}/{i['protocolVersion']}" for i in card["supportedInterfaces"]]
 
 
+DEFAULT = ["JSONRPC/1.0", "JSONRPC/0.3", "HTTP+JSON/1.0", "HTTP+JSON/0.3"]
+
+
 @pytest.mark.parametrize(
     ("chosen", "shown"),
     [
-        (None, ["JSONRPC/1.0", "JSONRPC/0.3", "HTTP+JSON/1.0", "HTTP+JSON/0.3"]),
+        (None, DEFAULT),
         (["http+json/1.0", "JSONRPC"], ["HTTP+JSON/1.0", "JSONRPC/1.0", "JSONRPC/0.3"]),
         (["JSONRPC/1.0", "JSONRPC/1.0"], ["JSONRPC/1.0"]),
     ],
@@ -174,6 +179,20 @@ async def test_the_interfaces_are_those_that_were_chosen(
     card = (await ask(app)).json
     assert listed(card) == shown
     assert ("url" in card) == any("0.3" in each for each in shown)
+
+
+async def test_every_interface_of_a_default_card_is_on_its_own_origin() -> None:
+    """Google ADK refuses a whole card for one that is not, or that is not http(s)."""
+    async with served(desk()) as url, httpx2.AsyncClient() as client:
+        card = (await client.get(url + CARD)).json()
+        assert all(each["url"].startswith(url) for each in card["supportedInterfaces"])
+        assert {each["transport"] for each in card["additionalInterfaces"]} == set(HTTP)
+
+
+async def test_grpc_that_is_asked_for_stands_last_on_the_card() -> None:
+    async with served(desk(), grpc=True) as url, httpx2.AsyncClient() as client:
+        shown = listed((await client.get(url + CARD)).json())
+        assert shown == [*DEFAULT, "GRPC/1.0", "GRPC/0.3"]
 
 
 @pytest.mark.parametrize("wrong", ["SOAP", "JSONRPC/2.0", "JSONRPC/", ""])

@@ -154,10 +154,11 @@ def validate(source: Source, /, *, json: AsJson = False) -> None:
 
 def _of_agent(where: str) -> dict[str, Any]:
     from ..loading import load_agent
-    from ..net.addresses import BINDINGS, chosen, interfaces
+    from ..net.addresses import chosen, interfaces
+    from ..settings import Server
 
     agent = load_agent(where)
-    listed = interfaces("http://127.0.0.1:8420", (), chosen(BINDINGS))
+    listed = interfaces("http://127.0.0.1:8420", (), chosen(Server()))
     return document_in(cards.merged(agent.card(listed, agent.skills)))
 
 

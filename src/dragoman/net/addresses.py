@@ -11,12 +11,14 @@ from collections.abc import Container, Iterable, Iterator
 from ..card import Extension, Interface
 from ..errors import ConfigError
 from ..model import Json
+from ..settings import Server
 
 DIALECTS = "urn:dragoman:dialects:1"
 VERSIONS = ("1.0", "0.3")
 # Clients put paths behind the address of REST, so it ends without a slash.
 HTTP = {"JSONRPC": "/", "HTTP+JSON": ""}
-BINDINGS = (*HTTP, "GRPC")
+GRPC = "GRPC"
+BINDINGS = (*HTTP, GRPC)
 
 OTHERS = (
     ("a2a-0.1", "JSONRPC", "/"),
@@ -27,9 +29,18 @@ OTHERS = (
 """Dialects that no interface of the card can name: dialect, binding, path."""
 
 
-def chosen(listed: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """`server.interfaces` as bindings and versions; `ConfigError` for what does not exist."""
-    return tuple(dict.fromkeys(pair for each in listed for pair in _pairs(each)))
+def chosen(server: Server) -> tuple[tuple[str, str], ...]:
+    """The bindings and versions that are served, in the order of the card.
+
+    `ConfigError` for what does not exist. gRPC is among them when it is asked for, by
+    `server.grpc` or by an entry of `server.interfaces`, and never when `server.grpc` is False.
+    """
+    named = [pair for each in server.interfaces for pair in _pairs(each)]
+    if server.grpc and not any(binding == GRPC for binding, _ in named):
+        named += _pairs(GRPC)
+    return tuple(
+        pair for pair in dict.fromkeys(named) if pair[0] != GRPC or server.grpc is not False
+    )
 
 
 def _pairs(said: str) -> Iterator[tuple[str, str]]:

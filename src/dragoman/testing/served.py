@@ -27,11 +27,13 @@ async def served(
         known = Settings()
         server = replace(known.server, store="memory:", grpc_port=0, allow_private=True)
         settings = replace(known, server=server)
+    if grpc:
+        settings = replace(settings, server=replace(settings.server, grpc=True))
     sock = bind("127.0.0.1", 0)
     app = listener = None
     try:
         url = address(sock, tls=bool(settings.tls.cert))
-        app = App(agent, engine_for(agent, settings), settings, Log("error"), url, grpc=grpc)
+        app = App(agent, engine_for(agent, settings), settings, Log("error"), url)
         await app.start()
         listener = Listener(app.route, sock, settings.limits, settings.tls)
         listener.begin()
