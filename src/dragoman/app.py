@@ -79,15 +79,14 @@ class App(HttpServer):
         self.ready = False
         self.gate = Gate(agent, settings)
         self.base = base.rstrip("/")
-        guarded = self.gate.before(peer, lambda: self.card_at(self.base))
-        self.floor = Floor(guarded, self.gate.admit, settings.limits, log)
+        guarded = self.gate.before(peer, self.card_at)
+        self.floor = Floor(guarded, self.gate.admit_or_anyone, settings.limits, log)
         self.floor.refusal_headers = self.gate.doors.refusal_headers
         self.grpc = GrpcDoor(self.floor, settings)
         self.floor.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         self.signer = _signer(settings)
-        self.gate.sign = lambda card: self._signed(card, self.base)
         self._interfaces = addresses.chosen(settings.server)
-        pages = CardPages(self.card_at, base.rstrip("/"), time.time())
+        pages = CardPages(self.card_at, self.base, time.time())
         self.watchdog: Watchdog | None = None
         self._fatal = settings.server.watchdog
         self._push = settings.push.enabled and agent.push
@@ -123,15 +122,22 @@ class App(HttpServer):
         )
         check_card(self, settings)
 
-    def card_at(self, base: str) -> Card:
-        """The agent's card when it is reached at this address."""
+    def card_at(self, typed: str, card: Card | None = None) -> Card:
+        """The agent's card, or another one of it (the extended one), as it is published: with what
+        is in force here and now, and signed. `typed` is the address at which it was asked for;
+        it counts where we know none of our own."""
+        base = self.base or typed
+        card = card or self.agent.card()
         listed = addresses.interfaces(base, self.grpc.interfaces(base), self._interfaces)
-        card = self.agent.card(listed)
         others = addresses.elsewhere(base, self.routes)
-        card = replace(card, push=self._push, extensions=(*card.extensions, others))
-        return self._signed(self.gate.on_card(card), base)
-
-    def _signed(self, card: Card, base: str) -> Card:
+        card = replace(
+            card,
+            interfaces=card.interfaces or listed,
+            streaming=self.agent.streaming,
+            push=self._push,
+            extensions=(*card.extensions, others),
+        )
+        card = self.gate.on_card(card)
         return self.signer.signed(card, base) if self.signer is not None else card
 
     async def start(self) -> None:

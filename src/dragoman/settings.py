@@ -53,6 +53,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is served and stands on the card, in this order: bindings, or one version of them
     (`JSONRPC/1.0`). `GRPC` here asks for gRPC, which is not there by default: strict clients refuse
     a whole card for one interface that is not http(s) on the card's own origin."""
+    anonymous: tuple[str, ...] | None = None
+    """Operations and skills that are open to callers without credentials, where others need some;
+    not said: those that the code names."""
     card_secrets: bool = False
     """Whether values that look like secrets may stand on the card."""
     trusted_proxies: tuple[str, ...] = ()

@@ -12,9 +12,15 @@ from typing import Any, cast
 from msgspec import Struct
 
 from ..agent import Agent
-from ..agent.agent import no_extended_card
 from ..agent.invoke import invoke
-from ..errors import AgentTimedOut, HookNotFound, PushUnsupported, TaskNotFound, Unsupported
+from ..errors import (
+    AgentTimedOut,
+    ExtendedCardOff,
+    HookNotFound,
+    PushUnsupported,
+    TaskNotFound,
+    Unsupported,
+)
 from ..model import Hook, Message, Task
 from ..ops import (
     CancelTask,
@@ -105,7 +111,7 @@ class BackendPeer:
         if isinstance(op, Invoke):
             return cast(R, await invoke(self._agent, op, ctx))  # `Operation[Json]`
         if isinstance(op, GetExtendedCard):
-            raise no_extended_card(self._agent)  # whoever has one is asked by the guard in front
+            raise ExtendedCardOff()  # whoever has one is asked by the guard in front
         answering = _ANSWERS.get(type(op))
         if answering is None:
             raise Unsupported()

@@ -58,11 +58,13 @@ def _pairs(said: str) -> Iterator[tuple[str, str]]:
 def interfaces(
     base: str, grpc: Iterable[Interface], wanted: Iterable[tuple[str, str]]
 ) -> tuple[Interface, ...]:
-    """The entries of the card of an agent that is reached at `base`, in the order wanted."""
+    """The entries of the card of an agent that is reached at `base`, in the order wanted. Where
+    nobody knows that, over gRPC on all addresses, only gRPC's own can be named."""
     offered = {
         (binding, version): Interface(url=f"{base}{path}", binding=binding, version=version)
         for binding, path in HTTP.items()
         for version in VERSIONS
+        if base
     }
     offered |= {(each.binding, each.version): each for each in grpc}
     return tuple(offered[pair] for pair in wanted if pair in offered)
@@ -73,7 +75,7 @@ def elsewhere(base: str, routes: Container[str]) -> Extension:
     found: list[Json] = [
         {"dialect": dialect, "binding": binding, "url": f"{base}{path}"}
         for dialect, binding, path in OTHERS
-        if path in routes
+        if base and path in routes
     ]
     return Extension(
         uri=DIALECTS,

@@ -95,7 +95,9 @@ class GrpcDoor:
         server = self._settings.server
         url = server.grpc_url
         if not url:
-            host = urlsplit(base).hostname or ""
+            host = urlsplit(base).hostname
+            if not host:
+                return ()
             url = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
             url = FORMS[server.grpc_form, bool(self._settings.tls.cert)] + url
         return tuple(Interface(url=url, binding=GRPC, version=v) for v in self._versions)

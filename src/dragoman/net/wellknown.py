@@ -10,7 +10,7 @@ from ..card import Card
 from ..dialects.a2a import cards
 from .asgi import JSON, Handler, Header, Receive, Scope, Send, answer, headers_in
 from .policy import Policy, policy
-from .proxies import HOST
+from .proxies import typed_base
 
 MAX_AGE = 300
 MOST_HOSTS = 64
@@ -47,7 +47,7 @@ class CardPages:
         await self._answer("legacy", scope, headers_in(scope["headers"]), send)
 
     async def _answer(self, form: str, scope: Scope, headers: dict[str, str], send: Send) -> None:
-        body, etag = self._page(form, self._base or _asked(scope, headers))
+        body, etag = self._page(form, self._base or typed_base(scope, headers))
         extra: tuple[Header, ...] = (
             (b"etag", etag),
             (b"last-modified", self._modified),
@@ -77,12 +77,3 @@ _FORMS: dict[str, Callable[[Card], bytes]] = {
     "merged": cards.merged,
     "legacy": cards.legacy,
 }
-
-
-def _asked(scope: Scope, headers: dict[str, str]) -> str:
-    """The address as the caller typed it: right for it whatever stands between (every cache keys
-    on the host too). Only used when no public URL is set and we listen on all addresses."""
-    host = headers.get("host", "")
-    if not HOST.fullmatch(host):
-        host = f"127.0.0.1:{(scope.get('server') or ('', 80))[1]}"
-    return f"{scope.get('scheme', 'http')}://{host}"
