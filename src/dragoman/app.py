@@ -85,6 +85,8 @@ class App(HttpServer):
         self.grpc = GrpcDoor(self.floor, settings)
         self.floor.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         self.signer = _signer(settings)
+        if self.signer is not None and not self.base:
+            log.warning("card_not_signed", why="set public_url: only callers know our name here")
         self._interfaces = addresses.chosen(settings.server)
         pages = CardPages(self.card_at, self.base, time.time())
         self.watchdog: Watchdog | None = None
@@ -138,7 +140,8 @@ class App(HttpServer):
             extensions=(*card.extensions, others),
         )
         card = self.gate.on_card(card)
-        return self.signer.signed(card, base) if self.signer is not None else card
+        # Whoever asks says under which name. For a name that only they know nothing is signed.
+        return self.signer.signed(card, base) if self.signer and self.base else card
 
     async def start(self) -> None:
         """Ready for requests when it returns."""

@@ -167,8 +167,8 @@ class Signing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files with private keys, or folders of them. The newest signs, all are published."""
     jku: str = ""
     """Where the key set is, as the signature says it. Empty: at our own public address."""
-    compatible: bool = False
-    """Whether to add a signature that a2a-sdk verifies where its canonical form differs."""
+    compatible: bool = True
+    """Whether to add signatures that a2a-sdk verifies where its canonical forms differ."""
 
 
 class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -379,3 +379,17 @@ def test_settings_of_the_address_of_grpc() -> None:
         with pytest.raises(ConfigError, match="grpc_url"):
             load({"grpc_url": bad})
     assert Server().grpc_form == "host:port"
+
+
+@pytest.mark.parametrize("server", [{"host": "0.0.0.0"}, PROXIES])
+async def test_no_card_is_signed_for_a_name_that_only_the_caller_knows(
+    tmp_path: Path, server: dict[str, Any]
+) -> None:
+    signing = Signing(keys=(key_file(tmp_path, "k"),))
+    app = app_for(base="", server=server, signing=signing)
+    for host in ("evil.example", "127.0.0.1:8420"):
+        got = await ask(app, client="10.0.0.1", host=host)
+        assert got.json["supportedInterfaces"][0]["url"] == f"http://{host}/"
+        assert "signatures" not in got.json
+    known = app_for(base=BASE, server=server, signing=signing)
+    assert (await ask(known, host="evil.example")).json["signatures"]
