@@ -15,8 +15,9 @@ from ..settings import Server
 
 DIALECTS = "urn:dragoman:dialects:1"
 VERSIONS = ("1.0", "0.3")
-# Clients put paths behind the address of REST, so it ends without a slash.
-HTTP = {"JSONRPC": "/", "HTTP+JSON": ""}
+# Clients put paths such as /v1/card behind the address, so it ends without a slash. Bindings may
+# share one (A2A 0.3 §5.6.2).
+HTTP = ("JSONRPC", "HTTP+JSON")
 GRPC = "GRPC"
 BINDINGS = (*HTTP, GRPC)
 
@@ -61,8 +62,8 @@ def interfaces(
     """The entries of the card of an agent that is reached at `base`, in the order wanted. Where
     nobody knows that, over gRPC on all addresses, only gRPC's own can be named."""
     offered = {
-        (binding, version): Interface(url=f"{base}{path}", binding=binding, version=version)
-        for binding, path in HTTP.items()
+        (binding, version): Interface(url=base, binding=binding, version=version)
+        for binding in HTTP
         for version in VERSIONS
         if base
     }
@@ -73,7 +74,7 @@ def interfaces(
 def elsewhere(base: str, routes: Container[str]) -> Extension:
     """The extension that names the other dialects which are served here."""
     found: list[Json] = [
-        {"dialect": dialect, "binding": binding, "url": f"{base}{path}"}
+        {"dialect": dialect, "binding": binding, "url": f"{base}{path.rstrip('/')}"}
         for dialect, binding, path in OTHERS
         if base and path in routes
     ]
