@@ -401,3 +401,15 @@ async def test_no_card_is_signed_for_a_name_that_only_the_caller_knows(
         assert "signatures" not in got.json
     known = app_for(base=BASE, server=server, signing=signing)
     assert (await ask(known, host="evil.example")).json["signatures"]
+
+
+async def test_a2a_go_has_a_card_of_its_own() -> None:
+    """Its clients look for it below the address they are given, and know one `url`."""
+    app = app_for()
+    got = await ask(app, "/a2a-go/.well-known/agent.json")
+    assert (got.status, got.json["url"]) == (200, f"{BASE}/a2a-go")
+    others = {"supportedInterfaces", "additionalInterfaces", "preferredTransport", "signatures"}
+    assert not others & set(got.json)
+    assert got.json["skills"][0]["id"] == "look"
+    typed = await ask(app_for(base=""), "/a2a-go/.well-known/agent.json", host="a.example:81")
+    assert typed.json["url"] == "http://a.example:81/a2a-go"
