@@ -153,9 +153,12 @@ class Doors:
             {name: scopes if name not in gates else () for name in way} for way in self._ways
         )
         """What the card asks for."""
-        challenges = dict.fromkeys(each.challenge for each in self._verifiers.values())
+        said = [each.challenge for each in self._verifiers.values() if each.challenge]
+        # A 401 must say how to come in (RFC 9110 §15.5.2). HTTP has no word for certificates, and
+        # where there are no schemes at all the tokens of IAT are asked for.
+        said = said or [f'{"MutualTLS" if gates else "Bearer"} realm="{realm}"']
         self.challenges: tuple[Header, ...] = tuple(
-            (b"www-authenticate", text.encode("latin-1", "replace")) for text in challenges if text
+            (b"www-authenticate", text.encode("latin-1", "replace")) for text in dict.fromkeys(said)
         )
 
     def on_card(self, card: Card) -> Card:

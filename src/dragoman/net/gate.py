@@ -16,6 +16,7 @@ from ..peer import Context, Peer
 from ..schemes import Certificates
 from ..settings import Settings
 from . import tls
+from .addresses import GRPC, chosen
 from .anonymous import Anonymous
 from .asgi import Handler
 from .auth import Admit, Doors, anyone
@@ -120,6 +121,22 @@ class Gate:
     def policed(self, routes: Mapping[str, Mapping[str, Handler]]) -> Routes:
         """The routes, each kept as its policy says; refused if it has none."""
         return policed(routes, self.doors, self._access)
+
+
+def check_certificates(settings: Settings, agent: Agent) -> None:
+    """Refuses to serve HTTP to callers known by certificates that our server cannot tell apart.
+
+    Granian verifies a client's certificate and does not say whose it was. Other ASGI servers may
+    say it, so this is asked only where ours listens."""
+    if all(binding == GRPC for binding, _ in chosen(settings.server)):
+        return
+    for name, scheme in {**agent.auth, **settings.auth}.items():
+        if isinstance(scheme, Certificates) and not scheme.shared:
+            raise ConfigError(
+                f"[auth.{name}]: over HTTP it is not told whose certificate it was, so its callers "
+                'would all be refused there. Add shared = "NAME" for all holders together, or '
+                'serve gRPC alone: interfaces = ["GRPC"].'
+            )
 
 
 def check_exposure(settings: Settings, agent: Agent) -> None:

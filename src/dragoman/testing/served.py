@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ..agent import Agent
 from ..app import App, engine_for
+from ..net.gate import check_certificates
 from ..net.listener import Listener, bind
 from ..net.log import Log
 from ..serving import address, wind_down
@@ -29,6 +30,7 @@ async def served(
         settings = replace(known, server=server)
     if grpc:
         settings = replace(settings, server=replace(settings.server, grpc=True))
+    check_certificates(settings, agent)
     sock = bind("127.0.0.1", 0)
     app = listener = None
     try:
