@@ -70,7 +70,6 @@ class App(HttpServer):
         log: Log,
         base: str = "",
         *,
-        grpc: bool = False,
         hosts: AllowedHosts | None = None,
     ) -> None:
         from .dialects.a2a.rpc import RpcCallee
@@ -83,15 +82,16 @@ class App(HttpServer):
         self.ready = False
         self.gate = Gate(agent, settings)
         self.base = base.rstrip("/")
-        guarded = self.gate.before(peer, lambda: self.card_at(self.base))
-        self.floor = Floor(guarded, self.gate.admit, settings.limits, log)
+        guarded = self.gate.before(peer, self.card_at)
+        self.floor = Floor(guarded, self.gate.admit_or_anyone, settings.limits, log)
         self.floor.refusal_headers = self.gate.doors.refusal_headers
-        self.grpc = GrpcDoor(self.floor, settings, wanted=grpc)
+        self.grpc = GrpcDoor(self.floor, settings)
         self.floor.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         self.signer = _signer(settings)
-        self.gate.sign = lambda card: self._signed(card, self.base)
-        self._interfaces = addresses.chosen(settings.server.interfaces)
-        pages = CardPages(self.card_at, base.rstrip("/"), time.time())
+        if self.signer is not None and not self.base:
+            log.warning("card_not_signed", why="set public_url: only callers know our name here")
+        self._interfaces = addresses.chosen(settings.server)
+        pages = CardPages(self.card_at, self.base, time.time())
         self.watchdog: Watchdog | None = None
         self._fatal = settings.server.watchdog
         self._push = settings.push.enabled and agent.push
@@ -130,16 +130,24 @@ class App(HttpServer):
         )
         check_card(self, settings)
 
-    def card_at(self, base: str) -> Card:
-        """The agent's card when it is reached at this address."""
+    def card_at(self, typed: str, card: Card | None = None) -> Card:
+        """The agent's card, or another one of it (the extended one), as it is published: with what
+        is in force here and now, and signed. `typed` is the address at which it was asked for;
+        it counts where we know none of our own."""
+        base = self.base or typed
+        card = card or self.agent.card()
         listed = addresses.interfaces(base, self.grpc.interfaces(base), self._interfaces)
-        card = self.agent.card(listed)
         others = addresses.elsewhere(base, self.routes)
-        card = replace(card, push=self._push, extensions=(*card.extensions, others))
-        return self._signed(self.gate.on_card(card), base)
-
-    def _signed(self, card: Card, base: str) -> Card:
-        return self.signer.signed(card, base) if self.signer is not None else card
+        card = replace(
+            card,
+            interfaces=card.interfaces or listed,
+            streaming=self.agent.streaming,
+            push=self._push,
+            extensions=(*card.extensions, others),
+        )
+        card = self.gate.on_card(card)
+        # Whoever asks says under which name. For a name that only they know nothing is signed.
+        return self.signer.signed(card, base) if self.signer and self.base else card
 
     async def start(self) -> None:
         """Ready for requests when it returns."""
@@ -242,8 +250,8 @@ def check_card(app: App, settings: Settings) -> None:
     from .dialects.a2a.presence import document_in
 
     public = app.card_at(app.base or "http://127.0.0.1")
-    if not public.interfaces and settings.server.grpc is not False:
-        # gRPC alone is wanted, and does not listen yet.
+    if not public.interfaces and addresses.chosen(settings.server):
+        # gRPC alone is asked for, and does not listen yet.
         later = Interface(url="127.0.0.1:1", binding="GRPC", version="1.0")
         public = replace(public, interfaces=(later,))
     whole = app.agent.card(public.interfaces, app.agent.skills)
@@ -265,12 +273,10 @@ def create_app(agent: Agent | None = None, settings: Settings | None = None) -> 
             raise ConfigError("Which agent? Set DRAGOMAN_AGENT=file.py:name")
         agent = load_agent(where)
     log = set_up(settings.server.log_level)
-    # Other servers may start several of these, so here gRPC's one port must be asked for.
-    grpc = bool(settings.server.grpc)
-    base = settings.server.public_url
     # What address the server is bound to is not known here.
     hosts = AllowedHosts(settings.server, anywhere=True)
-    return App(agent, engine_for(agent, settings), settings, log, base, grpc=grpc, hosts=hosts)
+    base = settings.server.public_url
+    return App(agent, engine_for(agent, settings), settings, log, base, hosts=hosts)
 
 
 def engine_for(agent: Agent, settings: Settings) -> Served:

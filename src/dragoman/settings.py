@@ -28,7 +28,7 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8420
     grpc: bool | None = None
-    """Whether to speak gRPC; not said: if it is installed and the port is free."""
+    """Whether to speak gRPC; not said: if `interfaces` lists it, or its port or URL is set."""
     grpc_port: int = 8421
     grpc_url: str = ""
     """Where others reach gRPC, as it stands on the card: host:port, or with a scheme."""
@@ -52,8 +52,13 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may read the card: public, authenticated, or address ranges, separated by commas."""
     metrics_access: str = "public"
     """Who may read /metrics; as card_access."""
-    interfaces: tuple[str, ...] = ("JSONRPC", "HTTP+JSON", "GRPC")
-    """What the card lists, in this order: bindings, or one version of them (`JSONRPC/1.0`)."""
+    interfaces: tuple[str, ...] = ("JSONRPC", "HTTP+JSON")
+    """What is served and stands on the card, in this order: bindings, or one version of them
+    (`JSONRPC/1.0`). `GRPC` here asks for gRPC, which is not there by default: strict clients refuse
+    a whole card for one interface that is not http(s) on the card's own origin."""
+    anonymous: tuple[str, ...] | None = None
+    """Operations and skills that are open to callers without credentials, where others need some;
+    not said: those that the code names."""
     card_secrets: bool = False
     """Whether values that look like secrets may stand on the card."""
     trusted_proxies: tuple[str, ...] = ()
@@ -180,8 +185,8 @@ class Signing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files with private keys, or folders of them. The newest signs, all are published."""
     jku: str = ""
     """Where the key set is, as the signature says it. Empty: at our own public address."""
-    compatible: bool = False
-    """Whether to add a signature that a2a-sdk verifies where its canonical form differs."""
+    compatible: bool = True
+    """Whether to add signatures that a2a-sdk verifies where its canonical forms differ."""
 
 
 class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -252,8 +257,8 @@ def load(
         sections.setdefault("iat", {}).setdefault("secret", {"env": IAT_SECRET})
     server = sections.setdefault("server", {})
     server.update(given)
-    if "grpc_port" in server:
-        server.setdefault("grpc", True)  # whoever names the port means it
+    if "grpc_port" in server or "grpc_url" in server:
+        server.setdefault("grpc", True)  # an operator who says where it is means it
     settings = _converted(sections, "the settings")
     _check(settings)
     return settings

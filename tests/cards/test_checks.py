@@ -159,7 +159,7 @@ def test_a_broken_rule_names_its_field(case: str) -> None:
         ),
         (
             lambda d: d["additionalInterfaces"].append(
-                {**d["additionalInterfaces"][0], "transport": "HTTP+JSON"}
+                {**d["additionalInterfaces"][0], "transport": "GRPC"}
             ),
             "additionalInterfaces[1].url",
         ),

@@ -18,12 +18,14 @@ from cards.served import CARD, app_for, ask, desk
 from dragoman.dialects.a2a import cards
 from dragoman.errors import ConfigError
 from dragoman.model import Json
+from dragoman.net.addresses import HTTP
 from dragoman.net.keys import new_key, save
 from dragoman.net.listener import Listener, bind
 from dragoman.net.trust import Trust
 from dragoman.schemes import Known, Secret, Tokens
 from dragoman.serving import address
 from dragoman.settings import Limits, Server, Signing, Tls, load
+from dragoman.testing import served
 from security.certs import Authority
 
 BASE = "https://desk.example"
@@ -159,10 +161,13 @@ def listed(card: Any) -> list[str]:
     return [f"{i['protocolBinding']}/{i['protocolVersion']}" for i in card["supportedInterfaces"]]
 
 
+DEFAULT = ["JSONRPC/1.0", "JSONRPC/0.3", "HTTP+JSON/1.0", "HTTP+JSON/0.3"]
+
+
 @pytest.mark.parametrize(
     ("chosen", "shown"),
     [
-        (None, ["JSONRPC/1.0", "JSONRPC/0.3", "HTTP+JSON/1.0", "HTTP+JSON/0.3"]),
+        (None, DEFAULT),
         (["http+json/1.0", "JSONRPC"], ["HTTP+JSON/1.0", "JSONRPC/1.0", "JSONRPC/0.3"]),
         (["JSONRPC/1.0", "JSONRPC/1.0"], ["JSONRPC/1.0"]),
     ],
@@ -174,6 +179,28 @@ async def test_the_interfaces_are_those_that_were_chosen(
     card = (await ask(app)).json
     assert listed(card) == shown
     assert ("url" in card) == any("0.3" in each for each in shown)
+
+
+async def test_every_interface_of_a_default_card_is_on_its_own_origin() -> None:
+    """Google ADK refuses a whole card for one that is not, or that is not http(s)."""
+    async with served(desk()) as url, httpx2.AsyncClient() as client:
+        card = (await client.get(url + CARD)).json()
+        assert all(each["url"].startswith(url) for each in card["supportedInterfaces"])
+        assert {each["transport"] for each in card["additionalInterfaces"]} == set(HTTP)
+
+
+@pytest.mark.parametrize("public", ["https://desk.example", "https://desk.example/agents/x/"])
+async def test_paths_join_to_the_address_with_one_slash(public: str) -> None:
+    """As 0.3 writes them: `{url}/v1/card`."""
+    card = (await ask(app_for(base=public))).json
+    for url in (card["url"], *(each["url"] for each in card["supportedInterfaces"])):
+        assert f"{url}/v1/card" == f"{public.rstrip('/')}/v1/card"
+
+
+async def test_grpc_that_is_asked_for_stands_last_on_the_card() -> None:
+    async with served(desk(), grpc=True) as url, httpx2.AsyncClient() as client:
+        shown = listed((await client.get(url + CARD)).json())
+        assert shown == [*DEFAULT, "GRPC/1.0", "GRPC/0.3"]
 
 
 @pytest.mark.parametrize("wrong", ["SOAP", "JSONRPC/2.0", "JSONRPC/", ""])
@@ -192,7 +219,7 @@ async def test_other_dialects_stand_under_our_extension() -> None:
     card = (await ask(app_for())).json
     (found,) = [e for e in card["capabilities"]["extensions"] if e["uri"].endswith("dialects:1")]
     assert {(each["dialect"], each["url"]) for each in found["params"]["addresses"]} == {
-        ("a2a-0.1", f"{BASE}/"),
+        ("a2a-0.1", BASE),
         ("a2a-go", f"{BASE}/a2a-go"),
         ("iat", f"{BASE}/iat"),
         ("iat", f"{BASE}/iat/ws"),
@@ -211,19 +238,19 @@ async def url(app: Any, **asked: Any) -> str:
 @pytest.mark.parametrize(
     ("client", "headers", "seen"),
     [
-        ("192.0.2.9", {"x_forwarded_host": "evil.example"}, "http://inner:8420/"),
-        ("10.0.0.1", {}, "http://inner:8420/"),
-        ("10.0.0.1", {"x_forwarded_proto": "https"}, "https://inner:8420/"),
+        ("192.0.2.9", {"x_forwarded_host": "evil.example"}, "http://inner:8420"),
+        ("10.0.0.1", {}, "http://inner:8420"),
+        ("10.0.0.1", {"x_forwarded_proto": "https"}, "https://inner:8420"),
         (
             "10.0.0.1",
             {"x_forwarded_host": "desk.example", "x_forwarded_proto": "https"},
-            "https://desk.example/",
+            "https://desk.example",
         ),
-        ("::1", {"x_forwarded_host": "desk.example:81"}, "http://desk.example:81/"),
-        ("::ffff:10.0.0.1", {"x_forwarded_host": "desk.example"}, "http://desk.example/"),
-        ("10.0.0.1", {"x_forwarded_host": "evil.example/x?"}, "http://inner:8420/"),
-        ("10.0.0.1", {"x_forwarded_proto": "javascript"}, "http://inner:8420/"),
-        ("10.0.0.1", {"forwarded": "host=evil.example"}, "http://inner:8420/"),
+        ("::1", {"x_forwarded_host": "desk.example:81"}, "http://desk.example:81"),
+        ("::ffff:10.0.0.1", {"x_forwarded_host": "desk.example"}, "http://desk.example"),
+        ("10.0.0.1", {"x_forwarded_host": "evil.example/x?"}, "http://inner:8420"),
+        ("10.0.0.1", {"x_forwarded_proto": "javascript"}, "http://inner:8420"),
+        ("10.0.0.1", {"forwarded": "host=evil.example"}, "http://inner:8420"),
         (
             "10.0.0.1",
             {
@@ -231,7 +258,7 @@ async def url(app: Any, **asked: Any) -> str:
                 "x_forwarded_host": "desk.example, middle",
                 "x_forwarded_proto": "https, http",
             },
-            "https://desk.example/",
+            "https://desk.example",
         ),
         (
             "10.0.0.1",
@@ -239,7 +266,7 @@ async def url(app: Any, **asked: Any) -> str:
                 "x_forwarded_for": "198.51.100.1, 203.0.113.5",
                 "x_forwarded_host": "evil.example, desk.example",
             },
-            "http://desk.example/",
+            "http://desk.example",
         ),
     ],
 )
@@ -253,23 +280,23 @@ async def test_what_proxies_say_counts_only_from_configured_ranges(
 @pytest.mark.parametrize(
     ("said", "seen"),
     [
-        ("for=203.0.113.5;host=desk.example;proto=https", "https://desk.example/"),
-        ('for="[2001:db8::1]:99"; Host="desk.example:81"', "http://desk.example:81/"),
+        ("for=203.0.113.5;host=desk.example;proto=https", "https://desk.example"),
+        ('for="[2001:db8::1]:99"; Host="desk.example:81"', "http://desk.example:81"),
         (
             "for=6.6.6.6;host=evil.example, for=203.0.113.5;host=desk.example",
-            "http://desk.example/",
+            "http://desk.example",
         ),
         (
             "for=203.0.113.5;host=desk.example;proto=https, for=10.0.0.7;host=middle",
-            "https://desk.example/",
+            "https://desk.example",
         ),
-        ('for="a,b;host=evil.example";host=desk.example', "http://desk.example/"),
-        ("nonsense", "http://inner:8420/"),
-        ('host=evil.example;x=", for="[2001:db8::1]:9";host=desk.example', "http://inner:8420/"),
-        ("host=evil.example;host=desk.example", "http://inner:8420/"),
-        ("host=evil.example,", "http://inner:8420/"),
-        ("host=evil.example,," * 400, "http://inner:8420/"),
-        ("", "http://inner:8420/"),
+        ('for="a,b;host=evil.example";host=desk.example', "http://desk.example"),
+        ("nonsense", "http://inner:8420"),
+        ('host=evil.example;x=", for="[2001:db8::1]:9";host=desk.example', "http://inner:8420"),
+        ("host=evil.example;host=desk.example", "http://inner:8420"),
+        ("host=evil.example,", "http://inner:8420"),
+        ("host=evil.example,," * 400, "http://inner:8420"),
+        ("", "http://inner:8420"),
     ],
 )
 async def test_the_header_of_rfc_7239(said: str, seen: str) -> None:
@@ -327,7 +354,7 @@ def test_a_range_that_is_none_stops_the_start() -> None:
 
 async def test_a_public_url_beats_what_proxies_say() -> None:
     app = app_for(server=PROXIES)
-    assert await url(app, client="10.0.0.1", x_forwarded_host="other.example") == f"{BASE}/"
+    assert await url(app, client="10.0.0.1", x_forwarded_host="other.example") == BASE
 
 
 async def test_the_card_behind_mutual_tls(tmp_path: Path) -> None:
@@ -360,3 +387,29 @@ def test_settings_of_the_address_of_grpc() -> None:
         with pytest.raises(ConfigError, match="grpc_url"):
             load({"grpc_url": bad})
     assert Server().grpc_form == "host:port"
+
+
+@pytest.mark.parametrize("server", [{"host": "0.0.0.0"}, PROXIES])
+async def test_no_card_is_signed_for_a_name_that_only_the_caller_knows(
+    tmp_path: Path, server: dict[str, Any]
+) -> None:
+    signing = Signing(keys=(key_file(tmp_path, "k"),))
+    app = app_for(base="", server=server, signing=signing)
+    for host in ("evil.example", "127.0.0.1:8420"):
+        got = await ask(app, client="10.0.0.1", host=host)
+        assert got.json["supportedInterfaces"][0]["url"] == f"http://{host}"
+        assert "signatures" not in got.json
+    known = app_for(base=BASE, server=server, signing=signing)
+    assert (await ask(known, host="evil.example")).json["signatures"]
+
+
+async def test_a2a_go_has_a_card_of_its_own() -> None:
+    """Its clients look for it below the address they are given, and know one `url`."""
+    app = app_for()
+    got = await ask(app, "/a2a-go/.well-known/agent.json")
+    assert (got.status, got.json["url"]) == (200, f"{BASE}/a2a-go")
+    others = {"supportedInterfaces", "additionalInterfaces", "preferredTransport", "signatures"}
+    assert not others & set(got.json)
+    assert got.json["skills"][0]["id"] == "look"
+    typed = await ask(app_for(base=""), "/a2a-go/.well-known/agent.json", host="a.example:81")
+    assert typed.json["url"] == "http://a.example:81/a2a-go"

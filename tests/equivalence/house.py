@@ -156,7 +156,7 @@ async def serving(agent: Agent, settings: Settings) -> AsyncIterator[tuple[App, 
     """The agent on free ports of loopback, and its address."""
     sock = bind("127.0.0.1", 0)
     base = address(sock)
-    app = App(agent, engine_for(agent, settings), settings, Log("error"), base, grpc=True)
+    app = App(agent, engine_for(agent, settings), settings, Log("error"), base)
     await app.start()
     listener = Listener(app, sock, settings.limits)
     listener.begin()

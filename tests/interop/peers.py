@@ -146,6 +146,12 @@ A2A_SDK_0_3 = Peer(
     build=_build_venv,
     start=_start_python,
 )
+A2A_SDK_0_3_SIGNING = Peer(
+    name="a2a-sdk-0.3.26-signing",  # what its signer and verifier need, and no more
+    pins=("a2a-sdk[signing]==0.3.26", "pydantic==2.14.3", "pyjwt==2.15.1"),
+    build=_build_venv,
+    start=_start_python,
+)
 A2A_JS = Peer(
     name="a2a-js-1.3.0",
     # What its gRPC client and its servers ask for beside it.
@@ -241,7 +247,7 @@ STRANDS = Peer(
     build=_build_venv,
     start=_start_python,
 )
-LIGHT = (A2A_SDK, A2A_SDK_0_3, A2A_JS, FASTA2A, PYTHON_A2A, GO, AG2)
+LIGHT = (A2A_SDK, A2A_SDK_0_3, A2A_SDK_0_3_SIGNING, A2A_JS, FASTA2A, PYTHON_A2A, GO, AG2)
 """What `make test` needs. AG2 is the lightest of the frameworks: 100 MB, 20 s."""
 HEAVY = (AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS)
 """What only `make test-full` needs: together 1.5 GB."""

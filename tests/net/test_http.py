@@ -60,10 +60,10 @@ async def test_the_card_has_a_form_for_each_reader_and_can_be_cached() -> None:
         merged = await client.get(path)
         pure = await client.get(path, headers={"A2A-Version": "1.0"})
         legacy = await client.get("/.well-known/agent.json")
-        assert merged.json()["url"] == f"{home.url}/"
-        assert merged.json()["supportedInterfaces"][0]["url"] == f"{home.url}/"
+        assert merged.json()["url"] == home.url
+        assert merged.json()["supportedInterfaces"][0]["url"] == home.url
         assert "url" not in pure.json()
-        assert legacy.json()["url"] == f"{home.url}/"
+        assert legacy.json()["url"] == home.url
         assert merged.headers["vary"] == "A2A-Version"
         assert "max-age" in merged.headers["cache-control"]
         assert merged.headers["last-modified"].endswith("GMT")

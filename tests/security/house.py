@@ -414,7 +414,7 @@ async def open_house(
     sock = bind("127.0.0.1", 0)
     base = address(sock)
     engine = engine_for(agent, settings)
-    app = App(agent, engine, settings, Log("debug", fd=log_fd), base, grpc=True)
+    app = App(agent, engine, settings, Log("debug", fd=log_fd), base)
     await app.start()
     listener = Listener(app, sock, settings.limits)
     listener.begin()

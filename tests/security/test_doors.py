@@ -131,6 +131,58 @@ def test_a_token_of_an_issuer(issuer: Issuer, tmp_path: Path) -> None:
         admitted(doors, authorization=f"Bearer {issuer.token()}")
 
 
+@pytest.mark.parametrize(
+    ("org", "tenants"),
+    [
+        ("acme", ("acme",)),
+        (["acme", "Evil acme"], ("acme", "Evil acme")),
+        ("Evil acme", ("Evil acme",)),
+        ("acme\tevil", ("acme\tevil",)),
+        (" acme", (" acme",)),
+        ("", None),
+        ([], None),
+        ([""], None),
+        (["", 7, None], None),
+        ({"acme": 1}, None),
+    ],
+)
+def test_a_tenant_is_exactly_what_the_claim_says(
+    issuer: Issuer, tmp_path: Path, org: Any, tenants: tuple[str, ...] | None
+) -> None:
+    """The name of an organisation may have a space in it: its words are nobody else's tenant."""
+    keys = issuer.save(tmp_path)
+    scheme = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=keys, tenant_claim="org")
+    doors = Doors({"sso": scheme}, "Agent")
+    bearer = f"Bearer {issuer.token(issuer.claims(org=org))}"
+    if tenants is None:
+        with pytest.raises(Unauthenticated):
+            admitted(doors, authorization=bearer)
+    else:
+        caller = admitted(doors, authorization=bearer)
+        assert (caller.tenant, caller.tenants) == (tenants[0], tenants)
+
+
+@pytest.mark.parametrize(
+    ("scope", "scopes"),
+    [
+        ("read write", ("read", "write")),
+        ("  read  write ", ("read", "write")),
+        ("read\u2003write", ("read\u2003write",)),
+        ("read\nwrite", ("read\nwrite",)),
+        (["read write", "book"], ("read write", "book")),
+        (["", 1], ()),
+        (None, ()),
+    ],
+)
+def test_scopes_are_parted_by_spaces_and_nothing_else(
+    issuer: Issuer, tmp_path: Path, scope: Any, scopes: tuple[str, ...]
+) -> None:
+    scheme = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(tmp_path))
+    doors = Doors({"sso": scheme}, "Agent")
+    bearer = f"Bearer {issuer.token(issuer.claims(scope=scope))}"
+    assert admitted(doors, authorization=bearer).scopes == scopes
+
+
 def test_no_forged_token_lets_in(issuer: Issuer, tmp_path: Path) -> None:
     scheme = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(tmp_path))
     doors = Doors({"sso": scheme}, "Agent")

@@ -197,7 +197,7 @@ async def test_over_grpc_a_certificate_says_who_one_is(tmp_path: Path) -> None:
         auth={"certs": scheme},
     )
     agent = make_agent()
-    app = App(agent, engine_for(agent, settings), settings, Log("error"), "", grpc=True)
+    app = App(agent, engine_for(agent, settings), settings, Log("error"), "")
     await app.start()
     assert POOL.FindServiceByName("lf.a2a.v1.A2AService")
     request = writer("lf.a2a.v1.ListTasksRequest")({})

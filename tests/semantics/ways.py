@@ -68,7 +68,6 @@ async def served(
         settings,
         Log(log_level, fd=log_fd),
         base,
-        grpc=True,
     )
     await app.start()
     listener = Listener(app, sock, settings.limits)

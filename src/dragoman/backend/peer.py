@@ -21,11 +21,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..agent import Agent
-from ..agent.agent import no_extended_card
 from ..agent.invoke import invoke
 from ..errors import (
     AgentMisbehaved,
     AgentTimedOut,
+    ExtendedCardOff,
     HookNotFound,
     NotCancelable,
     PushUnsupported,
@@ -134,7 +134,7 @@ class BackendPeer:
         if isinstance(op, Invoke):
             return cast(R, await invoke(self._agent, op, ctx))  # `Operation[Json]`
         if isinstance(op, GetExtendedCard):
-            raise no_extended_card(self._agent)  # whoever has one is asked by the guard in front
+            raise ExtendedCardOff()  # whoever has one is asked by the guard in front
         try:
             # `_ANSWERS` binds the answer's type to the operation's; a table cannot say so.
             return cast(R, await self._named_answer(op, ctx))

@@ -11,12 +11,15 @@ from collections.abc import Container, Iterable, Iterator
 from ..card import Extension, Interface
 from ..errors import ConfigError
 from ..model import Json
+from ..settings import Server
 
 DIALECTS = "urn:dragoman:dialects:1"
 VERSIONS = ("1.0", "0.3")
-# Clients put paths behind the address of REST, so it ends without a slash.
-HTTP = {"JSONRPC": "/", "HTTP+JSON": ""}
-BINDINGS = (*HTTP, "GRPC")
+# Clients put paths such as /v1/card behind the address, so it ends without a slash. Bindings may
+# share one (A2A 0.3 §5.6.2).
+HTTP = ("JSONRPC", "HTTP+JSON")
+GRPC = "GRPC"
+BINDINGS = (*HTTP, GRPC)
 
 OTHERS = (
     ("a2a-0.1", "JSONRPC", "/"),
@@ -27,9 +30,18 @@ OTHERS = (
 """Dialects that no interface of the card can name: dialect, binding, path."""
 
 
-def chosen(listed: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """`server.interfaces` as bindings and versions; `ConfigError` for what does not exist."""
-    return tuple(dict.fromkeys(pair for each in listed for pair in _pairs(each)))
+def chosen(server: Server) -> tuple[tuple[str, str], ...]:
+    """The bindings and versions that are served, in the order of the card.
+
+    `ConfigError` for what does not exist. gRPC is among them when it is asked for, by
+    `server.grpc` or by an entry of `server.interfaces`, and never when `server.grpc` is False.
+    """
+    named = [pair for each in server.interfaces for pair in _pairs(each)]
+    if server.grpc and not any(binding == GRPC for binding, _ in named):
+        named += _pairs(GRPC)
+    return tuple(
+        pair for pair in dict.fromkeys(named) if pair[0] != GRPC or server.grpc is not False
+    )
 
 
 def _pairs(said: str) -> Iterator[tuple[str, str]]:
@@ -47,11 +59,13 @@ def _pairs(said: str) -> Iterator[tuple[str, str]]:
 def interfaces(
     base: str, grpc: Iterable[Interface], wanted: Iterable[tuple[str, str]]
 ) -> tuple[Interface, ...]:
-    """The entries of the card of an agent that is reached at `base`, in the order wanted."""
+    """The entries of the card of an agent that is reached at `base`, in the order wanted. Where
+    nobody knows that, over gRPC on all addresses, only gRPC's own can be named."""
     offered = {
-        (binding, version): Interface(url=f"{base}{path}", binding=binding, version=version)
-        for binding, path in HTTP.items()
+        (binding, version): Interface(url=base, binding=binding, version=version)
+        for binding in HTTP
         for version in VERSIONS
+        if base
     }
     offered |= {(each.binding, each.version): each for each in grpc}
     return tuple(offered[pair] for pair in wanted if pair in offered)
@@ -60,9 +74,9 @@ def interfaces(
 def elsewhere(base: str, routes: Container[str]) -> Extension:
     """The extension that names the other dialects which are served here."""
     found: list[Json] = [
-        {"dialect": dialect, "binding": binding, "url": f"{base}{path}"}
+        {"dialect": dialect, "binding": binding, "url": f"{base}{path.rstrip('/')}"}
         for dialect, binding, path in OTHERS
-        if path in routes
+        if base and path in routes
     ]
     return Extension(
         uri=DIALECTS,

@@ -28,6 +28,7 @@ from ..errors import (
     Unparseable,
 )
 from ..model import Json, Task
+from ..ops import GetExtendedCard
 from ..peer import ANYONE, Batch, Context, Peer
 from ..session import Answer, Call, Fault, Frame, Id, Signal
 from ..settings import Limits
@@ -38,6 +39,7 @@ from .log import Log
 from .metrics import Metrics
 from .outlet import Outlet
 from .policy import Policy
+from .proxies import typed_base
 
 JSON_TYPE: Header = (b"content-type", b"application/json")
 SSE_HEADERS: tuple[Header, ...] = (
@@ -176,6 +178,8 @@ class Exchange:
             ctx = spoken(ctx, session.dialect)
             method = type(signal.op).__name__
             floor.log.details("read", session.notes)
+            if isinstance(signal.op, GetExtendedCard):
+                ctx = replace(ctx, base=typed_base(scope, headers))
             if ctx.extensions:
                 echo = self._echo(ctx, session.extensions_header)
             if signal.stream:

@@ -91,7 +91,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, refused: Refusal) 
     if scope["type"] == "websocket":
         await _no_socket(receive, send)
         return
-    extra = await unwanted(scope, receive, headers_in(scope["headers"]))
+    _, extra = await unwanted(scope, receive, headers_in(scope["headers"]))
     body = msgspec.json.encode({"error": refused.error, "message": refused.message})
     await answer(send, refused.status, body, extra=extra, head=scope["method"] == "HEAD")
 

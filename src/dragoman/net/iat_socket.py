@@ -34,6 +34,7 @@ from .iat_signatures import SIGNATURE
 from .incoming import Incoming
 from .outgoing import Outgoing
 from .patient import through
+from .policy import refuse
 
 TARGET = "GET /iat/ws"
 GOING, REFUSED, TOO_BIG, TOO_MUCH, LATER = 1001, 1008, 1009, 1008, 1013
@@ -133,8 +134,7 @@ class IatSocket(Exchange):
         try:
             await self._desk.guard.who(nobody, headers, TARGET, certificate_in(scope), b"")
         except DragomanError as error:
-            extra = self.floor.refusal_headers(error)
-            await answer(send, 401, b'{"error":"unauthorized"}', extra=extra)
+            await refuse(send, error, self.floor.refusal_headers(error))
             return
         upgrade = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
         await answer(send, 426, b'{"error":"upgrade_required"}', extra=upgrade)

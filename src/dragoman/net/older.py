@@ -7,6 +7,7 @@ from ..dialects.a2a.rpc import RpcCallee
 from .asgi import Handler
 from .exchange import Exchange, Floor
 
+A2A_GO = "/a2a-go"
 PYTHON_A2A = ("/tasks/send", "/tasks/get", "/tasks/cancel", "/tasks/stream")
 """python-a2a puts the method into the path too. REST has nothing to POST there."""
 
@@ -14,6 +15,6 @@ PYTHON_A2A = ("/tasks/send", "/tasks/get", "/tasks/cancel", "/tasks/stream")
 def older_routes(floor: Floor) -> dict[str, dict[str, Handler]]:
     """The community a2a-go's address, and python-a2a's."""
     return {
-        "/a2a-go": {"POST": Exchange(floor, GoCallee, "POST /a2a-go")},
+        A2A_GO: {"POST": Exchange(floor, GoCallee, f"POST {A2A_GO}")},
         **{path: {"POST": Exchange(floor, RpcCallee, f"POST {path}")} for path in PYTHON_A2A},
     }

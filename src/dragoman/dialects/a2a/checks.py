@@ -118,7 +118,7 @@ def _listed(listed: Json, where: str, names: tuple[str, ...]) -> Found:
         yield Problem(where, "is not a list")
         return
     seen: set[tuple[str, ...]] = set()
-    bindings: dict[str, str] = {}
+    carried: dict[str, bool] = {}
     for number, each in enumerate(map(_object, listed or [])):
         place = f"{where}[{number}]"
         for name in names:
@@ -130,8 +130,8 @@ def _listed(listed: Json, where: str, names: tuple[str, ...]) -> Found:
         if key in seen:
             yield Problem(place, f"{binding} at {url} is listed twice")
         seen.add(key)
-        if url and bindings.setdefault(url, binding) != binding:
-            # §5.6.2 allows it, and asks for addresses of their own.
+        if url and carried.setdefault(url, binding == "GRPC") != (binding == "GRPC"):
+            # §5.6.2: bindings may share an address, but HTTP and gRPC hardly speak at the same one.
             yield Problem(f"{place}.url", "has another binding above", warning=True)
 
 
