@@ -158,6 +158,8 @@ class App(HttpServer):
         self.ready = True
         if self.joining is not None:
             self._joins = asyncio.get_running_loop().create_task(self.joining.run())
+        if isinstance(self.agent, Host):
+            self.agent.connect_agents()
 
     async def hang_up(self) -> None:
         """Closes every WebSocket, and takes no more. Before the listener stops: it knows nothing of
@@ -219,8 +221,8 @@ def _joining(app: App, settings: Settings) -> Joining | None:
     if isinstance(agent, Host):
         agent.peer, app.iat.joined = app.floor.peer, agent.joined
         private = settings.server.allow_private
-        agent.dial = lambda url, to: HttpLine(
-            url, app.iat.me, to, secret=secret, allow_private=private
+        agent.dial = lambda url, to="", *, typed=False: HttpLine(
+            url, app.iat.me, to, secret=secret, trusted=typed, allow_private=private
         )
     if not iat.host:
         return None

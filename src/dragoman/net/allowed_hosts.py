@@ -21,6 +21,8 @@ PROXIED = "dragoman.proxied"
 """Key of a scope whose host was told by a proxy that the settings trust."""
 OPEN_PATHS = frozenset(("/healthz", "/readyz", "/metrics"))
 """Probes and scrapers call these by whatever address they find us at."""
+ACTING_GETS = frozenset(("/a2a/stream",))
+"""Where a GET opens a task, so that not even a link on a foreign page may lead there."""
 BROWSER_FIELDS = frozenset((b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode"))
 MOST_FIELDS = 16
 """Lines of these in one request; a browser sends each once."""
@@ -132,4 +134,5 @@ class AllowedHosts:
             return True
         # A link to us on a foreign page; a form that posts is no link.
         reads = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        reads = reads and scope["path"] not in ACTING_GETS
         return reads and fields.get(b"sec-fetch-mode") == b"navigate"

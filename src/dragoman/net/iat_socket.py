@@ -8,6 +8,7 @@ comes back says `watch` with the cursor in the metadata.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
@@ -162,7 +163,9 @@ class SocketLine:
         self._certificate = certificate_in(scope)
         self._incoming = Incoming(receive, self._floor.loop)
         self.callee: IatCallee = desk.session()
-        self.peer = Duplex(caller or IatCaller(me=desk.me), self._say, f"{desk.me}-")
+        # Names that nobody else has: so what comes back to us is known.
+        names = f"{desk.me}-{secrets.token_hex(8)}-"
+        self.peer = Duplex(caller or IatCaller(me=desk.me), self._say, names)
         self._welcomed = welcomed
         """Where we dialed: told of the first answer, which has the token of all that follows."""
         floor = self._floor
@@ -244,11 +247,20 @@ class SocketLine:
 
     async def _heard(self, body: bytes) -> bool:
         """Takes one message; false if there were too many of them."""
-        callee = self.callee
         try:
             said = envelope_in(body)
         except Malformed as error:
             await self._refuse(error)
+            return self._may_talk()
+        try:
+            return await self._taken(said, body)
+        except Exception as exc:  # the driver's border: no frame ends the socket, or goes unlogged
+            await self._tell(Fault(said.id, self._door.failed(exc, said.action[:40] or "-")))
+            return self._may_talk()
+
+    async def _taken(self, said: Envelope, body: bytes) -> bool:
+        callee = self.callee
+        if self.peer.caller.echoed(said):
             return self._may_talk()
         if self._welcomed is not None and self.peer.caller.expects(said):
             self._welcomed(said)
