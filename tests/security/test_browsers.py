@@ -113,8 +113,11 @@ async def test_a_link_on_a_foreign_page_may_be_followed() -> None:
     async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
         path = "/.well-known/agent-card.json"
         assert (await client.get(path, headers=followed)).status_code == 200
-        # A form that posts is a navigation too.
+        # A form that posts is a navigation too, and a link must not open a task.
         assert (await client.post("/", headers=followed)).status_code == 403
+        acting = await client.get("/a2a/stream?content=hi", headers=followed)
+        assert acting.status_code == 403
+        assert not home.peer.asked
 
 
 @pytest.mark.parametrize(
