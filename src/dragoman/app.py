@@ -21,7 +21,7 @@ from .loading import load_agent
 from .net import addresses
 from .net.allowed_hosts import AllowedHosts
 from .net.credentials import read_secret
-from .net.exchange import Exchange, Floor
+from .net.exchange import Floor
 from .net.gate import Gate
 from .net.grpc_door import GrpcDoor
 from .net.http_server import HttpServer
@@ -72,10 +72,9 @@ class App(HttpServer):
         *,
         hosts: AllowedHosts | None = None,
     ) -> None:
-        from .dialects.a2a.rpc import RpcCallee
         from .net.iat import iat_routes
         from .net.iat_desk import IatDesk
-        from .net.older import older_routes
+        from .net.older import rpc_routes
         from .net.rest import PATTERNS, rest_routes
 
         self.agent, self.peer, self.log = agent, peer, log
@@ -88,9 +87,14 @@ class App(HttpServer):
         self.grpc = GrpcDoor(self.floor, settings)
         self.floor.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         self.signer = _signer(settings)
+        addresses.warn_of_plain_http(settings.server.public_url, log)
         if self.signer is not None and not self.base:
             log.warning("card_not_signed", why="set public_url: only callers know our name here")
         self._interfaces = addresses.chosen(settings.server)
+        served = {
+            binding: [version for named, version in self._interfaces if named == binding]
+            for binding in addresses.BINDINGS
+        }
         pages = CardPages(self.card_at, self.base, time.time())
         self.watchdog: Watchdog | None = None
         self._fatal = settings.server.watchdog
@@ -113,10 +117,9 @@ class App(HttpServer):
         super().__init__(
             self.gate.policed(
                 {
-                    "/": {"POST": Exchange(self.floor, RpcCallee, "POST /")},
-                    **rest_routes(self.floor),
-                    **older_routes(self.floor),
-                    **pages.routes(),
+                    **rpc_routes(self.floor, served["JSONRPC"]),
+                    **rest_routes(self.floor, served["HTTP+JSON"]),
+                    **pages.routes(a2a_go="0.3" in served["JSONRPC"]),
                     **(self.signer.routes() if self.signer is not None else {}),
                     **status.routes(),
                     **iat_routes(self.iat),
@@ -124,7 +127,7 @@ class App(HttpServer):
             ),
             self.start,
             self.stop,
-            PATTERNS,
+            PATTERNS if served["HTTP+JSON"] else None,
             proxies.seen if proxies is not None else None,
             hosts or AllowedHosts(server),
         )

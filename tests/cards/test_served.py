@@ -15,16 +15,18 @@ import pytest
 from msgspec.structs import replace
 
 from cards.served import CARD, app_for, ask, desk
+from dragoman.app import App, engine_for
 from dragoman.dialects.a2a import cards
 from dragoman.errors import ConfigError
 from dragoman.model import Json
 from dragoman.net.addresses import HTTP
 from dragoman.net.keys import new_key, save
 from dragoman.net.listener import Listener, bind
+from dragoman.net.log import Log
 from dragoman.net.trust import Trust
 from dragoman.schemes import Known, Secret, Tokens
 from dragoman.serving import address
-from dragoman.settings import Limits, Server, Signing, Tls, load
+from dragoman.settings import Limits, Server, Settings, Signing, Tls, load
 from dragoman.testing import served
 from security.certs import Authority
 
@@ -413,3 +415,80 @@ async def test_a2a_go_has_a_card_of_its_own() -> None:
     assert got.json["skills"][0]["id"] == "look"
     typed = await ask(app_for(base=""), "/a2a-go/.well-known/agent.json", host="a.example:81")
     assert typed.json["url"] == "http://a.example:81/a2a-go"
+
+
+RPC = {"1.0": "GetTask", "0.3": "tasks/get"}
+
+
+async def statuses(app: Any) -> dict[str, Any]:
+    """By binding and version, how a call for a task that nobody has is answered."""
+    transport = httpx2.ASGITransport(app=app)
+    found: dict[str, Any] = {}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://inner:8420") as client:
+        for version, method in RPC.items():
+            headers = {"a2a-version": version} if version == "1.0" else {}
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"id": "x"}}
+            got = await client.post("/", json=body, headers=headers)
+            code = got.json()["error"]["code"] if got.status_code == 200 else got.status_code
+            found[f"JSONRPC/{version}"] = code
+        for version, path in (("1.0", "/tasks/x"), ("0.3", "/v1/tasks/x")):
+            got = await client.get(path)
+            found[f"HTTP+JSON/{version}"] = "TASK_NOT_FOUND" in got.text or "TaskNot" in got.text
+        go = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": "x"}}
+        found["a2a-go"] = (await client.post("/a2a-go", json=go)).status_code
+    return found
+
+
+GONE, OLD = -32001, -32009
+
+
+@pytest.mark.parametrize(
+    ("chosen", "answers"),
+    [
+        (None, (GONE, GONE, True, True, 200)),
+        (["HTTP+JSON"], (404, 404, True, True, 404)),
+        (["JSONRPC"], (GONE, GONE, False, False, 200)),
+        (["JSONRPC/1.0", "HTTP+JSON/0.3"], (GONE, OLD, False, True, 404)),
+        (["JSONRPC/0.3", "HTTP+JSON/1.0"], (OLD, GONE, True, False, 200)),
+    ],
+)
+async def test_what_is_not_on_the_card_is_not_served(
+    chosen: list[str] | None, answers: tuple[Any, ...]
+) -> None:
+    app = app_for(server={"interfaces": tuple(chosen)} if chosen else {})
+    await app.start()
+    try:
+        names = ("JSONRPC/1.0", "JSONRPC/0.3", "HTTP+JSON/1.0", "HTTP+JSON/0.3", "a2a-go")
+        assert await statuses(app) == dict(zip(names, answers, strict=True))
+    finally:
+        await app.stop()
+    card = (await ask(app)).json
+    (found,) = [e for e in card["capabilities"]["extensions"] if e["uri"].endswith("dialects:1")]
+    old = {each["dialect"] for each in found["params"]["addresses"]} & {"a2a-0.1", "a2a-go"}
+    assert old == ({"a2a-0.1", "a2a-go"} if answers[4] == 200 else set())
+    assert (await ask(app, "/a2a-go/.well-known/agent.json")).status == answers[4]
+
+
+@pytest.mark.parametrize(
+    ("public", "warned"),
+    [
+        ("http://desk.example", True),
+        ("http://192.0.2.1:8420/", True),
+        ("http://127.0.0.1:8420", False),
+        ("http://[::1]:8420", False),
+        ("http://localhost", False),
+        ("https://desk.example", False),
+        ("", False),
+    ],
+)
+def test_a_public_address_without_tls_is_warned_of(
+    tmp_path: Path, public: str, warned: bool
+) -> None:
+    path = tmp_path / "log"
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY)
+    log = Log("info", fd)
+    settings = Settings(server=Server(store="memory:", public_url=public))
+    App(desk(), engine_for(desk(), settings), settings, log, public)
+    log.close()
+    os.close(fd)
+    assert ("public_url_without_tls" in path.read_text()) == warned

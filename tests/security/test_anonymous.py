@@ -183,11 +183,10 @@ async def test_the_card_says_what_is_open(version: str) -> None:
         return card.security, {skill.id: skill.security for skill in card.skills}
 
     asked: dict[str, tuple[str, ...]] = {"robots": ()}
-    scoped: dict[str, tuple[str, ...]] = {"robots": ("book",)}
-    assert shown() == ((asked,), {"book": (), "faq": ({},), "pay": (scoped,)})
+    assert shown() == ((asked,), {"book": (), "faq": ({},), "pay": (asked,)})
     opened = shown(anonymous=("SendMessage",))
-    assert opened == ((asked, {}), {"book": (), "faq": (), "pay": (scoped,)})
-    assert shown(anonymous=("GetTask",)) == ((asked,), {"book": (), "faq": (), "pay": (scoped,)})
+    assert opened == ((asked, {}), {"book": (), "faq": (), "pay": (asked,)})
+    assert shown(anonymous=("GetTask",)) == ((asked,), {"book": (), "faq": (), "pay": (asked,)})
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,15 @@ async def test_keys_come_through_the_guarded_client(issuer: Issuer) -> None:
         await server.wait_closed()
 
 
+def test_scopes_stand_on_the_card_only_where_a_scheme_has_them(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    sso = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(tmp_path), openid=True)
+    keys = ApiKeys(callers={"alice": known("KEY")})
+    doors = Doors({"sso": sso, "keys": keys}, "Agent", scopes=("use",))
+    assert doors.security == ({"sso": ("use",)}, {"keys": ()})
+
+
 def test_certificates_gate_the_other_schemes() -> None:
     held = {"robot": Held(names=("spiffe://acme/robot",), tenants=("acme",))}
     alone = Doors({"certs": Certificates(callers=held)}, "Agent")
@@ -320,7 +329,7 @@ def test_certificates_gate_the_other_schemes() -> None:
         "Agent",
         scopes=("use",),
     )
-    assert both.security == ({"keys": ("use",), "certs": ()},)
+    assert both.security == ({"keys": (), "certs": ()},)
     caller = admitted(both, x_api_key=KEY)
     assert (caller.principal, caller.schemes) == ("alice", ("keys", "certs"))
     with pytest.raises(Unauthenticated):

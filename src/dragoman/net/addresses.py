@@ -7,11 +7,14 @@ do not know (DESIGN §3). Everything else stands under an extension of ours.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from ..card import Extension, Interface
 from ..errors import ConfigError
 from ..model import Json
 from ..settings import Server
+from .log import Log
 
 DIALECTS = "urn:dragoman:dialects:1"
 VERSIONS = ("1.0", "0.3")
@@ -22,12 +25,13 @@ GRPC = "GRPC"
 BINDINGS = (*HTTP, GRPC)
 
 OTHERS = (
-    ("a2a-0.1", "JSONRPC", "/"),
-    ("a2a-go", "JSONRPC", "/a2a-go"),
-    ("iat", "HTTP+SSE", "/iat"),
-    ("iat", "WEBSOCKET", "/iat/ws"),
+    ("a2a-0.1", "JSONRPC", "", "/a2a-go"),  # served wherever a2a-go is
+    ("a2a-go", "JSONRPC", "/a2a-go", "/a2a-go"),
+    ("iat", "HTTP+SSE", "/iat", "/iat"),
+    ("iat", "WEBSOCKET", "/iat/ws", "/iat/ws"),
 )
-"""Dialects that no interface of the card can name: dialect, binding, path."""
+"""Dialects that no interface of the card can name: dialect, binding, path, and the route that is
+there when it is served."""
 
 
 def chosen(server: Server) -> tuple[tuple[str, str], ...]:
@@ -74,15 +78,27 @@ def interfaces(
 def elsewhere(base: str, routes: Container[str]) -> Extension:
     """The extension that names the other dialects which are served here."""
     found: list[Json] = [
-        {"dialect": dialect, "binding": binding, "url": f"{base}{path.rstrip('/')}"}
-        for dialect, binding, path in OTHERS
-        if base and path in routes
+        {"dialect": dialect, "binding": binding, "url": f"{base}{path}"}
+        for dialect, binding, path, route in OTHERS
+        if base and route in routes
     ]
     return Extension(
         uri=DIALECTS,
         description="Addresses of dialects that have no interface on the card",
         params={"addresses": found},
     )
+
+
+def warn_of_plain_http(public_url: str, log: Log) -> None:
+    """Says that what goes to this address can be read and changed on its way (A2A 0.3 §4.1)."""
+    parts = urlsplit(public_url)
+    host = parts.hostname or ""
+    try:
+        near = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        near = False
+    if parts.scheme == "http" and not near:
+        log.warning("public_url_without_tls", url=public_url, why="others can read and change it")
 
 
 def web_url(said: str, scheme: str) -> str:

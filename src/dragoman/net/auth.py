@@ -9,7 +9,7 @@ from functools import reduce
 from msgspec.structs import replace
 
 from ..agent.calls import MOST_HOPS
-from ..card import Card, Requirement
+from ..card import Card, Requirement, takes_scopes
 from ..errors import BadParams, ConfigError, Forbidden, TooMany, Unauthenticated
 from ..peer import ANYONE, DEADLINE, HOPS, Context
 from ..schemes import ApiKeys, Certificates, Jwt, Passwords, Scheme, Tokens
@@ -149,8 +149,10 @@ class Doors:
         others = [name for name in schemes if name not in gates]
         self._ways = [(name, *gates) for name in others] or [(name,) for name in gates]
         self._meter = meter
+        declared = {name: each.declared() for name, each in schemes.items()}
         self.security: tuple[Requirement, ...] = tuple(
-            {name: scopes if name not in gates else () for name in way} for way in self._ways
+            {name: scopes if takes_scopes(declared[name]) else () for name in way}
+            for way in self._ways
         )
         """What the card asks for."""
         said = [each.challenge for each in self._verifiers.values() if each.challenge]

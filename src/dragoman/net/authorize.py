@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from msgspec.structs import replace
 
 from ..agent import Agent, Skill
-from ..card import Card
+from ..card import Card, takes_scopes
 from ..errors import ExtendedCardOff, Forbidden, TaskNotFound, Unauthenticated
 from ..ops import (
     GetExtendedCard,
@@ -189,13 +189,16 @@ def may_use(ctx: Context, skill: Skill) -> bool:
 
 
 def with_requirements(card: Card, agent: Agent) -> Card:
-    """The card with what each skill asks for (A2A 0.3 §5.5.4): the agent's ways in, more scopes."""
+    """The card with what each skill asks for (A2A 0.3 §5.5.4): the agent's ways in, more scopes
+    where the scheme has any."""
     skills = tuple(
         replace(
             skill,
             security=tuple(
                 {
                     name: tuple(dict.fromkeys((*scopes, *agent.skills[skill.id].scopes)))
+                    if takes_scopes(card.schemes[name])
+                    else scopes
                     for name, scopes in requirement.items()
                 }
                 for requirement in card.security

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from time import perf_counter
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ from ..errors import (
     TooMany,
     TooSlow,
     Unparseable,
+    VersionUnsupported,
 )
 from ..model import Json, Task
 from ..ops import GetExtendedCard
@@ -124,9 +125,17 @@ class Exchange:
 
     policy = Policy.CALLER
 
-    def __init__(self, floor: Floor, callee: Callable[[], Callee], target: str = "") -> None:
+    def __init__(
+        self,
+        floor: Floor,
+        callee: Callable[[], Callee],
+        target: str = "",
+        spoken: Collection[str] | None = None,
+    ) -> None:
+        """`spoken` are the dialects of `callee` that are served here; None: all of them."""
         self.floor = floor
         self.callee = callee
+        self._spoken = spoken
         self.target = target
         """Where there is one address; else each request says its own."""
 
@@ -173,6 +182,8 @@ class Exchange:
                 raise AssertionError(f"a callee heard {type(signal).__name__}")
             if refused is not None:
                 raise refused
+            if self._spoken is not None and session.dialect not in self._spoken:
+                raise VersionUnsupported(supported=", ".join(self._spoken))
             if session.tenant:
                 ctx = in_tenant(ctx, session.tenant)
             ctx = spoken(ctx, session.dialect)

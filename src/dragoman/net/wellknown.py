@@ -27,13 +27,16 @@ class CardPages:
         self._modified = formatdate(since, usegmt=True).encode()
         self._ready: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
-    def routes(self) -> dict[str, dict[str, Handler]]:
-        """Its addresses."""
-        return {
+    def routes(self, *, a2a_go: bool = True) -> dict[str, dict[str, Handler]]:
+        """Its addresses; `a2a_go` says whether that dialect is served."""
+        found: dict[str, dict[str, Handler]] = {
             "/.well-known/agent-card.json": {"GET": self.current, "HEAD": self.current},
             "/.well-known/agent.json": {"GET": self.legacy, "HEAD": self.legacy},
-            f"{A2A_GO}/.well-known/agent.json": {"GET": self.a2a_go, "HEAD": self.a2a_go},
         }
+        if a2a_go:
+            below = f"{A2A_GO}/.well-known/agent.json"
+            found[below] = {"GET": self.a2a_go, "HEAD": self.a2a_go}
+        return found
 
     @policy(Policy.CARD)
     async def current(self, scope: Scope, receive: Receive, send: Send) -> None:
