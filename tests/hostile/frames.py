@@ -9,7 +9,7 @@ from hpack import Encoder
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
-INITIAL_WINDOW_SIZE = 4
+INITIAL_WINDOW_SIZE, MOST_DATA = 4, 16_000
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -37,12 +37,15 @@ def head(
 
 
 def request(stream: int, headers: list[tuple[str, str]], body: bytes = b"") -> bytes:
-    """A whole request in one HEADERS frame and, if it has a body, one DATA frame."""
+    """A whole request in one HEADERS frame and, if it has a body, DATA frames."""
     # Every block is encoded by itself, so that any number of them may be sent in any order.
     block = Encoder().encode(headers)
     flags = END_HEADERS if body else END_HEADERS | END_STREAM
     said = frame(HEADERS, flags, stream, block)
-    return said + frame(DATA, END_STREAM, stream, body) if body else said
+    pieces = [body[at : at + MOST_DATA] for at in range(0, len(body), MOST_DATA)]
+    for number, piece in enumerate(pieces, 1):
+        said += frame(DATA, END_STREAM if number == len(pieces) else 0, stream, piece)
+    return said
 
 
 def bomb(port: int, repeats: int, stream: int = 1) -> bytes:

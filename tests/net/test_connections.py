@@ -158,19 +158,21 @@ async def test_answers_that_nobody_reads_do_not_stay() -> None:
             await loop.sock_sendall(sock, unread_request(home, 3_500_000))
         await until(lambda: len(home.peer.tasks) == 5)
         connections = home.listener.connections
+        # Whether we or the system are first to see that nobody reads.
         await until(lambda: len(connections._open) == 0 and not connections._latest)
-        assert home.app.floor.metrics.streams_stalled == 5
 
 
-async def test_answers_held_back_by_http_2_windows_do_not_stay() -> None:
+@pytest.mark.parametrize(("size", "stalled"), [(12_000, 0), (300_000, 3)])
+async def test_answers_held_back_by_http_2_windows_do_not_stay(size: int, stalled: int) -> None:
     fields = head(1, "POST", "/", ("a2a-version", "1.0"), ("content-type", "application/json"))
     async with house(stall=0.5, head_time=0.5) as home, dialed(home) as (reader, writer):
         fields[2] = (":authority", f"127.0.0.1:{home.port}")
-        body = call("SendMessage", said("x" * 12_000))
+        body = call("SendMessage", said("x" * size))
         writer.write(greeting(window=0) + b"".join(request(n, fields, body) for n in (1, 3, 5)))
         await ended(reader)
         assert len(home.peer.tasks) == 3
         assert home.listener.connections.shut["idle"] == 1
+        assert home.app.floor.metrics.streams_stalled == stalled
 
 
 async def test_a_reader_that_gets_on_is_waited_for() -> None:
