@@ -23,6 +23,7 @@ from dragoman.store import Store, migrate, open_store, sqlite_file
 from dragoman.store.base import Filter
 from dragoman.testing.stores import Bench, HandClock
 from dragoman.testing.stores.bench import AGENT, ALICE, LEASE, said
+from engine.scenes import until
 from store.disk import full_disk
 
 WORKING = StateChanged(state=State.WORKING)
@@ -57,7 +58,8 @@ def _overlapping(path: Path, over: threading.Event) -> None:
 async def test_reads_without_a_pause_do_not_let_the_log_grow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "AGAIN", 0.0)  # a slow machine may need a second try
+    monkeypatch.setattr(sqlite_file, "AGAIN", 0.0)  # a slow machine may need a second try,
+    monkeypatch.setattr(sqlite_file, "LOOK", 0.0)  # and a fast one another look
     wal = tmp_path / "tasks.db-wal"
     async with _bench(tmp_path) as bench:
         await bench.open_task("t1")
@@ -148,6 +150,26 @@ async def test_nobody_else_can_read_the_files(tmp_path: Path, older: bool) -> No
 # Disappearance.
 
 
+async def _works(store: Store) -> bool:
+    try:
+        await store.probe()
+    except StoreUnavailable:
+        return False
+    return True
+
+
+async def _fails(store: Store) -> bool:
+    return not await _works(store)
+
+
+async def test_a_deleted_file_acknowledges_not_even_one_more(tmp_path: Path) -> None:
+    async with _bench(tmp_path) as bench:
+        await bench.open_task("t1")
+        (tmp_path / "tasks.db").unlink()
+        with pytest.raises(StoreUnavailable):
+            await bench.open_task("t2")
+
+
 @pytest.mark.parametrize("name", ["tasks.db", "tasks.db-wal"])
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 async def test_a_file_that_is_gone_keeps_nothing_more(tmp_path: Path, name: str, how: str) -> None:
@@ -157,8 +179,7 @@ async def test_a_file_that_is_gone_keeps_nothing_more(tmp_path: Path, name: str,
         (tmp_path / name).rename(tmp_path / "aside")
         if how == "replaced":
             (tmp_path / name).write_bytes((tmp_path / "aside").read_bytes())
-        with pytest.raises(StoreUnavailable):
-            await bench.store.probe()
+        await until(lambda: _fails(bench.store), 60)
         write = bench.write(row.claim, WORKING)
         for change in (
             bench.append(write),
@@ -170,7 +191,7 @@ async def test_a_file_that_is_gone_keeps_nothing_more(tmp_path: Path, name: str,
                 await change
         # Put back, it is the same file.
         (tmp_path / "aside").replace(tmp_path / name)
-        await bench.store.probe()
+        await until(lambda: _works(bench.store), 60)
         await bench.open_task("t3")
 
 

@@ -17,6 +17,8 @@ FOLDED = 4000
 PAGE = 4096
 LARGE = 2 * FOLDED * PAGE
 """Bytes of the write-ahead log at which we fold it ourselves: readers keep SQLite from doing so."""
+LOOK = 0.25
+"""Seconds between two looks at it."""
 PATIENCE = 1.0
 """Seconds that commits may be held up while the readers of old snapshots end,"""
 AGAIN = 10.0
@@ -47,28 +49,33 @@ class DiskFile:
 
     def __init__(self, path: Path) -> None:
         self._path, self._wal = str(path), f"{path}-wal"
-        self._known = _identity(os.stat(self._path)), _identity(os.stat(self._wal))
-        self._size = 0
+        self._known = {name: _identity(name) for name in (self._path, self._wal)}
+        self._whole = True
+        """Whether the log was there at the last look."""
+        self._look_at = 0.0
         self._try_at = 0.0
         self.secrets = False
-        """Whether the write-ahead log holds what must be forgotten."""
+        """Whether the log holds what must be forgotten."""
 
     def check(self) -> None:
         """Raises `Missing` unless both are still there."""
-        try:
-            file, wal = os.stat(self._path), os.stat(self._wal)
-        except OSError as error:
-            raise Missing(f"{self._path} was deleted: {error}") from error
-        if (_identity(file), _identity(wal)) != self._known:
-            raise Missing(f"{self._path} was replaced while it was in use")
-        self._size = wal.st_size
+        if not self._whole or _identity(self._path) != self._known[self._path]:
+            raise Missing(f"{self._path} was deleted or replaced while it was in use")
 
-    def fold(self, db: sqlite3.Connection, busy: float) -> None:
-        """Empties the write-ahead log if it was too large at the last check, or holds secrets."""
-        if self._size < LARGE and not self.secrets:
+    def look(self, db: sqlite3.Connection, busy: float) -> None:
+        """Looks at the log now and then, and empties it if it is too large or holds secrets."""
+        now = time.monotonic()
+        if now < self._look_at and not self.secrets:
             return
-        if time.monotonic() < self._try_at:
+        self._look_at = now + LOOK
+        self._whole = _identity(self._wal) == self._known[self._wal]
+        if now < self._try_at or not self._whole:
             return
+        if self.secrets or os.stat(self._wal).st_size >= LARGE:
+            self.secrets = not self._fold(db, busy)
+
+    def _fold(self, db: sqlite3.Connection, busy: float) -> bool:
+        blocked = 1
         try:
             db.execute(f"PRAGMA busy_timeout = {int(PATIENCE * 1000)}")
             try:
@@ -77,12 +84,14 @@ class DiskFile:
                 db.execute(f"PRAGMA busy_timeout = {int(busy * 1000)}")
         except sqlite3.Error as error:  # whoever writes next will hear of it
             log.warning("store=sqlite the write-ahead log was not folded: %s", error)
-            blocked = True
         if blocked:
             self._try_at = time.monotonic() + AGAIN
-        else:
-            self._size, self.secrets = 0, False
+        return not blocked
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
     return found.st_dev, found.st_ino

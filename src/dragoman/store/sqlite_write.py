@@ -132,7 +132,7 @@ class Writer:
 
     def rest(self) -> None:
         """See `Side`."""
-        self._file.fold(self._db, BUSY)
+        self._file.look(self._db, BUSY)
 
     def _look(self) -> None:
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
