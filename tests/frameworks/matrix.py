@@ -30,8 +30,6 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "frameworks.md"
 VERDICTS = HERE.parent / "interop" / "clients" / "matrix"
 """Where the scripts find `verdicts.py`."""
-NO_GRPC = "[server]\ngrpc = false\n"
-"""ADK refuses a whole card for one interface that is not on the card's own origin."""
 PATIENCE = 120.0
 """Seconds for one operation of ours: it only catches a hang."""
 
@@ -81,7 +79,7 @@ Verdicts = dict[str, Verdict]
 @contextmanager
 def served_desk(folder: Path) -> Iterator[str]:
     """The address of the agent that their clients talk to."""
-    with served(folder, HERE / "agent.py", NO_GRPC, grpc=False) as url:
+    with served(folder, HERE / "agent.py", grpc=False) as url:
         yield url
 
 
