@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Two at a time: most of them wait more than they work. Files in their order, the long ones first.
 TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
-.PHONY: help setup demo test test-quick test-full check fmt bench proto clean
+.PHONY: help setup demo test test-quick test-full check fmt bench proto clean faketime
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -24,13 +24,13 @@ setup: $(READY) ## Make the virtual environment (the other targets do it by them
 demo: $(READY) ## Start the showcase agent and show it working in A2A 1.0 and 0.3
 	@$(BIN)/dragoman demo
 
-test: check .peers/.ready ## Check, then all tests, with small counts
+test: check .peers/.ready faketime ## Check, then all tests, with small counts
 	@$(BIN)/python -m pytest -q $(TOGETHER) $(ARGS)
 
 test-quick: $(READY) ## The fast tests only: no subprocesses under fire, no foreign clients
 	@$(BIN)/python -m pytest -q $(TOGETHER) -m "not slow" $(ARGS)
 
-test-full: check .peers/.ready ## All tests with the full counts of the issues
+test-full: check .peers/.ready faketime ## All tests with the full counts of the issues
 	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)
 
 check: $(READY) ## Format, lint, types, import contracts
@@ -53,6 +53,12 @@ clean: ## Remove everything the targets made
 	@echo "Setting up the foreign clients of the tests in .peers ..."
 	@$(BIN)/python tests/interop/peers.py
 	@touch $@
+
+# Clocks that jump are tested with Debian's libfaketime.
+faketime:
+	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 \
+	|| apt-get install -y -q libfaketime >/dev/null 2>&1 \
+	|| echo "make: libfaketime cannot be installed here; the tests that set the clock are skipped" >&2
 
 bench: $(READY) ## Measure ours beside the others (ARGS="--quick" for a short look)
 	@$(BIN)/python -m bench $(ARGS)
