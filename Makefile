@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Two at a time: most of them wait more than they work. Files in their order, the long ones first.
 TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
-.PHONY: help setup demo test test-quick test-full check fmt bench proto proxies clean
+# Proxies for the tests of deploy/, and a clock that jumps. RUNLEVEL=1 keeps them from being started.
+DEBIAN := nginx-light haproxy libfaketime
+.PHONY: help setup demo test test-quick test-full check fmt bench proto debian clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -24,13 +26,13 @@ setup: $(READY) ## Make the virtual environment (the other targets do it by them
 demo: $(READY) ## Start the showcase agent and show it working in A2A 1.0 and 0.3
 	@$(BIN)/dragoman demo
 
-test: check .peers/.ready proxies ## Check, then all tests, with small counts
+test: check .peers/.ready debian ## Check, then all tests, with small counts
 	@$(BIN)/python -m pytest -q $(TOGETHER) $(ARGS)
 
 test-quick: $(READY) ## The fast tests only: no subprocesses under fire, no foreign clients
 	@$(BIN)/python -m pytest -q $(TOGETHER) -m "not slow" $(ARGS)
 
-test-full: check .peers/.ready-all proxies ## All tests with the full counts of the issues, and all frameworks
+test-full: check .peers/.ready-all debian ## All tests with the full counts of the issues, and all frameworks
 	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)
 
 check: $(READY) ## Format, lint, types, import contracts
@@ -46,10 +48,10 @@ fmt: $(READY) ## Format the code and mend what ruff can mend
 proto: $(READY) ## Make the gRPC descriptors anew from proto/*.proto
 	@$(BIN)/python proto/generate.py
 
-proxies: ## Install nginx and HAProxy for the tests of deploy/, if this machine lets us
-	@PATH="$$PATH:/usr/sbin"; command -v nginx >/dev/null && command -v haproxy >/dev/null || \
-	{ [ "$$(id -u)" = 0 ] && apt-get install -y -q --no-install-recommends nginx-light haproxy >/dev/null 2>&1; } || \
-	echo "make: nginx or haproxy is missing; the tests of deploy/ are skipped"
+debian: ## Install what the tests use of Debian's, if this machine lets us
+	@dpkg -s $(DEBIAN) >/dev/null 2>&1 || \
+	{ [ "$$(id -u)" = 0 ] && apt-get update -q && RUNLEVEL=1 apt-get install -y -q --no-install-recommends $(DEBIAN); } >/dev/null 2>&1 || \
+	echo "make: not all of $(DEBIAN) could be installed; the tests that need one say so and are skipped"
 
 clean: ## Remove everything the targets made
 	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build
