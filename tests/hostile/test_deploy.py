@@ -129,7 +129,7 @@ class Edge:
 @asynccontextmanager
 async def edge(name: str, folder: Path) -> AsyncIterator[Edge]:
     if shutil.which(name, path=PATH) is None:
-        pytest.skip(f"{name} is not installed, and `make proxies` could not")
+        pytest.skip(f"{name} is not installed, and `make debian` could not")
     authority = Authority(folder)
     cert, key = authority.issue("edge")
     server = Server(
