@@ -147,3 +147,25 @@ async def test_one_that_is_given_up_stands_for_all_that_it_told() -> None:
         assert receiver.heard[-1].seq == 6
         assert receiver.heard[-1].json["status"]["state"] == "completed"
         assert await running.store.outbox(dead=True, limit=9) == []
+
+
+@pytest.mark.parametrize("store", STORES[1:])
+async def test_the_end_is_told_after_a_restart(store: str, tmp_path: Path) -> None:
+    place, down = store.format(tmp_path), True
+
+    def answer(one: Heard) -> tuple[int, dict[str, str]]:
+        return (500 if down else 204), {}
+
+    push = replace(QUICK, schedule=(0, *[0.02] * 999), failures=9999)
+    async with Receiver(answer) as receiver:
+        async with Talking(place, push) as running:
+            await over(running, await running.send("5 10 0.002", receiver.url))
+            await receiver.until(1, LONG)
+        down = False
+        refused = len(receiver.heard)
+        async with Talking(place, push) as running:
+            await told(receiver, "completed")
+            await empty(running, LONG)
+        arrived = receiver.heard[refused:]
+        assert [one.seq for one in arrived if one.json["status"]["state"] == "completed"] == [8]
+        assert arrived[-1].json["artifacts"][0]["parts"][0]["text"].count(" ") == 5
