@@ -82,6 +82,18 @@ def test_no_text_from_outside_can_forge_a_line_or_a_field(pipe: tuple[int, int])
     assert told.endswith("(100%)")
 
 
+def test_a_percent_sign_without_arguments_is_only_text(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    log = Log("info", fd=writer)
+    bridge = logs.Bridge(log)
+    for text in ("50% done", "at 100%"):
+        bridge.emit(logging.LogRecord("dragoman.mine", 20, "", 0, text, (), None))
+    assert [line.split(" info ")[1] for line in written(log, reader).splitlines()] == [
+        "50% done",
+        "at 100%",
+    ]
+
+
 def test_lines_are_dropped_and_counted_when_nobody_reads(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,8 +115,13 @@ async def test_a_link_on_a_foreign_page_may_be_followed() -> None:
         assert (await client.get(path, headers=followed)).status_code == 200
         # A form that posts is a navigation too, and a link must not open a task.
         assert (await client.post("/", headers=followed)).status_code == 403
-        acting = await client.get("/a2a/stream?content=hi", headers=followed)
-        assert acting.status_code == 403
+        for told in (
+            followed,
+            {"Sec-Fetch-Site": "same-site"},
+            {"Referer": "http://evil.example/"},
+        ):
+            acting = await client.get("/a2a/stream?content=hi", headers=told)
+            assert acting.status_code == 403, told
         assert not home.peer.asked
 
 

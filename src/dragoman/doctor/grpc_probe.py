@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import grpc
 
 from ..dialects.a2a.proto import object_in, reader, value_in, writer
+from ..errors import BadParams
 from ..net.scopes import Unreachable
 from .probes import NO_HEADERS, Reply, Stream
 from .refusals import Refusal
@@ -35,7 +36,10 @@ ANSWERS = {
         **{"push.list": "ListTaskPushNotificationConfigResponse"},
     },
 }
-OPTIONS: list[tuple[str, int | str]] = [("grpc.max_receive_message_length", LARGEST)]
+OPTIONS: list[tuple[str, int | str]] = [
+    ("grpc.max_receive_message_length", LARGEST),
+    ("grpc.enable_http_proxy", 0),  # it would look the name up itself
+]
 PACKAGES = {"1.0": "lf.a2a.v1", "0.3": "a2a.v1"}
 ALWAYS = {"tasks": [], "nextPageToken": "", "pageSize": 0, "totalSize": 0}
 """Protobuf leaves out what is empty; a list of tasks has all four by definition."""
@@ -54,8 +58,8 @@ class GrpcProbe:
         try:
             # The checked address itself: gRPC would look the name up again.
             target = wire.guard.one(host, port)
-        except Unreachable:
-            target = host
+        except (Unreachable, BadParams) as exc:
+            raise ValueError(str(exc)) from exc
         options = [*OPTIONS]
         if target != host:
             options.append(("grpc.default_authority", parts.netloc))

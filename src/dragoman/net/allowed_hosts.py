@@ -23,7 +23,7 @@ OPEN_PATHS = frozenset(("/healthz", "/readyz", "/metrics"))
 """Probes and scrapers call these by whatever address they find us at."""
 ACTING_GETS = frozenset(("/a2a/stream",))
 """Where a GET opens a task, so that not even a link on a foreign page may lead there."""
-BROWSER_FIELDS = frozenset((b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode"))
+BROWSER_FIELDS = frozenset((b"host", b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode"))
 MOST_FIELDS = 16
 """Lines of these in one request; a browser sends each once."""
 MOST_REMEMBERED = 256
@@ -74,6 +74,7 @@ class AllowedHosts:
         if (
             b"origin" in fields
             or b"sec-fetch-site" in fields
+            or b"referer" in fields
             or fields.get(b"host") not in self._known
         ):
             return self._refusal(scope, fields)
@@ -93,8 +94,10 @@ class AllowedHosts:
         host = fields.get(b"host", b"")
         if host not in self._known and not self.allows(host) and PROXIED not in scope:
             return None if scope["path"] in OPEN_PATHS else FOREIGN_HOST
+        if scope["path"] in ACTING_GETS and _foreign(fields.get(b"referer", b""), host):
+            return CROSS_SITE
         if b"origin" not in fields and b"sec-fetch-site" not in fields:
-            return None  # no browser
+            return None  # no browser, or one that tells nothing to a plain-HTTP address
         if self._own_page(scope, fields, host) or scope["path"] in OPEN_PATHS:
             return None
         return CROSS_SITE
@@ -130,9 +133,17 @@ class AllowedHosts:
         if origin is not None:
             page = origin.partition(b"://")[2].lower()
             return bool(page) and page in (host.lower(), self._public)
-        if fields[b"sec-fetch-site"] != b"cross-site":
+        site = fields[b"sec-fetch-site"]
+        if scope["path"] in ACTING_GETS:
+            return site in (b"same-origin", b"none")
+        if site != b"cross-site":
             return True
         # A link to us on a foreign page; a form that posts is no link.
         reads = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        reads = reads and scope["path"] not in ACTING_GETS
         return reads and fields.get(b"sec-fetch-mode") == b"navigate"
+
+
+def _foreign(referer: bytes, host: bytes) -> bool:
+    """Whether a request was made by a page of another host."""
+    page = referer.partition(b"://")[2].partition(b"/")[0]
+    return bool(page) and page.lower() != host.lower()

@@ -171,7 +171,7 @@ class Bridge(logging.Handler):
 def _message(record: logging.LogRecord) -> str:
     """A message of ours. What stands behind `key=` is quoted like any field: ids, names and errors
     come from others, who must not be able to write fields of their own."""
-    if not isinstance(record.args, tuple):
+    if not record.args or not isinstance(record.args, tuple):
         return record.getMessage()
     given = iter(record.args)
     values: list[object] = []

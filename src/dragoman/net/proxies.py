@@ -87,11 +87,12 @@ class Proxies:
 
 
 def _before(scope: Scope, hop: Hop) -> Scope:
-    changed: Scope = {**scope, "client": (hop.address, 0), PROXIED: True}
+    changed: Scope = {**scope, "client": (hop.address, 0)}
     scheme = scope.get("scheme", "http")
     changed["scheme"] = SCHEMES.get((scheme, hop.scheme), scheme)
     if hop.host and HOST.fullmatch(hop.host):
         host: Header = (b"host", hop.host.encode())
+        changed[PROXIED] = True
         changed["headers"] = [host, *(h for h in scope["headers"] if h[0] != b"host")]
     return changed
 

@@ -34,6 +34,7 @@ def _networks(*texts: str) -> tuple[Network, ...]:
     return tuple(ip_network(text) for text in texts)
 
 
+NAT64 = ip_network("64:ff9b::/96")
 LOOPBACK = _networks("127.0.0.0/8", "::1/128")
 PRIVATE = _networks(
     *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
@@ -44,7 +45,7 @@ NEVER = _networks(
     *("0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24"),
     *("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
     "168.63.129.16/32",  # a cloud's own services, under a public address
-    *("::/128", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32"),
+    *("::/128", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32"),
     *("2002::/16", "3fff::/20", "5f00::/16", "fe80::/10", "fec0::/10", "ff00::/8"),
     *("::/96", "::ffff:0:0:0/96"),  # IPv4 in disguise, beside the mapped ones
 )
@@ -80,6 +81,10 @@ class Unreachable(Exception):
 
 def scope_of(address: Address) -> AddressScope:
     """How far away this address is."""
+    if isinstance(address, IPv6Address) and address in NAT64:
+        # The network translates it to the IPv4 address it holds, which must be public (RFC 6052).
+        public = scope_of(IPv4Address(int(address) & 0xFFFFFFFF)) is AddressScope.PUBLIC
+        return AddressScope.PUBLIC if public else AddressScope.CLOSED
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     if mapped is not None:
         address = mapped
