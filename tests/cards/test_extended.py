@@ -90,7 +90,7 @@ async def test_an_author_may_have_none_for_a_caller(agent: Agent, way: Way) -> N
 
 async def test_without_a_public_url_it_has_the_address_that_was_typed(agent: Agent) -> None:
     hide_one(agent)
-    app = app_for(agent, base="", server={"host": "0.0.0.0"})
+    app = app_for(agent, base="", server={"host": "0.0.0.0", "hosts": ("desk.example",)})
     for path in ("/extendedAgentCard", "/v1/card"):
         got = await ask(app, path, host="desk.example:81", **KNOWN)
         listed = cards.card_in(got.body).interfaces

@@ -396,6 +396,7 @@ async def test_no_card_is_signed_for_a_name_that_only_the_caller_knows(
     tmp_path: Path, server: dict[str, Any]
 ) -> None:
     signing = Signing(keys=(key_file(tmp_path, "k"),))
+    server = {**server, "hosts": ("evil.example",)}
     app = app_for(base="", server=server, signing=signing)
     for host in ("evil.example", "127.0.0.1:8420"):
         got = await ask(app, client="10.0.0.1", host=host)
@@ -413,7 +414,8 @@ async def test_a2a_go_has_a_card_of_its_own() -> None:
     others = {"supportedInterfaces", "additionalInterfaces", "preferredTransport", "signatures"}
     assert not others & set(got.json)
     assert got.json["skills"][0]["id"] == "look"
-    typed = await ask(app_for(base=""), "/a2a-go/.well-known/agent.json", host="a.example:81")
+    anywhere = app_for(base="", server={"hosts": ("*",)})
+    typed = await ask(anywhere, "/a2a-go/.well-known/agent.json", host="a.example:81")
     assert typed.json["url"] == "http://a.example:81/a2a-go"
 
 

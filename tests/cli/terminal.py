@@ -39,12 +39,12 @@ class Terminal:
         """Keys, as they come from a keyboard."""
         os.write(self._handle, text.encode())
 
-    def until(self, words: str, seconds: float = 15) -> None:
+    def until(self, words: str, seconds: float = 120) -> None:
         """Waits for these words to be on the screen."""
         self._read(lambda: words in self.text, seconds)
         assert words in self.text, self.text
 
-    def ends(self, seconds: float = 15) -> int:
+    def ends(self, seconds: float = 120) -> int:
         """The exit code."""
         self._read(lambda: self.process.poll() is not None, seconds)
         self._read(lambda: False, 0.2)

@@ -112,7 +112,9 @@ class House:
 async def house(agent: Agent | None = None, **settings: Any) -> AsyncIterator[House]:
     """A server on free ports."""
     agent = agent or make_agent()
-    server = Server(grpc=True, grpc_port=0, store="memory:", allow_private=True)
+    server = Server(
+        grpc=True, grpc_port=0, store="memory:", allow_private=True, hosts=(".example",)
+    )
     known = Settings(server=server, push=Push(enabled=True), **settings)
     sock = bind("127.0.0.1", 0)
     base = address(sock)

@@ -27,7 +27,7 @@ from dragoman.settings import Limits as ServerLimits
 
 QUICK = Limits(backoff=0.05, poll=0.05, idle=10, patience=10, answer=10, wait=15)
 TOKEN = "only-for-this-test-0123456789"
-PATIENCE = 10
+PATIENCE = 60
 
 
 class But(NamedTuple):

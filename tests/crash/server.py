@@ -66,7 +66,7 @@ class Server:
             )
         self.lives += 1
 
-    async def ready(self, seconds: float = 40.0) -> None:
+    async def ready(self, seconds: float = 120.0) -> None:
         """Returns when it answers."""
         until = time.monotonic() + seconds
         while True:
@@ -90,7 +90,7 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(10)
 
-    async def stop(self, seconds: float = 10.0) -> tuple[int, float]:
+    async def stop(self, seconds: float = 120.0) -> tuple[int, float]:
         """SIGTERM: the exit code and the seconds it took."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)

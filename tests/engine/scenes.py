@@ -177,7 +177,7 @@ class Slow:
         await gate
 
 
-async def until(true: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
     """Waits for a condition that no event tells of."""
     async with asyncio.timeout(seconds):
         while True:
@@ -189,7 +189,7 @@ async def until(true: Callable[[], Any], seconds: float = 5.0) -> None:
             await asyncio.sleep(0.005)
 
 
-async def in_state(client: Client, task_id: str, *states: State, seconds: float = 5.0) -> Task:
+async def in_state(client: Client, task_id: str, *states: State, seconds: float = 60.0) -> Task:
     """The task, once it is in one of these states."""
     task: Task | None = None
 
@@ -203,7 +203,7 @@ async def in_state(client: Client, task_id: str, *states: State, seconds: float 
     return task
 
 
-async def ended(client: Client, task_id: str, seconds: float = 5.0) -> Task:
+async def ended(client: Client, task_id: str, seconds: float = 60.0) -> Task:
     """The task, once it is over."""
     return await in_state(client, task_id, *FINAL, seconds=seconds)
 

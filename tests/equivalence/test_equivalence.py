@@ -19,7 +19,7 @@ from equivalence.names import ASKED, name_of
 from equivalence.page import PAGE, page
 from equivalence.table import SCENARIOS, Point, Scenario, table
 
-LIMIT = 15.0
+LIMIT = 60.0
 """Seconds for one cell."""
 
 

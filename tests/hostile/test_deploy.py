@@ -174,7 +174,7 @@ async def test_calls_streams_cards_and_web_sockets_pass(name: str, tmp_path: Pat
         for http2 in (False, True):
             async with there.client(http2=http2) as client:
                 card = (await client.get("/.well-known/agent-card.json")).json()
-                assert card["supportedInterfaces"][0]["url"].startswith(f"https://{HOST}/")
+                assert card["supportedInterfaces"][0]["url"] == f"https://{HOST}"
                 answer = await client.post("/", json=asked("SendMessage", "hello"))
                 state = answer.json()["result"]["task"]["status"]["state"]
                 assert state == "TASK_STATE_COMPLETED"

@@ -197,7 +197,7 @@ async def test_another_agent_of_the_store_does_not_know_the_token(tmp_path: Path
         assert (await one.ask("pulse"))["ok"] is True
 
 
-async def refused(ask: Callable[[], Awaitable[dict[str, Any]]], seconds: float = 10.0) -> None:
+async def refused(ask: Callable[[], Awaitable[dict[str, Any]]], seconds: float = 60.0) -> None:
     """Waits until a token is good no more: a second, where there is time for it."""
     until = time.monotonic() + seconds
     while "error" not in (answer := await ask()):

@@ -83,7 +83,7 @@ def told_soon(heard: list[tuple[int, float]], began: float) -> None:
     assert max(when for _, when in heard) - began < SOON
 
 
-async def redials(port: int, wanted: int, seconds: float = 20) -> None:
+async def redials(port: int, wanted: int, seconds: float = 120) -> None:
     """Takes the place of the host, until so many agents came back to it."""
     back: set[str] = set()
     enough = asyncio.Event()

@@ -17,7 +17,7 @@ from iat.house import SECRET, House, open_house
 WIRES = ("http2+sse", "websocket")
 ROUNDS = 8
 """Pulses after which whatever was said is done."""
-PATIENCE = 8.0
+PATIENCE = 60.0
 
 
 class Wire:

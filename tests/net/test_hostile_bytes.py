@@ -64,7 +64,7 @@ class Line:
         url = self.house.client.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port)
         try:
-            size = b"content-length: %d\r\nconnection: close\r\nhost: x\r\n\r\n" % len(body)
+            size = b"content-length: %d\r\nconnection: close\r\nhost: localhost\r\n\r\n" % len(body)
             writer.write(head + b"content-type: application/json\r\n" + size + body)
             async with asyncio.timeout(60):
                 answer = await reader.read(-1 if b"stream" not in head else 4096)

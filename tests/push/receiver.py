@@ -83,7 +83,7 @@ class Receiver:
             if serving:
                 await asyncio.wait([task for task, _ in serving], timeout=1)
 
-    async def until(self, count: int, seconds: float = 5.0) -> list[Heard]:
+    async def until(self, count: int, seconds: float = 60.0) -> list[Heard]:
         """Waits for so many calls."""
         async with asyncio.timeout(seconds):
             while len(self.heard) < count:  # noqa: ASYNC110  (others look at it too)

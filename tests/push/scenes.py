@@ -73,7 +73,7 @@ async def send(
     return task
 
 
-async def empty(running: Engine, seconds: float = 5.0) -> None:
+async def empty(running: Engine, seconds: float = 60.0) -> None:
     """Waits until nothing is on its way."""
     async with asyncio.timeout(seconds):
         while await running.store.outbox(dead=False, limit=1):  # noqa: ASYNC110

@@ -37,7 +37,7 @@ async def ask(app: App, method: str, path: str, *, scheme: str = "http") -> tupl
         "path": path,
         "query_string": b"",
         "headers": [
-            (b"host", b"desk.example"),
+            (b"host", b"localhost"),
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
         ],

@@ -52,7 +52,7 @@ class Worker:
             return f"booked {city}"
 
 
-async def until(true: Callable[[], object], seconds: float = 8.0) -> None:
+async def until(true: Callable[[], object], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110  nothing here tells
             await asyncio.sleep(0.01)

@@ -33,7 +33,7 @@ from a2a.types import (
     TextPart,
 )
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def same(found: object, wanted: object, what: str) -> None:

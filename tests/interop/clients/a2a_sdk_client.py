@@ -52,7 +52,7 @@ CANCELED = TaskState.TASK_STATE_CANCELED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 
 SKILLS = {"echo", "write", "trip", "slow", "silent", "files"}
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Wire(httpx.AsyncHTTPTransport):
