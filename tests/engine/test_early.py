@@ -9,7 +9,7 @@ import pytest
 
 from dragoman import Agent, ArtifactChunk, Message, Stamped, State, StateChanged, SyncTurn, Turn
 from dragoman.testing import Client
-from engine.scenes import House, checked, ended, terminals
+from engine.scenes import House, checked, ended, in_state, terminals
 
 LONG = 60.0
 
@@ -183,6 +183,54 @@ async def test_an_early_answer_is_for_those_that_wait_then(house: House) -> None
         assert task.status.message.text == "second"
         slow.on.set()
         assert (await ended(client, task.id, LONG)).text == "the result"
+
+
+async def test_an_early_answer_that_was_given_before_a_restart_is_not_given_again(
+    durable: House,
+) -> None:
+    slow = Slow()
+
+    @slow.agent.skill("later")
+    async def later(turn: Turn) -> str:
+        await turn.detach("on it")
+        answer = await turn.ask("How long?")
+        await slow.on.wait()
+        return f"after {answer}"
+
+    client = durable.client(slow.agent)
+    await client.engine.start()
+    task = await client.send("go", skill="later")
+    await in_state(client, task.id, State.INPUT_REQUIRED)
+    client = await durable.restart(client)
+    sent = asyncio.create_task(client.send("an hour", task=task))
+    await in_state(client, task.id, State.WORKING)
+    slow.on.set()
+    async with asyncio.timeout(LONG):
+        assert (await sent).text == "after an hour"
+    await client.engine.stop(1)
+
+
+async def test_an_answer_that_is_sent_again_waits_as_the_first_did() -> None:
+    slow = Slow()
+
+    @slow.agent.skill("later")
+    async def later(turn: Turn) -> str:
+        await turn.detach("on it")
+        await turn.ask("How long?")
+        await slow.on.wait()
+        return "the result"
+
+    async with Client(slow.agent) as client:
+        task = await client.send("go", skill="later")
+        await in_state(client, task.id, State.INPUT_REQUIRED)
+        sends = [
+            asyncio.create_task(client.send("an hour", task=task, key="k", message_id="m"))
+            for _ in range(2)
+        ]
+        await in_state(client, task.id, State.WORKING)
+        slow.on.set()
+        async with asyncio.timeout(LONG):
+            assert [(await sent).text for sent in sends] == ["the result"] * 2
 
 
 async def test_a_caller_that_waits_in_another_process_is_answered_too(shared: House) -> None:

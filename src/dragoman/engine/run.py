@@ -260,6 +260,7 @@ class Run(Line):
             # Before anything else: if it cannot be recorded, it was not heard, and comes again.
             decision = decision_in(said.message, said.value)
             self.works.audit.record(self.task_id, self.question, decision, said.by, said.n)
+        self.detached = 0  # a caller that says something begins to wait anew
         self.heard = max(self.heard, said.n)
         self.answers[said.n] = said
         if said.sealed:
@@ -341,8 +342,11 @@ class Run(Line):
         """Lets blocking sends answer now, with the task as it stands."""
         if self.over or self.why is not None:
             return  # its end is near, and ends their wait as well
+        before = self.fold.seq
         metadata: dict[str, Json] = {DETACHED: True}
         self.emit(StateChanged(state=State.WORKING, message=message, metadata=metadata))
+        if self.fold.seq == before:
+            return  # an earlier attempt said so, and answered those that waited then
         self.detached = self.fold.seq
         await self.landed()
         self.answer_waiters()

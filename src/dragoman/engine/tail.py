@@ -115,6 +115,10 @@ async def follow(
                 quiet, told = 0.0, True
                 if waiting is not None:
                     entries = _behind_answer(waiting, entries, place.answer)
+                    if over and not entries and place.first is not None:
+                        # Nothing follows: the task as it stands is all there is to tell.
+                        stands = Snapshot(task=waiting.task())
+                        entries = [replace(place.first, seq=after, event=stands)]
                     if entries:
                         waiting = None
                 if entries or over:
