@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,10 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Artifact, ArtifactChunk, Backend, Hook, State, StateChanged, Status, Task, Text
+from dragoman.backend.kept import Kept
 from dragoman.errors import NotCancelable, TaskFinished, TaskNotFound
 from dragoman.ops import CancelTask, GetHook, GetTask, ListHooks, SendMessage, SetHook, Watch
 from dragoman.peer import Context
+from dragoman.store import open_store
+from dragoman.store.base import Row, Scope, Whose
 from dragoman.testing import Client
+from engine.scenes import until
 from semantics.ways import WAYS, Way, said, served
 
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
@@ -179,7 +184,69 @@ async def test_what_is_kept_belongs_to_its_caller(store: str, tmp_path: Path) ->
         await peer.stop(0)
 
 
+async def test_all_that_is_too_old_goes_soon_however_much_it_is() -> None:
+    """More than the store is asked to remove at a time, and nothing is saved any more."""
+    store = open_store("memory:")
+    peer = Orders().backend("send").peer(store=store, keep=1.0)
+    await peer.start()
+    try:
+        for _ in range(2_100):
+            await peer.call(said("tea"), ALICE)
+
+        async def gone() -> bool:
+            return await store.owned(Whose(), 1) == []
+
+        await until(gone, 60)
+    finally:
+        await peer.stop(0)
+
+
 # Names that callers choose.
+
+
+@pytest.mark.parametrize("url", STORES)
+async def test_a_name_is_kept_while_it_is_used_and_no_longer(url: str, tmp_path: Path) -> None:
+    now = 1_800_000_000_000
+    store = open_store(url.format(tmp_path), clock=lambda: now)
+    kept = Kept(store, "Orders", 60.0, clock=lambda: now)
+    try:
+        await kept.name("t-1", "order-1", ALICE)
+        await kept.name("t-1", "order-2", ALICE)
+        await kept.name("ended", "order-3", ALICE)
+        await kept.name("ended", "order-3", ALICE, ended=True)
+        for _ in range(5):
+            now += 50_000
+            await kept.sweep()
+            assert await kept.named("t-1", ALICE) == "order-1"
+        assert await kept.named("ended", ALICE) == ""
+        page = await store.read(*_place(await store.owned(Whose(), 9)), 0, 99)
+        assert len(page.entries) == 1, "its log does not grow"
+        now += 61_000
+        await kept.sweep()
+        assert await kept.named("t-1", ALICE) == ""
+        assert await store.owned(Whose(), 9) == []
+    finally:
+        await kept.close()
+
+
+def _place(rows: list[Row]) -> tuple[Scope, str]:
+    (row,) = rows
+    return row.scope, row.task_id
+
+
+async def test_a_name_outlives_keep_tasks_with_the_task_of_the_author() -> None:
+    store, orders = open_store("memory:"), Orders()
+    peer = orders.backend(*EVERY).peer(store=store, keep=60.0)
+    try:
+        await peer.call(replace(said("slow"), open_as="t-1"), ALICE)
+        await store.sweep(-1, -1, 1000)  # the time of all that has ended is over
+        await peer.call(replace(said("go on"), open_as="t-1"), ALICE)
+        assert list(orders.tasks) == ["order-1"]
+        (row,) = await store.owned(Whose(), 9)
+        assert row.final, "from here on it is kept like a finished task"
+    finally:
+        await peer.stop(0)
+
 
 EVERY = ("send", "stream", "get", "cancel", "resubscribe", "set_hook", "get_hook", "list_hooks")
 
@@ -259,3 +326,68 @@ async def test_a_backend_with_all_of_its_functions_makes_no_store(tmp_path: Path
         task = await client.send("tea")
         assert (await client.get(task.id)).text == "TEA"
     assert os.listdir(tmp_path) == []
+
+
+async def test_the_id_that_a_caller_is_shown_never_reaches_the_author() -> None:
+    seen: list[str] = []
+
+    async def resubscribe(op: Watch) -> AsyncIterator[object]:
+        seen.append(op.task_id)
+        yield Task(id=op.task_id, context_id="c", status=Status(State.COMPLETED))
+
+    async def stream(op: SendMessage) -> AsyncIterator[object]:
+        seen.append(op.message.task_id)
+        number = op.message.task_id or "order-1"
+        yield Task(id=number, context_id="c", status=Status(State.INPUT_REQUIRED))
+
+    peer = Backend("Orders", stream=stream, resubscribe=resubscribe).peer()
+    try:
+        sent = replace(said("tea"), open_as="t-1")
+        (shown,) = {e.task_id async for b in peer.stream(sent, ALICE) for e in b.entries}
+        for op in (Watch(task_id=str(shown)), said("milk", task=str(shown))):
+            told = {e.task_id async for b in peer.stream(op, ALICE) for e in b.entries}
+            assert told == {shown}
+        assert seen == ["", "order-1", "order-1"]
+        with pytest.raises(TaskNotFound):
+            async for _ in peer.stream(Watch(task_id=str(shown)), BOB):
+                pass
+        assert len(seen) == 3
+    finally:
+        await peer.stop(0)
+
+
+@pytest.mark.parametrize("streams", [(False, False), (False, True), (True, False), (True, True)])
+async def test_two_first_sends_with_one_name_open_one_task(streams: tuple[bool, bool]) -> None:
+    seen: list[str] = []
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def send(op: SendMessage) -> Task:
+        seen.append(op.message.task_id)
+        number = op.message.task_id or f"order-{len(seen)}"
+        entered.set()
+        await go_on.wait()
+        return Task(id=number, context_id="c", status=Status(State.INPUT_REQUIRED))
+
+    async def stream(op: SendMessage) -> AsyncIterator[object]:
+        yield await send(op)
+
+    peer = Backend("Orders", send=send, stream=stream).peer()
+    sent = replace(said("tea"), open_as="t-1")
+
+    async def first(caller: Context, streamed: bool) -> str:
+        if not streamed:
+            return (await peer.call(sent, caller)).id  # type: ignore[return-value]
+        (shown,) = {e.task_id async for b in peer.stream(sent, caller) for e in b.entries}
+        return str(shown)
+
+    try:
+        one = asyncio.create_task(first(ALICE, streams[0]))
+        await entered.wait()
+        two = asyncio.create_task(first(ALICE, streams[1]))
+        other = asyncio.create_task(first(BOB, streams[1]))
+        await until(lambda: len(seen) >= 2, 60)  # another caller does not wait
+        go_on.set()
+        assert await one == await two != await other
+        assert sorted(seen) == ["", "", "order-1"]
+    finally:
+        await peer.stop(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from dragoman import Agent, Turn
+from dragoman import Agent, Backend, Turn
 from dragoman.app import App
 from dragoman.engine import Engine
 from dragoman.net.listener import Listener, bind
@@ -28,7 +29,7 @@ URLS = {"sqlite": "sqlite:///{}/store/tasks.db", "file": "file://{}/store"}
 
 
 @asynccontextmanager
-async def serving(url: str) -> AsyncIterator[httpx2.AsyncClient]:
+async def serving(url: str, backend: Backend | None = None) -> AsyncIterator[httpx2.AsyncClient]:
     agent = Agent("Echo", description="Echoes.")
 
     @agent.skill("echo")
@@ -38,7 +39,8 @@ async def serving(url: str) -> AsyncIterator[httpx2.AsyncClient]:
     sock = bind("127.0.0.1", 0)
     base = address(sock)
     settings = Settings()
-    app = App(agent, Engine(agent, open_store(url)), settings, Log("error"), base)
+    peer = backend.peer(store=url) if backend else Engine(agent, open_store(url))
+    app = App(backend or agent, peer, settings, Log("error"), base)
     await app.start()
     listener = Listener(app, sock, settings.limits)
     listener.begin()
@@ -87,6 +89,23 @@ async def test_a_store_that_is_gone_is_seen_and_acknowledges_nothing(
         sent = await client.post("/", content=call("SendMessage", said("hi")), headers=V1)
         assert "error" in sent.json()
         await becomes(client, 503)
+
+
+async def test_the_store_of_a_backend_is_looked_at_too(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    url = URLS["sqlite"].format(tmp_path)
+    backend = Backend("Letters", send=lambda op: None)
+    async with serving(url, backend) as client:
+        await becomes(client, 200)
+        (tmp_path / "store" / "tasks.db").rename(tmp_path / "store" / "aside")
+        await becomes(client, 503)
+
+
+async def test_a_backend_that_needs_no_store_is_ready_without_one(tmp_path: Path) -> None:
+    backend = Backend("Letters", **dict.fromkeys(("send", "get", "cancel"), lambda op: None))
+    async with serving(URLS["sqlite"].format(tmp_path / "none"), backend) as client:
+        await becomes(client, 200)
+    assert os.listdir(tmp_path) == []
 
 
 async def test_many_who_ask_cost_one_write(tmp_path: Path) -> None:

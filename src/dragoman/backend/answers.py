@@ -35,7 +35,7 @@ class Story:
             self.over = True
             return cast(Message, checked(self.what, piece, (Message,)))
         stamped = self._stamped(piece)
-        state = _state(stamped.event)
+        state = state_in(stamped)
         self.over = state in ENDS_STREAM
         self._last = stamped
         return stamped
@@ -106,10 +106,12 @@ def fitting(op: Operation[Any], value: Any) -> Any:
     return value
 
 
-def _state(event: AnyEvent) -> State | None:
-    if isinstance(event, Snapshot):
-        return event.task.state
-    return getattr(event, "state", None)
+def state_in(told: Task | Stamped) -> State | None:
+    """The state of a task after this; None if it says nothing of it."""
+    if isinstance(told, Task):
+        return told.state
+    event = told.event
+    return event.task.state if isinstance(event, Snapshot) else getattr(event, "state", None)
 
 
 def named(value: object) -> str:

@@ -13,9 +13,10 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any, cast
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,7 +56,7 @@ from ..ops import (
     TaskPage,
 )
 from ..peer import Batch, Context
-from .answers import Story, WrongAnswer, checked, fitting, page
+from .answers import Story, WrongAnswer, checked, fitting, page, state_in
 from .function import Function
 from .kept import Kept
 from .names import addressed, name_in, renamed, shown_as, task_of
@@ -109,6 +110,9 @@ class BackendPeer:
         self._keeps = "get" not in functions
         """Whether its tasks are kept by us."""
         self._on_start, self._on_stop = around
+        self._opening: WeakValueDictionary[tuple[str, str, str], asyncio.Lock]
+        self._opening = WeakValueDictionary()
+        """One lock for each name whose first send is under way."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="dragoman-backend")
 
     async def start(self) -> None:
@@ -150,17 +154,18 @@ class BackendPeer:
         except WrongAnswer as exc:
             raise _misbehaved(exc) from exc
 
+    async def probe(self) -> None:
+        """Raises what would keep our store from keeping something; fine if none is in use."""
+        await self._kept.probe()
+
     # Names.
 
     async def _named_answer(self, op: Operation[Any], ctx: Context) -> Any:
         if isinstance(op, SendMessage) and op.open_as:
-            op, name = await self._opened(op, ctx)
-            answer = await self._answer(op, ctx)
-            if not isinstance(answer, Task):
-                return answer
-            if not op.message.task_id:
-                await self._kept.name(name, answer.id, ctx)
-            return renamed(answer, shown_as(name, ctx))
+            async with AsyncExitStack() as opening:
+                op, name = await self._opened(op, ctx, opening)
+                answer = await self._answer(op, ctx)
+                return await self._shown(name, answer, ctx, fresh=not op.message.task_id)
         missing: TaskNotFound | None = None
         if not name_of(task_of(op)):  # else we made this id: no function knows it
             try:
@@ -171,39 +176,73 @@ class BackendPeer:
         if not task_id:
             raise missing or TaskNotFound(taskId=task_of(op))
         answer = await self._answer(addressed(op, task_id), ctx)
-        return renamed(answer, shown_as(name, ctx))
+        return await self._shown(name, answer, ctx)
 
     async def _named_stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        name = ""
         if isinstance(op, SendMessage) and op.open_as:
-            op, name = await self._opened(op, ctx)
-        else:
-            begun = False
+            async with AsyncExitStack() as opening:
+                op, name = await self._opened(op, ctx, opening)
+                async with aclosing(self._shown_stream(name, op, ctx, opening)) as batches:
+                    async for batch in batches:
+                        yield batch
+            return
+        missing, begun = TaskNotFound(taskId=task_of(op)), False
+        if not name_of(task_of(op)):  # else we made this id: no function knows it
             try:
                 async with aclosing(self._stream(op, ctx)) as batches:
                     async for batch in batches:
                         begun = True
                         yield batch
                 return
-            except TaskNotFound:
-                name, task_id = await self._found(op, ctx)
-                if begun or not task_id:
+            except TaskNotFound as exc:
+                if begun:
                     raise
-            op = addressed(op, task_id)
+                missing = exc
+        name, task_id = await self._found(op, ctx)
+        if not task_id:
+            raise missing
+        async with aclosing(self._shown_stream(name, addressed(op, task_id), ctx)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _shown_stream(
+        self, name: str, op: Streamed, ctx: Context, opening: AsyncExitStack | None = None
+    ) -> AsyncGenerator[Batch, None]:
         fresh = not task_of(op)
         async with aclosing(self._stream(op, ctx)) as batches:
             async for batch in batches:
+                shown = []
                 for entry in batch.entries:
-                    if fresh and isinstance(entry, Stamped):
+                    shown.append(await self._shown(name, entry, ctx, fresh=fresh))
+                    if fresh and opening is not None and isinstance(entry, Stamped):
                         fresh = False
-                        await self._kept.name(name, entry.task_id, ctx)
-                shown = [renamed(entry, shown_as(name, ctx)) for entry in batch.entries]
+                        await opening.aclose()
                 yield Batch(shown, batch.last)
 
-    async def _opened(self, op: SendMessage, ctx: Context) -> tuple[SendMessage, str]:
-        """A send to the task that its caller calls so, or if there is none, one that opens it."""
+    async def _shown(self, name: str, answer: Any, ctx: Context, *, fresh: bool = False) -> Any:
+        """An answer about a named task, for its caller; what it says of the name is kept."""
+        if isinstance(answer, Task | Stamped):
+            ended = state_in(answer) in FINAL
+            if fresh or ended:
+                task_id = answer.id if isinstance(answer, Task) else answer.task_id
+                await self._kept.name(name, task_id, ctx, ended=ended)
+        return renamed(answer, shown_as(name, ctx))
+
+    async def _opened(
+        self, op: SendMessage, ctx: Context, opening: AsyncExitStack
+    ) -> tuple[SendMessage, str]:
+        """A send to the task that its caller calls so, or if there is none, one that opens it;
+        until `opening` is closed no other send does."""
         name = name_in(op.open_as)
-        return addressed(op, await self._kept.named(name, ctx)), name
+        task_id = await self._kept.named(name, ctx)
+        if not task_id:
+            key = (ctx.tenant, ctx.principal, name)
+            lock = self._opening.setdefault(key, asyncio.Lock())
+            await opening.enter_async_context(lock)
+            task_id = await self._kept.named(name, ctx)
+            if task_id:
+                await opening.aclose()
+        return addressed(op, task_id), name
 
     async def _found(self, op: Operation[Any], ctx: Context) -> tuple[str, str]:
         """The name in an operation, and the task of that name."""
