@@ -17,7 +17,7 @@ from dragoman.ops import GetTask
 from dragoman.store import open_store
 from dragoman.store.approvals import decide, open_approvals
 from dragoman.testing.served import served
-from iat_host.scenes import SECRET, at, engine_host, settings, worker
+from iat_host.scenes import SECRET, engine_host, joining, settings, worker
 
 HOST = """
 from dragoman.iat import Host
@@ -49,7 +49,7 @@ async def test_the_host_of_the_command_line(tmp_path: Path) -> None:
         first = await asyncio.to_thread(process.stdout.readline)
         found = re.search(r"http://[^\s/]+", first)
         assert found, first + process.communicate()[0]
-        own = settings(tmp_path, "worker", host=at(found[0], "ws"))
+        own = settings(tmp_path, "worker", host=joining(found[0], "ws", "desk"))
         async with served(worker(), own):
             lines = [await asyncio.to_thread(process.stdout.readline)]
             while "dragoman approvals approve" not in lines[-1]:
