@@ -322,8 +322,8 @@ class Guard:
         return True
 
     async def _check_name(self, who: str, found: IatSession) -> None:
-        """Our name is ours, a session is of one agent, and a name is of one principal as long as it has a session:
-        else whoever may register could take over the work of others."""
+        """Our name is ours, a session is of one agent, and a name is of one principal as long as it
+        has a session: else whoever may register could take over the work of others."""
         if who == self._me:
             raise Forbidden("`agent_id` is this agent itself.")
         if found.until and who != found.who:
