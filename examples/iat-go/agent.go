@@ -1,7 +1,7 @@
 // A sub-agent in Go, without Dragoman and with nothing but the standard library: it registers at
 // the host over HTTP with its own address, and the host calls it back.
 //
-//	IAT_SECRET=... go run agent.go http://127.0.0.1:8420/iat
+//	IAT_SECRET=... IAT_HOST_NAME=engine go run agent.go http://127.0.0.1:8420/iat
 //
 // It thinks, streams chunks, calls the host's tool `size`, asks for approval, and is done. Both
 // sides prove that they have the secret, by signing; nobody sends it.
@@ -52,6 +52,8 @@ type envelope struct {
 var (
 	me     = or(os.Getenv("IAT_AGENT"), "go-agent")
 	secret = os.Getenv("IAT_SECRET")
+
+	hostName = or(os.Getenv("IAT_HOST_NAME"), "host")
 
 	lock    sync.Mutex
 	tokens  = map[string]string{}      // session tokens we gave, and to whom
@@ -223,9 +225,9 @@ func execute(answer http.ResponseWriter, said envelope) {
 	tell("response", object{"action": "done", "result_summary": summary, "usage_stats": object{"tokens": 7}})
 }
 
-// What is signed names whom it is for. We do not know the host's name at first; its refusal tells.
-func register(host, name, endpoint string) error {
-	told := say("request", "", name, object{
+// What is signed names whom it is for: the host's name comes from our operator, never from an answer.
+func register(host, endpoint string) error {
+	told := say("request", "", hostName, object{
 		"action": "register", "agent_id": me, "name": "Go sub-agent", "version": "1.0.0",
 		"endpoint": endpoint, "actions": []string{"execute", "pulse", "HELO"},
 		"tools": []object{{"name": "measure", "description": "Measures a path",
@@ -245,12 +247,6 @@ func register(host, name, endpoint string) error {
 		return err
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode == http.StatusUnauthorized && name == "" {
-		var refusal envelope
-		if json.NewDecoder(answer.Body).Decode(&refusal) == nil && refusal.Header.From != "" {
-			return register(host, refusal.Header.From, endpoint)
-		}
-	}
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("the host refuses us: %s", answer.Status)
 	}
@@ -272,7 +268,7 @@ func main() {
 	go func() { log.Fatal(server.Serve(listener)) }()
 	endpoint := fmt.Sprintf("http://%s/iat", listener.Addr())
 	for pause := 250 * time.Millisecond; ; pause = min(pause*2, 10*time.Second) {
-		if err := register(os.Args[1], "", endpoint); err == nil {
+		if err := register(os.Args[1], endpoint); err == nil {
 			break
 		} else {
 			log.Print(err)
@@ -282,7 +278,7 @@ func main() {
 	fmt.Println("registered as", me)
 	for { // a host that started again has forgotten us
 		time.Sleep(30 * time.Second)
-		if err := register(os.Args[1], "", endpoint); err != nil {
+		if err := register(os.Args[1], endpoint); err != nil {
 			log.Print(err)
 		}
 	}

@@ -1,7 +1,7 @@
 // A sub-agent in Node.js, without Dragoman and without packages: it dials the host over a
 // WebSocket, registers, and answers `execute`.
 //
-//   IAT_SECRET=... node agent.mjs ws://127.0.0.1:8420/iat/ws
+//   IAT_SECRET=... IAT_HOST_NAME=engine node agent.mjs ws://127.0.0.1:8420/iat/ws
 //
 // It thinks, streams chunks, calls the host's tool `size`, asks for approval, and is done. The
 // handshake proves that we have the secret, by signing the first frame; it is never sent.
@@ -11,7 +11,7 @@ import http from "node:http";
 const url = new URL(process.argv[2] ?? "ws://127.0.0.1:8420/iat/ws");
 const secret = process.env.IAT_SECRET ?? "";
 const me = process.env.IAT_AGENT ?? "node-agent";
-let hostName = ""; // what is signed names whom it is for; the host's refusal tells its name
+const hostName = process.env.IAT_HOST_NAME ?? "host"; // what is signed names whom it is for
 
 // ---- A WebSocket client in a page (RFC 6455): text frames, ping, close. ----
 
@@ -141,10 +141,7 @@ class Agent {
     const answer = this.answered(id);
     this.write(said);
     const welcome = await answer;
-    if (welcome.error) {
-      hostName = hostName ? "" : this.heardFrom;
-      throw new Error(welcome.error.message);
-    }
+    if (welcome.error) throw new Error(welcome.error.message);
     this.token = welcome.session_token;
     console.log(`registered as ${me}`);
   }
@@ -152,7 +149,6 @@ class Agent {
   hear({ header, metadata, payload }) {
     const answered = this.waiting.get(header.parent_id);
     if (header.type === "response") {
-      this.heardFrom = header.from;
       this.waiting.delete(header.parent_id);
       if (answered) answered(payload);
       return;

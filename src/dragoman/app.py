@@ -224,8 +224,11 @@ def _joining(app: App, settings: Settings) -> Joining | None:
     if isinstance(agent, Host):
         agent.peer, app.iat.joined = app.floor.peer, agent.joined
         private = settings.server.allow_private
-        agent.dial = lambda url, to="", *, typed=False: HttpLine(
-            url, app.iat.me, to, secret=secret, trusted=typed, allow_private=private
+        agent.dial = lambda url, to="", *, typed=False, signs=False: HttpLine(
+            *(url, app.iat.me, to),
+            secret=secret if signs else "",
+            trusted=typed,
+            allow_private=private,
         )
     if not iat.host:
         return None

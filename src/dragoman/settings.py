@@ -198,7 +198,8 @@ class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agent_id: str = ""
     """What we are called in envelopes; empty: the agent's name."""
     host: str = ""
-    """The host to join: ws(s):// to be called over that socket, http(s):// to be called back."""
+    """The host to join, as NAME=URL (else it is called `host`): ws(s):// to be called over that
+    socket, http(s):// to be called back."""
     session: float = 3600.0
     """How long a session token is good; a pulse renews it."""
     window: float = 300.0

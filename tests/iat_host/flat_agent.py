@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -52,6 +53,20 @@ class FlatAgent(ThreadingHTTPServer):
     def __init__(self, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), Endpoint)
         self.asked: list[Asked] = []
+        self._opened: list[socket.socket] = []
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """One more connection."""
+        opened, whose = super().get_request()
+        self._opened.append(opened)
+        return opened, whose
+
+    def server_close(self) -> None:
+        """Hangs up, too: the threads of open connections would answer for ever."""
+        super().server_close()
+        for opened in self._opened:
+            with suppress(OSError):  # it was closed long ago
+                opened.shutdown(socket.SHUT_RDWR)
 
     @property
     def url(self) -> str:
@@ -80,6 +95,10 @@ class FlatAgent(ThreadingHTTPServer):
         if content == "fail":
             return {**told, "action": "task_result", "payload": {"error": "the model is away"}}
         return {**told, "action": "task_result", "payload": {"result": content.upper()}}
+
+    def status(self, asked: Asked) -> int:
+        """The HTTP status of an answer."""
+        return 200
 
     def kind(self, asked: Asked) -> str:
         """The content type of an answer."""
@@ -140,7 +159,8 @@ class Endpoint(BaseHTTPRequestHandler):
             self._say(400, b"bad request")
             return
         kind = self.server.kind(asked)
-        self._say(200, b"data: " + told + b"\n\n" if kind == SSE else told, kind)
+        status = self.server.status(asked)
+        self._say(status, b"data: " + told + b"\n\n" if kind == SSE else told, kind)
 
     def _say(self, status: int, body: bytes, kind: str = "text/plain") -> None:
         self.send_response(status)

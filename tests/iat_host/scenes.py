@@ -38,8 +38,13 @@ def settings(
 
 
 def at(url: str, way: str) -> str:
-    """The host's address, to be joined this way."""
+    """The host's address, for this way."""
     return url.replace("http:", f"{way}:")
+
+
+def joining(url: str, way: str, host: str = "engine") -> str:
+    """What an agent is given to join a host: its name, and its address."""
+    return f"{host}={at(url, way)}"
 
 
 def worker() -> Agent:
@@ -87,7 +92,7 @@ async def team(
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(served(host, settings(folder, host.name, **about)))
         for name, agent in agents.items():
-            own = settings(folder, name, host=at(url, way))
+            own = settings(folder, name, host=joining(url, way, host.name))
             await stack.enter_async_context(served(agent, own))
         for name in agents:
             await host.find(name, 5)

@@ -17,7 +17,7 @@ from dragoman.ops import GetTask
 from dragoman.store import open_store
 from dragoman.store.approvals import decide, open_approvals
 from dragoman.testing.served import served
-from iat_host.scenes import SECRET, at, engine_host, settings, worker
+from iat_host.scenes import SECRET, engine_host, joining, settings, worker
 
 HOST = """
 from dragoman.iat import Host
@@ -49,7 +49,7 @@ async def test_the_host_of_the_command_line(tmp_path: Path) -> None:
         first = await asyncio.to_thread(process.stdout.readline)
         found = re.search(r"http://[^\s/]+", first)
         assert found, first + process.communicate()[0]
-        own = settings(tmp_path, "worker", host=at(found[0], "ws"))
+        own = settings(tmp_path, "worker", host=joining(found[0], "ws", "desk"))
         async with served(worker(), own):
             lines = [await asyncio.to_thread(process.stdout.readline)]
             while "dragoman approvals approve" not in lines[-1]:
@@ -84,14 +84,17 @@ async def test_an_execute_survives_the_host(tmp_path: Path, while_away: bool) ->
     agent = served(worker(), settings(tmp_path, "worker"))
     async with agent as worker_url:
         from dragoman.card import Card, Interface
+        from dragoman.net.iat_guard import PROVED
+        from dragoman.peer import Context
         from dragoman.session import Met
 
         there = Interface(url=f"{worker_url}/iat", binding="IAT", version="1")
         card = Card(name="worker", description="", version="", interfaces=(there,))
         met = Met("1", "worker", card)
+        with_secret = Context(principal="iat:worker", schemes=(PROVED,))
         host = engine_host()
         async with served(host, settings(tmp_path, "engine", memory=False)):
-            host.joined(met, OPERATOR, None)
+            host.joined(met, with_secret, None)
             async for batch in host.execute("d.txt"):
                 if any(type(each.event).__name__ == "Asked" for each in batch.entries):  # type: ignore[union-attr]
                     task_id = batch.entries[0].task_id
@@ -100,7 +103,7 @@ async def test_an_execute_survives_the_host(tmp_path: Path, while_away: bool) ->
             await _approve(store)
         host = engine_host()
         async with served(host, settings(tmp_path, "engine", memory=False)):
-            host.joined(met, OPERATOR, None)
+            host.joined(met, with_secret, None)
             if not while_away:
                 await _approve(store)
             assert host.peer is not None

@@ -15,7 +15,7 @@ from dragoman import State
 from dragoman.errors import ConfigError
 from dragoman.events import ArtifactChunk
 from dragoman.iat import Host
-from dragoman.iat.sub import MISSES
+from dragoman.iat.sub import MISSES, Reachable
 from dragoman.testing.served import served
 from iat.house import signed
 from iat_host.flat_agent import Echoing, FlatAgent, Streaming, running, until
@@ -90,7 +90,7 @@ async def test_an_agent_at_an_address_is_waited_for_and_found_again(tmp_path: Pa
 
 async def test_an_agent_of_ours_at_an_address_does_it_all(tmp_path: Path) -> None:
     async with served(worker(), settings(tmp_path, "worker")) as url:
-        host = engine_host(agents=[url])
+        host = engine_host(agents=[f"worker={url}"])
         async with served(host, settings(tmp_path, "engine")):
             sub = await host.find("worker", PATIENCE)
             assert [tool.name for tool in sub.tools] == ["work"]
@@ -101,29 +101,53 @@ async def test_an_agent_of_ours_at_an_address_does_it_all(tmp_path: Path) -> Non
 async def test_nobody_takes_the_place_of_an_agent_at_an_address(tmp_path: Path) -> None:
     """Whoever registers under its name is a caller, and no more: not called, and sent nothing."""
     async with served(worker(), settings(tmp_path, "worker")) as url:
-        host = engine_host(agents=[f"mine={url}"])
+        host = engine_host(agents=[f"worker={url}"])
         with running(FlatAgent()) as thief:
             async with (
                 served(host, settings(tmp_path, "engine")) as at,
                 httpx2.AsyncClient(base_url=at) as client,
             ):
-                sub = await host.find("mine", PATIENCE)
-                for name in ("mine", "worker"):
-                    body = registering(name, f"{thief.url}/a2a")
-                    reply = await client.post(
-                        "/iat", content=body, headers=signed(body, None, SECRET)
-                    )
-                    assert reply.json()["payload"]["session_token"]
+                sub = await host.find("worker", PATIENCE)
+                body = registering("worker", f"{thief.url}/a2a")
+                reply = await client.post("/iat", content=body, headers=signed(body, None, SECRET))
+                assert reply.json()["payload"]["session_token"]
                 assert [*host.agents.values()] == [sub]
-                _, task = await story(host, "a.txt", True, agent="mine")
+                _, task = await story(host, "a.txt", True, agent="worker")
                 assert task.text == "a.txt has 5 bytes, deleted"
             assert not thief.asked
 
 
-@pytest.mark.parametrize("address", ["go", "ws://127.0.0.1:1/", "http://", "go= http://x"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("go", "ws://127.0.0.1:1/", "http://", "go= http://x"),
+        *("http://user:pw@127.0.0.1:1", "http://127.0.0.1:99999", "http://0x7f.1/a2a"),
+    ],
+)
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="address"):
         Host("engine", agents=[address])
+
+
+async def test_an_address_is_tried_again_whatever_went_wrong(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(FlatAgent()) as agent:
+        host = Host("engine", agents=[f"go={agent.url}"])
+        async with served(host, settings(tmp_path, "engine")):
+            dial, failed = host.dial, []
+            assert dial is not None
+
+            def failing_once(url: str, to: str = "", **how: bool) -> Reachable:
+                if not failed:
+                    failed.append(url)
+                    raise ValueError("nobody thought of this")
+                return dial(url, to, **how)
+
+            host.dial = failing_once
+            assert (await host.find("go", PATIENCE)).online
+    assert failed
+    assert "nobody thought of this" in caplog.text
 
 
 def test_the_command_line_takes_addresses(tmp_path: Path) -> None:

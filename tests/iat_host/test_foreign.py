@@ -54,7 +54,7 @@ def running(command: list[str], secret: str = SECRET) -> Iterator[subprocess.Pop
     """The sub-agent in a process of its own."""
     process = subprocess.Popen(
         command,
-        env={**os.environ, "IAT_SECRET": secret, "IAT_AGENT": "foreign"},
+        env={**os.environ, "IAT_SECRET": secret, "IAT_AGENT": "foreign", "IAT_HOST_NAME": "engine"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -15,7 +15,7 @@ from dragoman.events import Asked, StateChanged
 from dragoman.lifecycle import FINAL
 from dragoman.store.approvals import audit_of
 from dragoman.testing.served import served
-from iat_host.scenes import SECRET, WAYS, at, engine_host, settings, story
+from iat_host.scenes import SECRET, WAYS, engine_host, joining, settings, story
 
 ROUNDS = 25 if os.environ.get("DRAGOMAN_FULL") else 1
 VICTIM = Path(__file__).parent / "victim.py"
@@ -42,7 +42,7 @@ async def test_killed_between_approval_and_action(tmp_path: Path, way: str, wher
         folder = tmp_path / str(number)
         folder.mkdir()
         async with served(host := engine_host(patience=30), settings(folder, "engine")) as url:
-            victim = life(folder, at(url, way), where)
+            victim = life(folder, joining(url, way), where)
             try:
                 await host.find("victim", 15)
                 buying = asyncio.create_task(story(host, "tea", True))
@@ -54,7 +54,7 @@ async def test_killed_between_approval_and_action(tmp_path: Path, way: str, wher
                 assert mark.exists(), (folder / "log").read_text()
                 victim.kill()
                 victim.wait(10)
-                victim = life(folder, at(url, way), where)
+                victim = life(folder, joining(url, way), where)
                 seen, task = await asyncio.wait_for(buying, 60)
             finally:
                 victim.kill()

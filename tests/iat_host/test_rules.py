@@ -24,6 +24,7 @@ from iat_host.scenes import (
     WAYS,
     at,
     engine_host,
+    joining,
     settings,
     story,
     team,
@@ -182,7 +183,7 @@ async def test_in_a_ring_of_three_hosts_a_message_dies(tmp_path: Path, way: str)
             await stack.enter_async_context(served(hosts[0], settings(tmp_path, "one"))),
         ]
         for name, host in (("two", hosts[1]), ("three", hosts[2])):
-            own = settings(tmp_path, name, host=at(urls[-1], way))
+            own = settings(tmp_path, name, host=joining(urls[-1], way, hosts[len(urls) - 1].name))
             urls.append(await stack.enter_async_context(served(host, own)))
         # The last one closes the ring: the first is a sub-agent of the third.
         from dragoman.iat.http_line import HttpLine
@@ -294,7 +295,9 @@ async def test_a_joined_agent_registers_again_when_the_host_comes_back(
         stack.push_async_callback(end)
         return host
 
-    async with served(caller_of("shout", words="hi"), settings(tmp_path, "c", host=at(url, way))):
+    async with served(
+        caller_of("shout", words="hi"), settings(tmp_path, "c", host=joining(url, way))
+    ):
         for number in range(2):
             async with AsyncExitStack() as stack:
                 host = await life(sock if not number else bind("127.0.0.1", port), stack)

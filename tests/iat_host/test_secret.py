@@ -16,6 +16,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from dragoman import State
 from dragoman.iat import Host
+from dragoman.schemes import ApiKeys, Known, Secret
 from dragoman.testing.served import served
 from iat.house import signed
 from iat_host.flat_agent import Asked, FlatAgent, running, until
@@ -177,3 +178,137 @@ async def test_signed_for_nobody_is_refused_with_the_name_to_sign_for(tmp_path: 
             reply = await client.post("/iat", content=body, headers=signed(body, None, SECRET))
             assert reply.status_code == status, to
             assert reply.json()["header"]["from"] == (to or "worker")
+
+
+# Whom a signature is for is not said by whoever gets it.
+
+
+class Liar(FlatAgent):
+    """Says that it is somebody else, to be sent what that one would believe."""
+
+    refuses = True
+
+    def __init__(self, claims: str) -> None:
+        super().__init__()
+        self.claims = claims
+
+    def answer(self, asked: Asked) -> dict[str, Any]:
+        """A refusal or a welcome, of the name that it claims."""
+        said = asked.said.get("header", {})
+        answer = {"msg_id": "a", "parent_id": said.get("msg_id", ""), "type": "response"}
+        answer |= {"from": self.claims, "to": said.get("from", "")}
+        error = {"code": "unauthorized", "message": "Who is there?"}
+        told: dict[str, Any] = {"action": "error", "error": error}
+        if not self.refuses:
+            told = {"action": asked.action, "agent_id": self.claims, "tools": [], "ok": True}
+        return {"header": answer, "metadata": {}, "payload": told}
+
+    def status(self, asked: Asked) -> int:
+        """401 where it refuses."""
+        return 401 if self.refuses else 200
+
+
+class Welcoming(Liar):
+    """The same, but it takes all that it is told."""
+
+    refuses = False
+
+
+def signed_for(agent: FlatAgent) -> set[str]:
+    """All whom something was signed for that this agent was sent."""
+    asked = [each for each in tuple(agent.asked) if "x-iat-signature" in each.headers]
+    return {(each.said.get("header") or each.said)["to"] for each in asked}
+
+
+@pytest.mark.parametrize("kind", [Liar, Welcoming])
+@pytest.mark.parametrize("claims", ["engine", "worker"])
+async def test_nothing_is_signed_for_a_name_that_an_address_claims(
+    tmp_path: Path, kind: type[Liar], claims: str
+) -> None:
+    with running(kind(claims)) as liar:
+        host = engine_host(agents=[liar.url], pulse=0.05)
+        async with served(host, settings(tmp_path, "engine")):
+            await liar.heard("HELO" if kind.refuses else "pulse", 3)
+        assert signed_for(liar) == set()
+
+
+@pytest.mark.parametrize("kind", [Liar, Welcoming])
+async def test_what_goes_to_a_named_address_is_signed_for_that_name(
+    tmp_path: Path, kind: type[Liar]
+) -> None:
+    with running(kind("worker")) as liar:
+        host = engine_host(agents=[f"go={liar.url}"], pulse=0.05)
+        async with served(host, settings(tmp_path, "engine")):
+            await liar.heard("HELO" if kind.refuses else "pulse", 3)
+        assert signed_for(liar) == {"go"}
+
+
+async def test_whoever_registers_without_the_secret_is_sent_nothing_signed(tmp_path: Path) -> None:
+    host = engine_host(pulse=0.05)
+    (tmp_path / "key").write_text("alice-has-this-long-key")
+    alice = Known(secret=Secret(file=str(tmp_path / "key")))
+    host.auth["keys"] = ApiKeys(callers={"alice": alice})
+    key = {"x-api-key": "alice-has-this-long-key", "content-type": "application/json"}
+    with running(Welcoming("worker")) as liar:
+        async with (
+            served(host, settings(tmp_path, "engine")) as url,
+            httpx2.AsyncClient(base_url=url) as client,
+        ):
+            body = registering("engine", f"{liar.url}/a2a")
+            assert (await client.post("/iat", content=body, headers=key)).status_code == 403
+            body = registering("worker", f"{liar.url}/a2a")
+            reply = await client.post("/iat", content=body, headers=key)
+            token = {"x-iat-token": reply.json()["payload"]["session_token"], **key}
+            assert (await client.post("/iat", content=body, headers=token)).status_code == 200
+            await liar.heard("pulse", 3)
+        assert signed_for(liar) == set()
+
+
+async def test_a_signed_message_of_ourselves_is_refused(tmp_path: Path) -> None:
+    """What we signed, and somebody sent back to us."""
+    async with (
+        served(engine_host(), settings(tmp_path, "engine")) as url,
+        httpx2.AsyncClient(base_url=url) as client,
+    ):
+        body = registering("engine", "")
+        reply = await client.post("/iat", content=body, headers=signed(body, None, SECRET))
+        assert reply.status_code == 401
+        body = body.replace(b'"agent_id":"engine"', b'"agent_id":"other"')
+        reply = await client.post("/iat", content=body, headers=signed(body, None, SECRET))
+        assert reply.status_code == 401
+        body = registering("other", "").replace(b'"agent_id":"other"', b'"agent_id":"engine"')
+        reply = await client.post("/iat", content=body, headers=signed(body, None, SECRET))
+        assert reply.status_code == 403
+
+
+@pytest.mark.parametrize(("named", "host"), [("", "host"), ("engine=", "engine")])
+async def test_an_agent_signs_for_the_host_that_it_was_told_to_join_over_http(
+    tmp_path: Path, named: str, host: str
+) -> None:
+    with running(Liar("coder")) as liar:
+        own = settings(tmp_path, "worker", host=f"{named}{liar.url}/a2a")
+        async with served(worker(), own):
+            await liar.heard("register", 3)
+        assert signed_for(liar) == {host}
+
+
+@pytest.mark.parametrize(("named", "host"), [("", "host"), ("engine=", "engine")])
+async def test_an_agent_signs_for_the_host_that_it_was_told_to_join_over_a_socket(
+    tmp_path: Path, named: str, host: str
+) -> None:
+    frames: list[str] = []
+
+    async def refuse(socket: ServerConnection) -> None:
+        frame = str(await socket.recv())
+        frames.append(frame)
+        asked = Asked("", {}, frame.encode())
+        await socket.send(json.dumps(Liar.answer(liar, asked)))
+        await socket.wait_closed()
+
+    with running(Liar("coder")) as liar:
+        async with serve(refuse, "127.0.0.1", 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            own = settings(tmp_path, "worker", host=f"{named}ws://127.0.0.1:{port}")
+            async with served(worker(), own):
+                await until(lambda: len(frames) >= 3)
+    assert {json.loads(frame)["header"]["to"] for frame in frames} == {host}

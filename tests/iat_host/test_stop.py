@@ -29,7 +29,7 @@ from dragoman.net.log import Log
 from dragoman.ops import SendMessage
 from dragoman.serving import address, wind_down
 from dragoman.testing.served import served
-from iat_host.scenes import SECRET, at, engine_host, settings, worker
+from iat_host.scenes import SECRET, at, engine_host, joining, settings, worker
 
 AGENTS = ("one", "two", "three")
 SOON = 20.0
@@ -149,7 +149,7 @@ async def test_agents_of_ours_begin_to_dial_again(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         async with House(tmp_path, host := engine_host()) as house:
             for name in AGENTS:
-                own = settings(tmp_path, name, host=at(house.url, "ws"))
+                own = settings(tmp_path, name, host=joining(house.url, "ws"))
                 await stack.enter_async_context(served(worker(), own))
             for name in AGENTS:
                 await host.find(name, 15)

@@ -51,7 +51,7 @@ def working(folder: Path, url: str, name: str) -> Iterator[Popen[bytes]]:
     """A sub-agent in a process of its own."""
     (folder / "worker.py").write_text(WORKER)
     command = [sys.executable, "-m", "dragoman", "serve", "worker.py", "--port", "0", "--no-grpc"]
-    command += ["--store", "memory:", "--iat-host", url]
+    command += ["--store", "memory:", "--iat-host", f"desk={url}"]
     own = {"IAT_SECRET": SECRET, "DRAGOMAN_IAT_AGENT_ID": name}
     process = Popen(command, cwd=folder, env={**ENVIRON, **own}, stdout=DEVNULL, stderr=DEVNULL)
     try:

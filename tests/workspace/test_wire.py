@@ -26,7 +26,7 @@ from dragoman.testing.served import served
 from dragoman.workspace import Space
 from iat.house import SECRET, House, open_house
 from iat_host.scenes import SECRET as SHARED
-from iat_host.scenes import WAYS, at, settings, story, team
+from iat_host.scenes import WAYS, joining, settings, story, team
 
 OUT = "a secret outside"
 
@@ -301,7 +301,7 @@ async def test_the_same_when_the_host_calls_back(tmp_path: Path, root: Path) -> 
     """The agent registered over HTTP; the host asks at its address, over HTTP/2."""
     host = Host("engine", workspace_root=f"{root}/sub")
     async with served(host, settings(tmp_path, "engine")) as url:
-        own = settings(tmp_path, "reader", host=at(url, "http"))
+        own = settings(tmp_path, "reader", host=joining(url, "http"))
         async with served(reader(root), own) as agent_url:
             await host.find("reader", 8)
             async with httpx2.AsyncClient(base_url=agent_url, http1=False, http2=True) as client:

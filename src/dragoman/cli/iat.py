@@ -47,7 +47,8 @@ def host(
     agent: Annotated[
         tuple[str, ...],
         Parameter(
-            help="Address of an agent that does not register: URL or NAME=URL; repeatable.",
+            help="Address of an agent that does not register: URL, or NAME=URL for one that"
+            " shares the secret; repeatable.",
             negative="",
         ),
     ] = (),

@@ -65,7 +65,9 @@ def serve(
     ] = None,
     iat_host: Annotated[
         str | None,
-        Parameter(help="IAT host to register with: ws://... or http://... [secret: IAT_SECRET]"),
+        Parameter(
+            help="IAT host to register with: NAME=ws://... or NAME=http://... [secret: IAT_SECRET]"
+        ),
     ] = None,
     reload: Annotated[
         bool | None, Parameter(help="Start again when a file in the folder changes.")

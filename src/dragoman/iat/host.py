@@ -19,9 +19,10 @@ from uuid import uuid4
 from ..agent import Agent, Turn
 from ..card import Card, Tool
 from ..dialects.iat.wire import TTL
-from ..errors import ConfigError, DragomanError, PeerUnreachable, Unsupported
+from ..errors import BadParams, ConfigError, DragomanError, PeerUnreachable, Unsupported
 from ..model import Json, Message, Role, Task, Text
 from ..net.duplex import Duplex
+from ..net.iat_guard import PROVED
 from ..ops import GetTask, Resolve, SendMessage
 from ..peer import Batch, Context, Peer
 from ..session import Met
@@ -121,14 +122,17 @@ class Host(Agent):
         if met.card is None:
             return
         if met.who in self._placed:
-            # The operator said where it is: its work, and what is signed for it, goes nowhere else.
+            # The operator said where it is: its work goes nowhere else.
             log.warning("registered agent=%s, but it is called at its own address", met.who)
             return
         line: Line | None = None
         if isinstance(peer, Duplex):
             line = Socket(peer)
         elif met.card.interfaces and self.dial is not None:
-            line = self.dial(met.card.interfaces[0].url, met.who)
+            # Whoever has the secret may sign by itself. For others nothing is signed: they might be
+            # called as somebody else is, and show it there.
+            signs = PROVED in caller.schemes
+            line = self.dial(met.card.interfaces[0].url, met.who, signs=signs)
         if line is None:
             return
         sub = SubAgent(met.who, met.card, met.tools, line, met.workspace)
@@ -144,12 +148,20 @@ class Host(Agent):
         """Adds the address of an agent that does not register: `URL`, or `NAME=URL`.
 
         Without a path, `/iat` and `/a2a` are tried. An agent that has not said its name is called
-        by its address. To be said before the host is served."""
+        by its address. What it is sent is signed for `NAME`, and not at all without one. To be
+        said before the host is served."""
+        from ..net.egress import Rules, parse
+
         found = _ADDRESS.fullmatch(address)
         if found is None:
             raise ConfigError(
                 f"An agent's address is [NAME=]http(s)://HOST[:PORT], not {address!r}."
             )
+        try:
+            parse(found[2].partition("#")[0], Rules(allow_private=True, allow_loopback=True))
+        except BadParams as exc:
+            named = f" of {found[1]}" if found[1] else ""  # the rest may hold a password
+            raise ConfigError(f"An agent's address{named} cannot be called: {exc}.") from None
         self.addresses.append((found[1] or "", found[2]))
 
     def connect_agents(self) -> None:
@@ -166,15 +178,15 @@ class Host(Agent):
         assert self.dial is not None  # noqa: S101  set by the server before it begins
         tries = 0
         while True:
-            line: Reachable = self.dial(url, typed=True)
+            line: Reachable | None = None
             try:
+                line = self.dial(url, name, typed=True, signs=bool(name))
                 async with asyncio.timeout(GREETING):
                     met = await line.meet()
                 called, tries = name or met.who, 0
                 if self._placed.setdefault(called, url) != url:
                     log.error("two agents are called %s: give one at=%s a NAME=", called, url)
                     return
-                self._placed.setdefault(met.who, url)  # what it is signed for
                 card = met.card or Card(name=called, description="", version="")
                 sub = SubAgent(called, card, met.tools, line, met.workspace)
                 log.info("reached agent=%s at=%s", called, url)
@@ -184,8 +196,12 @@ class Host(Agent):
                 tries += 1
                 tell = log.warning if tries == 1 else log.info
                 tell("agent at=%s does not answer: %s", url, exc)
+            except Exception:  # whatever this try made of itself, there will be another
+                tries += 1
+                log.exception("agent at=%s cannot be called", url)
             finally:
-                await line.close()
+                if line is not None:
+                    await line.close()
             await asyncio.sleep(pause(tries))
 
     def add(self, name: str, agent: Peer, card: Card | None = None) -> None:

@@ -4,7 +4,8 @@ HTTP/2 is spoken first, without TLS too; who does not understand it is spoken to
 first thing said is `HELO` or `register`; all else carries the session token that is the answer to
 it. A token that is refused is asked for once more. The shared secret itself is never sent: whoever
 registered may have named any address. What has no token is signed, and says in `to` whom it is
-for.
+for. That name comes from whoever makes the line, never from an answer: an agent that chose it could
+show what we signed to another one. A line without a name signs nothing.
 
 Real agents know no `HELO` and only the flat form (dialects §2.6): both is found out with the first
 message, and remembered.
@@ -75,7 +76,7 @@ class HttpLine:
         self._address = self._ways[0].address(url)
         self._paths = [self._address.path] if parts.path.strip("/") else [*PATHS]
         self.me, self.to = me, to
-        self._secret, self._greeting = secret, greeting
+        self._secret, self._greeting = secret if to else "", greeting
         self._introduces = introduces or Met(None, me, Card(name=me, description="", version=""))
         self.token = ""
         self._greeted = False
@@ -98,12 +99,6 @@ class HttpLine:
         told: Signal | None
         try:
             told = await self._ask(caller, replace(self._introduces, id=secrets.token_hex(16)))
-        except Unauthenticated:
-            # We sign for whom we mean, and may not know its name yet: a refusal says whose it is.
-            if self.to or not self._secret or not caller.heard_from:
-                raise
-            self.to = caller.heard_from
-            return await self.hello()
         except _NO_HELO:
             if self._greeting != "HELO":
                 raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -39,6 +40,9 @@ HELD = 10.0
 BEAT = 20.0
 """Seconds between two signs of life; they keep our session, too."""
 ANSWER = 15.0
+UNNAMED = "host"
+"""What a host is called that was given no name."""
+_HOST = re.compile(r"(?:([^\s=/:?#]+)=)?((?:ws|http)s?://\S*)", re.IGNORECASE)
 
 
 def pause(tries: int) -> float:
@@ -48,15 +52,17 @@ def pause(tries: int) -> float:
 
 
 class Joining:
-    """Keeps an agent registered with a host."""
+    """Keeps an agent registered with a host, given as `URL` or `NAME=URL`."""
 
-    def __init__(self, desk: IatDesk, url: str, secret: str, base: str = "") -> None:
-        scheme = urlsplit(url).scheme
-        if scheme not in ("ws", "wss", "http", "https"):
-            raise ConfigError(f"A host is ws://, wss://, http:// or https://, not {url!r}.")
-        self._desk, self._url, self._secret, self._base = desk, url, secret, base
-        self._host = ""
-        """The host's name, once it is known: what we sign is for it alone."""
+    def __init__(self, desk: IatDesk, host: str, secret: str, base: str = "") -> None:
+        found = _HOST.fullmatch(host)
+        if found is None:
+            raise ConfigError(f"A host is [NAME=]ws://, wss://, http:// or https://, not {host!r}.")
+        self._desk, self._url, self._secret, self._base = desk, found[2], secret, base
+        self._host = found[1] or (UNNAMED if secret else "")
+        """The host's name: what we sign is for it alone. Nobody who is asked for it can say it: it
+        could name another agent, and show that one what we signed."""
+        scheme = urlsplit(self._url).scheme
         self._socket = scheme in ("ws", "wss")
         self.registered = asyncio.Event()
         """Set while the host knows us."""
@@ -73,10 +79,8 @@ class Joining:
             began = loop.time()
             try:
                 await (self._over_socket(beat) if self._socket else self._over_http(beat))
-                continue  # we know the host's name now
             except Unauthenticated as exc:
-                self._host = ""  # perhaps it has another name by now
-                log.warning("host=%s refuses us: %s", self._shown, exc)
+                log.warning("host=%s refuses us as name=%s: %s", self._shown, self._host, exc)
             except (DragomanError, OSError, TimeoutError) as exc:
                 log.info("host=%s lost: %s", self._shown, exc)
             except Exception:  # whatever one line made of itself, there will be another
@@ -112,7 +116,6 @@ class Joining:
         )
         try:
             self.root = _root_in(await line.hello())
-            self._host = line.to
             self._known()
             while True:
                 await asyncio.sleep(beat)
@@ -142,8 +145,11 @@ class Joining:
                 self.root = _root(said.payload)
                 token = said.payload.get("session_token")
                 if isinstance(token, str) and token:
-                    host = Context(principal=f"iat:{said.sender}", schemes=("iat",))
-                    desk.guard.sessions.adopt(token, said.sender, host)
+                    # It answers as whom we asked for, and calls by the name it introduces.
+                    named = said.payload.get("agent_id")
+                    who = named if isinstance(named, str) and named else said.sender
+                    host = Context(principal=f"iat:{who}", schemes=("iat-host",))
+                    desk.guard.sessions.adopt(token, who, host)
                     line.callee.token = token
 
             try:
@@ -152,19 +158,9 @@ class Joining:
                     await line.run()
                     raise PeerUnreachable("The host closed the connection")
             except ExceptionGroup as failures:
-                failure = _first(failures)
-                if isinstance(failure, Unauthenticated) and self._learned(caller.heard_from):
-                    return
-                raise failure from None
+                raise _first(failures) from None
             finally:
                 line.peer.lost()
-
-    def _learned(self, host: str) -> bool:
-        """Whether a refusal told us the host's name, for which we have to sign."""
-        if self._host or not self._secret:
-            return False
-        self._host = host
-        return bool(host)
 
     async def _stay(self, line: SocketLine, id: Id, frame: Frame, beat: float) -> None:
         async with asyncio.timeout(ANSWER):

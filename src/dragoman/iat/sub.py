@@ -48,9 +48,14 @@ class Reachable(Line, Protocol):
 
 
 class Dial(Protocol):
-    """Makes the line to an address. One that the operator typed may be anywhere."""
+    """Makes the line to an address. One that the operator typed may be anywhere.
 
-    def __call__(self, url: str, to: str = "", *, typed: bool = False) -> Reachable: ...
+    `signs` is for an agent whose name is not its own word alone: what it is sent is signed for
+    that name."""
+
+    def __call__(
+        self, url: str, to: str = "", *, typed: bool = False, signs: bool = False
+    ) -> Reachable: ...
 
 
 class SubAgent:

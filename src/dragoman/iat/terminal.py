@@ -87,7 +87,9 @@ class Terminal:
         for sub in self._host.agents.values():
             self._screen.row("", "+", _about(sub))
         if not self._host.agents:
-            self._screen.row("", "-", "nobody is here yet: dragoman serve FILE --iat-host URL")
+            self._screen.row(
+                "", "-", f"nobody is here yet: dragoman serve FILE --iat-host {self._host.name}=URL"
+            )
 
     def _news(self, sub: SubAgent) -> None:
         if sub.online:

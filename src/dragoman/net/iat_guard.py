@@ -48,6 +48,8 @@ RENEWED = 1 / 20
 """Of its life must a session have lost before a pulse renews it: each renewal is a write."""
 JOINING = frozenset(("register", "HELO", "helo", "hello"))
 """What may be said with the secret itself, or without a name that is known yet."""
+PROVED = "iat"
+"""Among the schemes of a caller: it has the shared secret."""
 HEADER = "x-iat-token"
 MARK = "iat_"
 """Before every token of ours. What does not begin so need not be looked for in the store."""
@@ -310,6 +312,8 @@ class Guard:
             if said.to != self._me:
                 # Before it counts as used: it is still good where it belongs.
                 raise Unauthenticated("A signed message must name this agent in `to`.")
+            if said.sender == self._me:
+                raise Unauthenticated("This agent sends itself no messages.")
             await self._signatures.check(headers, body)
         except Unauthenticated:
             if self._insecure:
@@ -318,9 +322,11 @@ class Guard:
         return True
 
     async def _check_name(self, who: str, found: IatSession) -> None:
-        """A session is of one agent, and a name is of one principal as long as it has a session:
-        else whoever may register could take over the work of others."""
-        if found.key and who != found.who:
+        """Our name is ours, a session is of one agent, and a name is of one principal as long as it
+        has a session: else whoever may register could take over the work of others."""
+        if who == self._me:
+            raise Forbidden("`agent_id` is this agent itself.")
+        if found.until and who != found.who:
             raise Forbidden("`agent_id` is not who has this token.")
         whose = found.caller.tenant, found.caller.principal
         for session in await self.sessions.named(who):
@@ -334,7 +340,7 @@ class Guard:
 
     def _named(self, who: str, headers: Mapping[str, str]) -> IatSession:
         principal = f"iat:{who}" if who else "iat"
-        caller = Context(principal=principal, schemes=("iat",))
+        caller = Context(principal=principal, schemes=(PROVED,))
         return IatSession(who, self._counted(caller, headers), 0)
 
     def _counted(self, caller: Context, headers: Mapping[str, str]) -> Context:

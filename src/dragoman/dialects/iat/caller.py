@@ -81,8 +81,6 @@ class IatCaller(Session):
         self._open: dict[str, Open] = {}
         self.fell_back: tuple[Frame, ...] = ()
         """What has to be said once more, in the flat form."""
-        self.heard_from = ""
-        """The name in the last envelope that was heard: a refusal says whose it is, too."""
 
     def using(self, ctx: Context) -> None:
         """What the next call is made with: tools, trace, place in the stream, hops left."""
@@ -188,7 +186,6 @@ class IatCaller(Session):
 
     def take(self, heard: Envelope) -> Iterable[Signal]:
         """What an envelope says to whoever waits for it."""
-        self.heard_from = heard.sender
         found = self._find(heard.parent)
         if found is None and heard.action == IGNORED:
             found = self._find_nested()  # they do not see our ids, and answer in our order
