@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Two at a time: most of them wait more than they work. Files in their order, the long ones first.
 TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
-.PHONY: help setup demo test test-quick test-full check fmt bench proto clean faketime
+# Proxies for the tests of deploy/, and a clock that jumps. RUNLEVEL=1 keeps them from being started.
+DEBIAN := nginx-light haproxy libfaketime
+.PHONY: help setup demo test test-quick test-full check fmt bench proto debian clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -24,13 +26,13 @@ setup: $(READY) ## Make the virtual environment (the other targets do it by them
 demo: $(READY) ## Start the showcase agent and show it working in A2A 1.0 and 0.3
 	@$(BIN)/dragoman demo
 
-test: check .peers/.ready faketime ## Check, then all tests, with small counts
+test: check .peers/.ready debian ## Check, then all tests, with small counts
 	@$(BIN)/python -m pytest -q $(TOGETHER) $(ARGS)
 
 test-quick: $(READY) ## The fast tests only: no subprocesses under fire, no foreign clients
 	@$(BIN)/python -m pytest -q $(TOGETHER) -m "not slow" $(ARGS)
 
-test-full: check .peers/.ready faketime ## All tests with the full counts of the issues
+test-full: check .peers/.ready-all debian ## All tests with the full counts of the issues, and all frameworks
 	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)
 
 check: $(READY) ## Format, lint, types, import contracts
@@ -46,6 +48,11 @@ fmt: $(READY) ## Format the code and mend what ruff can mend
 proto: $(READY) ## Make the gRPC descriptors anew from proto/*.proto
 	@$(BIN)/python proto/generate.py
 
+debian: ## Install what the tests use of Debian's, if this machine lets us
+	@dpkg -s $(DEBIAN) >/dev/null 2>&1 || \
+	{ [ "$$(id -u)" = 0 ] && apt-get update -q && RUNLEVEL=1 apt-get install -y -q --no-install-recommends $(DEBIAN); } >/dev/null 2>&1 || \
+	echo "make: not all of $(DEBIAN) could be installed; the tests that need one say so and are skipped"
+
 clean: ## Remove everything the targets made
 	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 
@@ -54,11 +61,10 @@ clean: ## Remove everything the targets made
 	@$(BIN)/python tests/interop/peers.py
 	@touch $@
 
-# Clocks that jump are tested with Debian's libfaketime.
-faketime:
-	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 \
-	|| apt-get install -y -q libfaketime >/dev/null 2>&1 \
-	|| echo "make: libfaketime cannot be installed here; the tests that set the clock are skipped" >&2
+.peers/.ready-all: .peers/.ready
+	@echo "Setting up the heavy ones (1.5 GB) ..."
+	@$(BIN)/python tests/interop/peers.py --all
+	@touch $@
 
 bench: $(READY) ## Measure ours beside the others (ARGS="--quick" for a short look)
 	@$(BIN)/python -m bench $(ARGS)

@@ -131,8 +131,6 @@ class Subject:
     warm_up: float = 0.6
     # Chunks streamed to find the cost of one: the slower the server, the fewer.
     chunk_total: int = 5_000
-    # What leaves gRPC out where a server would speak it unasked.
-    without_grpc: tuple[str, ...] = ()
 
     def missing(self) -> str | None:
         """Why this server cannot be started, if it cannot."""
@@ -177,7 +175,6 @@ SUBJECTS = {
             environment={"BENCH_IAT_SECRET": IAT_SECRET},
             stream_skill="write",
             chunk_total=500_000,
-            without_grpc=("--no-grpc",),
         ),
         Subject(
             name="a2a-sdk",
@@ -258,7 +255,7 @@ def running(
         store_url = "memory:" if store == "memory" else f"sqlite:///{scratch}/tasks.db"
         port, grpc_port = _free_port(), _free_port() if grpc else 0
         command = [*map(str, subject.command), "--port", str(port), "--store", store_url]
-        command += ["--grpc-port", str(grpc_port)] if grpc else subject.without_grpc
+        command += ["--grpc-port", str(grpc_port)] if grpc else []
         log_path = Path(scratch) / "server.log"
         with log_path.open("wb") as log:
             began = time.perf_counter()

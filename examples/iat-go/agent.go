@@ -3,20 +3,24 @@
 //
 //	IAT_SECRET=... go run agent.go http://127.0.0.1:8420/iat
 //
-// It thinks, streams chunks, calls the host's tool `size`, asks for approval, and is done.
+// It thinks, streams chunks, calls the host's tool `size`, asks for approval, and is done. Both
+// sides prove that they have the secret, by signing; nobody sends it.
 package main
 
 import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -52,7 +56,10 @@ var (
 	lock    sync.Mutex
 	tokens  = map[string]string{}      // session tokens we gave, and to whom
 	waiting = map[string]chan object{} // our questions, and who waits for the answer
+	used    = map[string]time.Time{}   // signatures we have seen: each is good once
 )
+
+const window = 5 * time.Minute
 
 func or(given, otherwise string) string {
 	if given != "" {
@@ -72,12 +79,44 @@ func say(kind, parent, to string, payload object) envelope {
 	return envelope{head, metadata{TTL: 3}, payload}
 }
 
-// Who may speak: HELO shows the secret, everything else the token that was the answer to it.
-func known(said envelope) bool {
-	token := strings.TrimPrefix(said.Metadata.AuthToken, "bearer ")
-	if said.Payload["action"] == "HELO" {
-		return secret != "" && hmac.Equal([]byte(token), []byte(secret))
+func sign(stamp string, body []byte) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(stamp + "."))
+	mac.Write(body)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// Whether a message is signed with the secret: for us, not long ago, and for the first time.
+func proved(said envelope, headers http.Header, body []byte) bool {
+	stamp, signature := headers.Get("X-IAT-Timestamp"), headers.Get("X-IAT-Signature")
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil || secret == "" || said.Header.To != me {
+		return false
 	}
+	if age := time.Since(time.Unix(seconds, 0)); age < -window || age > window {
+		return false
+	}
+	if !hmac.Equal([]byte(signature), []byte(sign(stamp, body))) {
+		return false
+	}
+	lock.Lock()
+	defer lock.Unlock()
+	for each, when := range used {
+		if time.Since(when) > 2*window {
+			delete(used, each)
+		}
+	}
+	_, again := used[signature]
+	used[signature] = time.Now()
+	return !again
+}
+
+// Who may speak: HELO is signed, everything else has the token that was the answer to it.
+func known(said envelope, headers http.Header, body []byte) bool {
+	if said.Payload["action"] == "HELO" {
+		return proved(said, headers, body)
+	}
+	token := strings.TrimPrefix(said.Metadata.AuthToken, "bearer ")
 	lock.Lock()
 	defer lock.Unlock()
 	who, ok := tokens[token]
@@ -90,12 +129,13 @@ func serve(answer http.ResponseWriter, request *http.Request) {
 		return
 	}
 	var said envelope
-	if err := json.NewDecoder(http.MaxBytesReader(answer, request.Body, 1<<20)).Decode(&said); err != nil {
+	body, err := io.ReadAll(http.MaxBytesReader(answer, request.Body, 1<<20))
+	if err != nil || json.Unmarshal(body, &said) != nil {
 		http.Error(answer, "bad envelope", http.StatusBadRequest)
 		return
 	}
 	parent, host := said.Header.MsgID, said.Header.From
-	if !known(said) {
+	if !known(said, request.Header, body) {
 		answer.WriteHeader(http.StatusUnauthorized)
 		fault := object{"code": "unauthorized", "message": "Credentials are missing or wrong."}
 		_ = json.NewEncoder(answer).Encode(say("response", parent, host, object{"action": "error", "error": fault}))
@@ -159,7 +199,7 @@ func execute(answer http.ResponseWriter, said envelope) {
 			case found := <-wait:
 				return found
 			case <-time.After(10 * time.Second):
-				fmt.Fprint(answer, ": waiting\n\n")
+				fmt.Fprint(answer, ": waiting\n")
 				answer.(http.Flusher).Flush()
 			}
 		}
@@ -183,20 +223,34 @@ func execute(answer http.ResponseWriter, said envelope) {
 	tell("response", object{"action": "done", "result_summary": summary, "usage_stats": object{"tokens": 7}})
 }
 
-func register(host, endpoint string) error {
-	told := say("request", "", "", object{
+// What is signed names whom it is for. We do not know the host's name at first; its refusal tells.
+func register(host, name, endpoint string) error {
+	told := say("request", "", name, object{
 		"action": "register", "agent_id": me, "name": "Go sub-agent", "version": "1.0.0",
 		"endpoint": endpoint, "actions": []string{"execute", "pulse", "HELO"},
 		"tools": []object{{"name": "measure", "description": "Measures a path",
 			"parameters": object{"type": "object"}, "returns": object{"type": "string"}}},
 	})
-	told.Metadata.AuthToken = "bearer " + secret
 	body, _ := json.Marshal(told)
-	answer, err := http.Post(host, "application/json", bytes.NewReader(body))
+	request, err := http.NewRequest(http.MethodPost, host, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	stamp := strconv.FormatInt(time.Now().Unix(), 10)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-IAT-Timestamp", stamp)
+	request.Header.Set("X-IAT-Signature", sign(stamp, body))
+	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusUnauthorized && name == "" {
+		var refusal envelope
+		if json.NewDecoder(answer.Body).Decode(&refusal) == nil && refusal.Header.From != "" {
+			return register(host, refusal.Header.From, endpoint)
+		}
+	}
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("the host refuses us: %s", answer.Status)
 	}
@@ -218,7 +272,7 @@ func main() {
 	go func() { log.Fatal(server.Serve(listener)) }()
 	endpoint := fmt.Sprintf("http://%s/iat", listener.Addr())
 	for pause := 250 * time.Millisecond; ; pause = min(pause*2, 10*time.Second) {
-		if err := register(os.Args[1], endpoint); err == nil {
+		if err := register(os.Args[1], "", endpoint); err == nil {
 			break
 		} else {
 			log.Print(err)
@@ -228,7 +282,7 @@ func main() {
 	fmt.Println("registered as", me)
 	for { // a host that started again has forgotten us
 		time.Sleep(30 * time.Second)
-		if err := register(os.Args[1], endpoint); err != nil {
+		if err := register(os.Args[1], "", endpoint); err != nil {
 			log.Print(err)
 		}
 	}

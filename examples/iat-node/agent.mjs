@@ -3,17 +3,19 @@
 //
 //   IAT_SECRET=... node agent.mjs ws://127.0.0.1:8420/iat/ws
 //
-// It thinks, streams chunks, calls the host's tool `size`, asks for approval, and is done.
-import { createHash, randomBytes, randomUUID } from "node:crypto";
+// It thinks, streams chunks, calls the host's tool `size`, asks for approval, and is done. The
+// handshake proves that we have the secret, by signing the first frame; it is never sent.
+import { createHash, createHmac, randomBytes, randomUUID } from "node:crypto";
 import http from "node:http";
 
 const url = new URL(process.argv[2] ?? "ws://127.0.0.1:8420/iat/ws");
 const secret = process.env.IAT_SECRET ?? "";
 const me = process.env.IAT_AGENT ?? "node-agent";
+let hostName = ""; // what is signed names whom it is for; the host's refusal tells its name
 
 // ---- A WebSocket client in a page (RFC 6455): text frames, ping, close. ----
 
-function dial(url) {
+function dial(url, proof) {
   return new Promise((resolve, reject) => {
     const key = randomBytes(16).toString("base64");
     const request = http.request({
@@ -25,6 +27,7 @@ function dial(url) {
         upgrade: "websocket",
         "sec-websocket-version": "13",
         "sec-websocket-key": key,
+        ...proof,
       },
     });
     request.on("error", reject);
@@ -83,35 +86,37 @@ function* frames(state) {
 // ---- IAT: envelopes with a header, metadata and a payload. ----
 
 class Agent {
-  constructor(write) {
-    this.write = write;
-    this.token = secret; // of the session, once the host has given us one
+  constructor() {
+    this.write = () => {};
+    this.token = ""; // of the session, once the host has given us one
     this.waiting = new Map();
   }
 
-  say(type, payload, parent = "", id = randomUUID(), to = "") {
-    this.write({
-      header: {
-        msg_id: id,
-        parent_id: parent,
-        type,
-        from: me,
-        to,
-        timestamp: Math.floor(Date.now() / 1000),
-      },
-      metadata: { trace_id: "", ttl: 3, auth_token: `bearer ${this.token}` },
-      payload,
-    });
+  envelope(type, payload, parent = "", id = randomUUID(), to = "") {
+    const metadata = { trace_id: "", ttl: 3 };
+    if (this.token) metadata.auth_token = `bearer ${this.token}`;
+    const timestamp = Math.floor(Date.now() / 1000);
+    const header = { msg_id: id, parent_id: parent, type, from: me, to, timestamp };
+    return JSON.stringify({ header, metadata, payload });
+  }
+
+  say(...said) {
+    this.write(this.envelope(...said));
+  }
+
+  answered(id) {
+    return new Promise((resolve) => this.waiting.set(id, resolve));
   }
 
   ask(payload, parent = "", to = "") {
     const id = randomUUID();
     this.say("request", payload, parent, id, to);
-    return new Promise((resolve) => this.waiting.set(id, resolve));
+    return this.answered(id);
   }
 
-  async register() {
-    const welcome = await this.ask({
+  // The first frame, and the headers of the handshake that sign it.
+  hello(id) {
+    const payload = {
       action: "register",
       agent_id: me,
       name: "Node sub-agent",
@@ -125,8 +130,21 @@ class Agent {
         },
       ],
       actions: ["execute", "pulse"],
-    });
-    if (welcome.error) throw new Error(welcome.error.message);
+    };
+    const said = this.envelope("request", payload, "", id, hostName);
+    const stamp = String(Math.floor(Date.now() / 1000));
+    const signature = createHmac("sha256", secret).update(`${stamp}.${said}`).digest("hex");
+    return [said, { "x-iat-timestamp": stamp, "x-iat-signature": signature }];
+  }
+
+  async register(id, said) {
+    const answer = this.answered(id);
+    this.write(said);
+    const welcome = await answer;
+    if (welcome.error) {
+      hostName = hostName ? "" : this.heardFrom;
+      throw new Error(welcome.error.message);
+    }
     this.token = welcome.session_token;
     console.log(`registered as ${me}`);
   }
@@ -134,6 +152,7 @@ class Agent {
   hear({ header, metadata, payload }) {
     const answered = this.waiting.get(header.parent_id);
     if (header.type === "response") {
+      this.heardFrom = header.from;
       this.waiting.delete(header.parent_id);
       if (answered) answered(payload);
       return;
@@ -176,10 +195,13 @@ class Agent {
 // ---- Dial, and dial again. ----
 
 async function session() {
-  const [socket, head] = await dial(url);
+  const agent = new Agent();
+  const id = randomUUID();
+  const [hello, proof] = agent.hello(id);
+  const [socket, head] = await dial(url, proof);
   const state = { buffer: head ?? Buffer.alloc(0) };
   let parts = [];
-  const agent = new Agent((said) => socket.write(frame(1, Buffer.from(JSON.stringify(said)))));
+  agent.write = (said) => socket.write(frame(1, Buffer.from(said)));
   const take = () => {
     for (const [opcode, body, last] of frames(state)) {
       if (opcode === 8) return socket.end();
@@ -197,8 +219,12 @@ async function session() {
   socket.on("error", () => {});
   const closed = new Promise((resolve) => socket.on("close", resolve));
   take();
-  await Promise.race([agent.register(), closed]);
-  await closed;
+  try {
+    await Promise.race([agent.register(id, hello), closed]);
+    await closed;
+  } finally {
+    socket.destroy();
+  }
 }
 
 for (let pause = 250; ; pause = Math.min(pause * 2, 10_000)) {

@@ -6,7 +6,32 @@ from .agent import Agent, Answer, SyncTurn, Turn
 from .agent.values import file
 from .backend import Backend
 from .card import Extension, Provider
-from .model import Artifact, Blob, Data, Link, Message, Part, Role, State, Task, Text
+from .events import (
+    ArtifactChunk,
+    Ask,
+    Asked,
+    Event,
+    Note,
+    Noted,
+    Opened,
+    Snapshot,
+    Stamped,
+    StateChanged,
+)
+from .model import (
+    Artifact,
+    Blob,
+    Data,
+    Hook,
+    Link,
+    Message,
+    Part,
+    Role,
+    State,
+    Status,
+    Task,
+    Text,
+)
 
 if TYPE_CHECKING:
     from .client import connect
@@ -17,16 +42,28 @@ __all__ = [
     "Agent",
     "Answer",
     "Artifact",
+    "ArtifactChunk",
+    "Ask",
+    "Asked",
     "Backend",
     "Blob",
     "Data",
+    "Event",
     "Extension",
+    "Hook",
     "Link",
     "Message",
+    "Note",
+    "Noted",
+    "Opened",
     "Part",
     "Provider",
     "Role",
+    "Snapshot",
+    "Stamped",
     "State",
+    "StateChanged",
+    "Status",
     "SyncTurn",
     "Task",
     "Text",

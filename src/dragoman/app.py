@@ -19,8 +19,9 @@ from .errors import ConfigError
 from .iat import Host
 from .loading import load_agent
 from .net import addresses
+from .net.allowed_hosts import AllowedHosts
 from .net.credentials import read_secret
-from .net.exchange import Exchange, Floor
+from .net.exchange import Floor
 from .net.gate import Gate
 from .net.grpc_door import GrpcDoor
 from .net.http_server import HttpServer
@@ -69,33 +70,40 @@ class App(HttpServer):
         log: Log,
         base: str = "",
         *,
-        grpc: bool = False,
+        hosts: AllowedHosts | None = None,
     ) -> None:
-        from .dialects.a2a.rpc import RpcCallee
         from .net.iat import iat_routes
         from .net.iat_desk import IatDesk
-        from .net.older import older_routes
+        from .net.older import rpc_routes
         from .net.rest import PATTERNS, rest_routes
 
         self.agent, self.peer, self.log = agent, peer, log
         self.ready = False
         self.gate = Gate(agent, settings)
         self.base = base.rstrip("/")
-        guarded = self.gate.before(peer, lambda: self.card_at(self.base))
-        self.floor = Floor(guarded, self.gate.admit, settings.limits, log)
+        guarded = self.gate.before(peer, self.card_at)
+        self.floor = Floor(guarded, self.gate.admit_or_anyone, settings.limits, log)
         self.floor.refusal_headers = self.gate.doors.refusal_headers
-        self.grpc = GrpcDoor(self.floor, settings, wanted=grpc)
+        self.grpc = GrpcDoor(self.floor, settings)
         self.floor.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         self.signer = _signer(settings)
-        self.gate.sign = lambda card: self._signed(card, self.base)
-        self._interfaces = addresses.chosen(settings.server.interfaces)
-        pages = CardPages(self.card_at, base.rstrip("/"), time.time())
+        addresses.warn_of_plain_http(settings.server.public_url, log)
+        if self.signer is not None and not self.base:
+            log.warning("card_not_signed", why="set public_url: only callers know our name here")
+        self._interfaces = addresses.chosen(settings.server)
+        served = {
+            binding: [version for named, version in self._interfaces if named == binding]
+            for binding in addresses.BINDINGS
+        }
+        pages = CardPages(self.card_at, self.base, time.time())
         self.watchdog: Watchdog | None = None
         self._fatal = settings.server.watchdog
         self._push = settings.push.enabled and agent.push
         server = settings.server
         believed = server.trusted_proxies
         proxies = Proxies(believed, server.forwarded) if believed else None
+        self.trusts = proxies.trusts if proxies is not None else None
+        """Whether an address is one of our proxies'."""
         status = StatusPages(
             self.floor,
             peer,
@@ -109,10 +117,9 @@ class App(HttpServer):
         super().__init__(
             self.gate.policed(
                 {
-                    "/": {"POST": Exchange(self.floor, RpcCallee, "POST /")},
-                    **rest_routes(self.floor),
-                    **older_routes(self.floor),
-                    **pages.routes(),
+                    **rpc_routes(self.floor, served["JSONRPC"]),
+                    **rest_routes(self.floor, served["HTTP+JSON"]),
+                    **pages.routes(a2a_go="0.3" in served["JSONRPC"]),
                     **(self.signer.routes() if self.signer is not None else {}),
                     **status.routes(),
                     **iat_routes(self.iat),
@@ -120,21 +127,30 @@ class App(HttpServer):
             ),
             self.start,
             self.stop,
-            PATTERNS,
+            PATTERNS if served["HTTP+JSON"] else None,
             proxies.seen if proxies is not None else None,
+            hosts or AllowedHosts(server),
         )
         check_card(self, settings)
 
-    def card_at(self, base: str) -> Card:
-        """The agent's card when it is reached at this address."""
+    def card_at(self, typed: str, card: Card | None = None) -> Card:
+        """The agent's card, or another one of it (the extended one), as it is published: with what
+        is in force here and now, and signed. `typed` is the address at which it was asked for;
+        it counts where we know none of our own."""
+        base = self.base or typed
+        card = card or self.agent.card()
         listed = addresses.interfaces(base, self.grpc.interfaces(base), self._interfaces)
-        card = self.agent.card(listed)
         others = addresses.elsewhere(base, self.routes)
-        card = replace(card, push=self._push, extensions=(*card.extensions, others))
-        return self._signed(self.gate.on_card(card), base)
-
-    def _signed(self, card: Card, base: str) -> Card:
-        return self.signer.signed(card, base) if self.signer is not None else card
+        card = replace(
+            card,
+            interfaces=card.interfaces or listed,
+            streaming=self.agent.streaming,
+            push=self._push,
+            extensions=(*card.extensions, others),
+        )
+        card = self.gate.on_card(card)
+        # Whoever asks says under which name. For a name that only they know nothing is signed.
+        return self.signer.signed(card, base) if self.signer and self.base else card
 
     async def start(self) -> None:
         """Ready for requests when it returns."""
@@ -145,6 +161,8 @@ class App(HttpServer):
         self.ready = True
         if self.joining is not None:
             self._joins = asyncio.get_running_loop().create_task(self.joining.run())
+        if isinstance(self.agent, Host):
+            self.agent.connect_agents()
 
     async def hang_up(self) -> None:
         """Closes every WebSocket, and takes no more. Before the listener stops: it knows nothing of
@@ -206,8 +224,8 @@ def _joining(app: App, settings: Settings) -> Joining | None:
     if isinstance(agent, Host):
         agent.peer, app.iat.joined = app.floor.peer, agent.joined
         private = settings.server.allow_private
-        agent.dial = lambda url, to: HttpLine(
-            url, app.iat.me, to, secret=secret, allow_private=private
+        agent.dial = lambda url, to="", *, typed=False: HttpLine(
+            url, app.iat.me, to, secret=secret, trusted=typed, allow_private=private
         )
     if not iat.host:
         return None
@@ -237,8 +255,8 @@ def check_card(app: App, settings: Settings) -> None:
     from .dialects.a2a.presence import document_in
 
     public = app.card_at(app.base or "http://127.0.0.1")
-    if not public.interfaces and settings.server.grpc is not False:
-        # gRPC alone is wanted, and does not listen yet.
+    if not public.interfaces and addresses.chosen(settings.server):
+        # gRPC alone is asked for, and does not listen yet.
         later = Interface(url="127.0.0.1:1", binding="GRPC", version="1.0")
         public = replace(public, interfaces=(later,))
     whole = app.agent.card(public.interfaces, app.agent.skills)
@@ -260,17 +278,18 @@ def create_app(agent: Agent | None = None, settings: Settings | None = None) -> 
             raise ConfigError("Which agent? Set DRAGOMAN_AGENT=file.py:name")
         agent = load_agent(where)
     log = set_up(settings.server.log_level)
-    # Other servers may start several of these, so here gRPC's one port must be asked for.
-    grpc = bool(settings.server.grpc)
+    # What address the server is bound to is not known here.
+    hosts = AllowedHosts(settings.server, anywhere=True)
     base = settings.server.public_url
-    return App(agent, engine_for(agent, settings), settings, log, base, grpc=grpc)
+    return App(agent, engine_for(agent, settings), settings, log, base, hosts=hosts)
 
 
 def engine_for(agent: Agent, settings: Settings) -> Served:
-    """The engine over the store that the settings name, and who calls webhooks for it; a backend
-    keeps its tasks itself."""
+    """The engine over the store that the settings name, and who calls webhooks for it; of a
+    backend's tasks that store holds only what its author does not keep."""
     if isinstance(agent, Backend):
-        return agent.peer(push=settings.push.enabled)
+        keep = settings.limits.keep_tasks
+        return agent.peer(push=settings.push.enabled, store=settings.server.store, keep=keep)
     from .engine import Engine
     from .net.egress import Egress, Rules
     from .net.hooks import Courier
@@ -285,12 +304,13 @@ def engine_for(agent: Agent, settings: Settings) -> Served:
     keep_apart(space, folder_of(server.store))
     secret = secret_for(server.store, os.environ)
     rules = Rules(allow_private=server.allow_private, hosts=push.allow, ports=push.ports)
+    egress = Egress(rules, connections=push.parallel)
     return Engine(
         agent,
         open_store(server.store),
         settings.limits,
         secret=secret,
-        courier=Courier(Egress(rules), Vault(secret), push.timeout) if pushes else None,
+        courier=Courier(egress, Vault(secret), push.timeout) if pushes else None,
         push=push,
         retention=settings.retention.values(),
         outside=World(allow_private=server.allow_private, environ=os.environ),

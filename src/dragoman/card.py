@@ -78,6 +78,13 @@ class MutualTls(
 
 
 Scheme = ApiKey | HttpAuth | OAuth2 | OpenId | MutualTls
+
+
+def takes_scopes(scheme: Scheme) -> bool:
+    """Whether a requirement may list scopes for it; for others it lists none (as in OpenAPI)."""
+    return isinstance(scheme, OAuth2 | OpenId)
+
+
 Requirement = dict[str, tuple[str, ...]]
 """Names of schemes, all of which are needed, with the scopes each must have."""
 

@@ -69,6 +69,8 @@ class ArtifactChunk(Event, frozen=True, gc=False, omit_defaults=True, tag="chunk
     artifact: Artifact
     append: bool = False
     last: bool = False
+    metadata: dict[str, Json] | None = None
+    """Of this piece alone; what belongs to the artifact stands there."""
 
 
 class Note(StrEnum):

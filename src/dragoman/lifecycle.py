@@ -64,12 +64,14 @@ class _Growing:
 
     def grow(self, chunk: Artifact) -> None:
         head = self.head
-        if (chunk.name and chunk.name != head.name) or chunk.metadata or chunk.description:
+        renamed = chunk.name and chunk.name != head.name
+        if renamed or chunk.metadata or chunk.description or chunk.extensions:
             self.head = replace(
                 head,
                 name=chunk.name or head.name,
                 description=chunk.description or head.description,
                 metadata={**(head.metadata or {}), **(chunk.metadata or {})} or None,
+                extensions=tuple(dict.fromkeys((*head.extensions, *chunk.extensions))),
             )
         self.add(chunk.parts)
 
@@ -88,6 +90,11 @@ class _Growing:
             self.texts.append(last.text)
             return replace(self.head, parts=(*parts, last))
         return replace(self.head, parts=tuple(parts))
+
+
+def joined(parts: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
+    """The parts, with adjacent plain texts as one (DESIGN §4.1)."""
+    return _Growing(Artifact(artifact_id="", parts=tuple(parts))).artifact().parts
 
 
 def _dressed(part: AnyPart) -> bool:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Json = Any
 """Any JSON value. The only place `Any` stands for data."""
@@ -93,6 +94,16 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
 
 
+def from_caller(message: Message) -> Message:
+    """The message as its caller's words, whichever role it claims: a caller that says `agent`
+    must not put words into the agent's mouth."""
+    return message if message.role is _USER else replace(message, role=_USER)
+
+
+# In Python 3.11 naming a member costs as much as looking one up ten times.
+_USER = Role.USER
+
+
 class Artifact(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Something a task made."""
 
@@ -135,9 +146,33 @@ class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
         return self.status.state
 
     @property
+    def answer(self) -> Message | None:
+        """The message that holds the answer of a completed task whose artifacts hold none.
+
+        Many agents answer in the status message. Others say it while they work and then complete
+        the task without a word: then it is the agent's last message behind its caller's last one.
+        """
+        if self.state is not State.COMPLETED:
+            return None
+        if any(isinstance(part, Text | Data) for made in self.artifacts for part in made.parts):
+            return None
+        if self.status.message is not None and self.status.message.parts:
+            return self.status.message
+        for message in reversed(self.history):
+            if message.role is Role.USER:
+                return None
+            if message.parts:
+                return message
+        return None
+
+    @property
     def text(self) -> str:
-        """The text of all artifacts: what most callers came for."""
-        return "\n".join(filter(None, (artifact.text for artifact in self.artifacts)))
+        """The text of all artifacts, else of the `answer`: what most callers came for."""
+        made = "\n".join(filter(None, (artifact.text for artifact in self.artifacts)))
+        if made:
+            return made
+        answer = self.answer
+        return answer.text if answer is not None else ""
 
 
 class Hook(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -154,3 +189,10 @@ class Hook(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """and what follows it."""
     dialect: str = ""
     """In which it was registered, and is told."""
+    other_schemes: tuple[str, ...] = ()
+    """Further schemes that the receiver accepts, in its order. Only A2A before 1.0 names any."""
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """Every scheme that the receiver accepts, in its order."""
+        return (self.scheme, *self.other_schemes) if self.scheme else self.other_schemes

@@ -36,6 +36,8 @@ class Context(Struct, frozen=True, gc=False, kw_only=True):
     """The W3C traceparent this call belongs to."""
     hops: int = 0
     """How many agents asked each other before this call."""
+    base: str = ""
+    """The address that the caller typed, as far as it is known. Only the extended card needs it."""
 
 
 HOPS, DEADLINE = "dragoman-hops", "dragoman-deadline"

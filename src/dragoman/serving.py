@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import settings as config
 from .agent import Agent
 from .app import LINGER, App, engine_for
-from .net.gate import check_exposure
+from .net.gate import check_certificates, check_exposure
 from .net.log import Log, set_up
 from .settings import Settings
 
@@ -35,7 +35,8 @@ def run(agent: Agent, settings: Settings, on_start: Callable[[str], None] | None
     from .net.listener import bind, raise_file_limit
 
     check_exposure(settings, agent)
-    sock = bind(settings.server.host, settings.server.port)
+    check_certificates(settings, agent)
+    sock = bind(settings.server.host, settings.server.port, limits=settings.limits)
     raise_file_limit(settings.limits.connections)
     log = set_up(settings.server.log_level)
     try:
@@ -67,12 +68,12 @@ async def _serve(
     url = address(sock, tls=bool(settings.tls.cert))
     anywhere = _wildcard(settings.server.host) or settings.server.trusted_proxies
     base = settings.server.public_url or ("" if anywhere else url)
-    app = App(agent, engine_for(agent, settings), settings, log, base, grpc=True)
+    app = App(agent, engine_for(agent, settings), settings, log, base)
     stopping = _signals(log)
     finish_first()
     await app.start()
     _collect_less()
-    listener = Listener(app.route, sock, settings.limits, settings.tls)
+    listener = Listener(app.route, sock, settings.limits, settings.tls, app.trusts)
     serving = listener.begin()
     log.info(
         "started",

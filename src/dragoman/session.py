@@ -18,7 +18,8 @@ Id = str | int | float | None
 
 
 class Frame(Struct, frozen=True, gc=False):
-    """One message as the wire carries it. SSE, WebSocket or gRPC framing is already off."""
+    """One message as the wire carries it. SSE, WebSocket or gRPC framing is already off: an answer
+    whose content type is `text/event-stream` is its only event."""
 
     body: bytes
     target: str = ""
@@ -101,6 +102,11 @@ class Session(ABC):
     @abstractmethod
     def send(self, signal: Signal) -> Iterable[Frame]:
         """How to say this signal; nothing if the dialect has no words for it."""
+
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the last frame where it could be read in more than one way:
+        fields for the driver to log, made only when it asks. Never content."""
+        return ()
 
 
 def unchanged(signal: Signal) -> Signal:

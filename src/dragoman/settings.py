@@ -28,7 +28,7 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8420
     grpc: bool | None = None
-    """Whether to speak gRPC; not said: if it is installed and the port is free."""
+    """Whether to speak gRPC; not said: if `interfaces` lists it, or its port or URL is set."""
     grpc_port: int = 8421
     grpc_url: str = ""
     """Where others reach gRPC, as it stands on the card: host:port, or with a scheme."""
@@ -37,6 +37,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: str = "sqlite:///dragoman.db"
     public_url: str = ""
     """Where others reach us; stands on the card. Empty: what the caller typed."""
+    hosts: tuple[str, ...] = ()
+    """Names that callers may reach us by, beside loopback, the bound and the public host; all names
+    under it with `.example.com`, any name with `*`."""
     allow_private: bool = False
     """Whether addresses that others give us may lie in private networks."""
     insecure: bool = False
@@ -49,8 +52,13 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may read the card: public, authenticated, or address ranges, separated by commas."""
     metrics_access: str = "public"
     """Who may read /metrics; as card_access."""
-    interfaces: tuple[str, ...] = ("JSONRPC", "HTTP+JSON", "GRPC")
-    """What the card lists, in this order: bindings, or one version of them (`JSONRPC/1.0`)."""
+    interfaces: tuple[str, ...] = ("JSONRPC", "HTTP+JSON")
+    """What is served and stands on the card, in this order: bindings, or one version of them
+    (`JSONRPC/1.0`). `GRPC` here asks for gRPC, which is not there by default: strict clients refuse
+    a whole card for one interface that is not http(s) on the card's own origin."""
+    anonymous: tuple[str, ...] | None = None
+    """Operations and skills that are open to callers without credentials, where others need some;
+    not said: those that the code names."""
     card_secrets: bool = False
     """Whether values that look like secrets may stand on the card."""
     trusted_proxies: tuple[str, ...] = ()
@@ -94,12 +102,23 @@ class Limits(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Request line and headers, at least 8192. With more an idle stream costs 11 KiB more."""
     head_time: float = 30.0
     """How long request headers may take; also how long an unused connection is kept."""
+    hello_time: float = 10.0
+    """How long a new connection may take until its first request has come, and a WebSocket until
+    it has said who it is."""
+    hello_size: int = 65_536
+    """What it may send until then."""
+    answer_time: float = 300.0
+    """How long the reader of an answer may take in all."""
+    http2_streams: int = 100
+    """Requests open at once on one HTTP/2 connection."""
     streams: int = 10_000
     """Streams open at once."""
     stall: float = 30.0
-    """How long a stream's reader may refuse to read."""
+    """How long the reader of an answer or a stream may refuse to read."""
     connections: int = 20_000
     """Connections open at once; more wait in the system's queue."""
+    connections_per_address: int = 2_000
+    """Of these from one address, or one network of IPv6; those of trusted_proxies are exempt."""
 
 
 class Push(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,8 +130,12 @@ class Push(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The wait before each try; after the last one the delivery is a dead letter."""
     timeout: float = 15.0
     """How long a receiver may take."""
-    parallel: int = 32
-    """Calls at a time, each to another webhook."""
+    parallel: int = 128
+    """Calls at a time, each to another webhook;"""
+    per_principal: int = 32
+    """of them for the webhooks of one principal,"""
+    per_host: int = 16
+    """and to one host, so that receivers that hang do not hold up those of others."""
     failures: int = 10
     """After so many in a row a host is left alone,"""
     probe: float = 60.0
@@ -162,8 +185,8 @@ class Signing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files with private keys, or folders of them. The newest signs, all are published."""
     jku: str = ""
     """Where the key set is, as the signature says it. Empty: at our own public address."""
-    compatible: bool = False
-    """Whether to add a signature that a2a-sdk verifies where its canonical form differs."""
+    compatible: bool = True
+    """Whether to add signatures that a2a-sdk verifies where its canonical forms differ."""
 
 
 class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -234,8 +257,8 @@ def load(
         sections.setdefault("iat", {}).setdefault("secret", {"env": IAT_SECRET})
     server = sections.setdefault("server", {})
     server.update(given)
-    if "grpc_port" in server:
-        server.setdefault("grpc", True)  # whoever names the port means it
+    if "grpc_port" in server or "grpc_url" in server:
+        server.setdefault("grpc", True)  # an operator who says where it is means it
     settings = _converted(sections, "the settings")
     _check(settings)
     return settings
@@ -347,6 +370,12 @@ def _check(settings: Settings) -> None:
         raise ConfigError(
             f"public-url must start with http:// or https://, not '{server.public_url}'."
         )
+    for host in server.hosts:
+        if not re.fullmatch(r"\*|\.?[A-Za-z0-9_-][A-Za-z0-9._-]*", host):
+            raise ConfigError(
+                f"server.hosts are host names without a scheme or port, `.example.com` or `*`, "
+                f"not '{host}'."
+            )
     if server.grpc_url and not re.fullmatch(
         r"((grpcs?|https?)://)?[^/\s:@]+(:\d+)?/?|\[.+", server.grpc_url
     ):

@@ -14,6 +14,7 @@ from msgspec import Struct
 from dragoman import Agent, Answer, Blob, Data, Link, State, Text, Turn, file
 from dragoman.agent.values import parts_of
 from dragoman.errors import AgentMisbehaved
+from dragoman.nesting import MAX_DEPTH
 from dragoman.testing import Client
 
 
@@ -125,6 +126,35 @@ def test_other_values_are_explained(value: object) -> None:
 def test_what_json_cannot_say_is_explained() -> None:
     with pytest.raises(AgentMisbehaved, match="JSON"):
         parts_of({"x": object()})
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = {"k": value}
+    return value
+
+
+def test_what_is_too_deep_to_be_read_again_is_explained() -> None:
+    assert parts_of(nested(MAX_DEPTH))
+    for value in (nested(MAX_DEPTH + 1), Data(nested(MAX_DEPTH + 1)), nested(900), nested(2000)):
+        with pytest.raises(AgentMisbehaved, match=r"nested deeper|JSON"):
+            parts_of(value)
+    assert parts_of({"rows": [[]] * 200_000})  # much, but not deep
+
+
+async def test_words_that_are_deep_json_are_only_words() -> None:
+    agent = Agent("Desk")
+
+    @agent.skill("count")
+    async def count(turn: Turn, words: str) -> int:
+        return len(words)
+
+    deep = '{"a":' * 900 + "1" + "}" * 900
+    async with Client(agent) as client:
+        task = await client.send(deep)
+        assert task.state is State.COMPLETED
+        assert task.artifacts[0].parts == (Data(len(deep)),)
 
 
 def test_dates_and_the_like_become_text() -> None:

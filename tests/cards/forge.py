@@ -15,7 +15,8 @@ from joserfc.jws import JWSRegistry
 
 from dragoman.card import ApiKey, Card, Extension, Interface, Provider, Skill
 from dragoman.dialects.a2a import cards, signatures
-from dragoman.dialects.a2a.presence import document_in, payload
+from dragoman.dialects.a2a.presence import document_in
+from dragoman.dialects.a2a.signatures import payload
 from dragoman.net.keys import new_key
 
 ORIGIN = "https://desk.example"
@@ -49,9 +50,12 @@ def public(said: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def signed(card: Card = CARD, by: Mapping[str, Any] | None = None, jku: str = "") -> dict[str, Any]:
-    """The card as a document with an honest signature, in the merged form."""
-    made = signatures.signed(card, signatures.key_in(by or key("good")), jku)
-    return document_in(cards.merged(made))
+    """The card as a merged document with one honest signature: that of 1.0, for its readers. What
+    readers of 0.3 use says the same, and is signed by itself in `test_both_versions`."""
+    document = document_in(cards.merged(card))
+    made = signatures.sign(document, signatures.key_in(by or key("good")), jku)
+    document["signatures"] = [{"protected": made.protected, "signature": made.signature}]
+    return document
 
 
 def text(raw: bytes) -> str:

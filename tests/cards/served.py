@@ -39,7 +39,7 @@ def desk(**options: Any) -> Agent:
 
 def app_for(agent: Agent | None = None, base: str = "https://desk.example", **sections: Any) -> App:
     """The app of an agent; `server` gives keys of [server]."""
-    server = Server(store="memory:", **sections.pop("server", {}))
+    server = Server(**{"store": "memory:", "hosts": ("inner",), **sections.pop("server", {})})
     settings = Settings(server=server, **sections)
     agent = agent or desk()
     return App(agent, engine_for(agent, settings), settings, Log(), base)

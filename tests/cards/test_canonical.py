@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from cards.forge import CARD
 from dialects import strategies
 from dragoman.dialects.a2a import cards, presence
-from dragoman.dialects.a2a.presence import FORMS, Uncanonical, document_in, payload
+from dragoman.dialects.a2a.presence import Uncanonical, document_in
 from dragoman.dialects.a2a.proto import POOL
+from dragoman.dialects.a2a.signatures import FORMS, payload
 
-strict = FORMS["strict"]
+strict = FORMS["strict"].write
 
 NUMBERS = {
     "0000000000000000": "0",

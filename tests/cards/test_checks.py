@@ -39,6 +39,69 @@ def test_a_good_card_has_no_problems() -> None:
 
 
 BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "streaming that is a word": (
+        lambda d: d["capabilities"].update(streaming="yes"),
+        "capabilities.streaming",
+    ),
+    "an extended card that is a number": (
+        lambda d: d.update(supportsAuthenticatedExtendedCard=1),
+        "supportsAuthenticatedExtendedCard",
+    ),
+    "an extension that is required by a word": (
+        lambda d: d["capabilities"].update(extensions=[{"uri": "urn:x", "required": "no"}]),
+        "capabilities.extensions[0].required",
+    ),
+    "a version that is none": (lambda d: d.update(protocolVersion="latest"), "protocolVersion"),
+    "an interface of no version": (
+        lambda d: d["supportedInterfaces"][0].update(protocolVersion="v1"),
+        "supportedInterfaces[0].protocolVersion",
+    ),
+    "a scheme of no known type": (
+        lambda d: d["securitySchemes"].update(x={"type": "magic"}),
+        "securitySchemes.x.type",
+    ),
+    "a scheme of no type": (lambda d: d["securitySchemes"].update(x={}), "securitySchemes.x"),
+    "a scheme that is a word": (
+        lambda d: d["securitySchemes"].update(x="apiKey"),
+        "securitySchemes.x",
+    ),
+    "a key without a name": (
+        lambda d: d["securitySchemes"].update(x={"type": "apiKey", "in": "header"}),
+        "securitySchemes.x.name",
+    ),
+    "a key without a place": (
+        lambda d: d["securitySchemes"].update(x={"type": "apiKey", "name": "k"}),
+        "securitySchemes.x.in",
+    ),
+    "a key in no place": (
+        lambda d: d["securitySchemes"].update(x={"type": "apiKey", "name": "k", "in": "body"}),
+        "securitySchemes.x.in",
+    ),
+    "a key of 1.0 without a place": (
+        lambda d: d["securitySchemes"].update(x={"apiKeySecurityScheme": {"name": "k"}}),
+        "securitySchemes.x.apiKeySecurityScheme.location",
+    ),
+    "scopes of a key": (
+        lambda d: (
+            d["securitySchemes"].update(x={"type": "apiKey", "name": "k", "in": "header"}),
+            d.update(security=[{"x": ["book"]}]),
+        ),
+        "security[0].x",
+    ),
+    "scopes of a token": (
+        lambda d: (
+            d["securitySchemes"].update(x={"httpAuthSecurityScheme": {"scheme": "bearer"}}),
+            d.update(securityRequirements=[{"schemes": {"x": {"list": ["book"]}}}]),
+        ),
+        "securityRequirements[0].x",
+    ),
+    "scopes of a skill's certificate": (
+        lambda d: (
+            d["securitySchemes"].update(x={"type": "mutualTLS"}),
+            d["skills"][0].update(security=[{"x": ["book"]}]),
+        ),
+        "skills[0].security[0].x",
+    ),
     "no name": (lambda d: d.pop("name"), "name"),
     "an empty name": (lambda d: d.update(name=" "), "name"),
     "a name that is a number": (lambda d: d.update(name=5), "name"),
@@ -159,7 +222,7 @@ def test_a_broken_rule_names_its_field(case: str) -> None:
         ),
         (
             lambda d: d["additionalInterfaces"].append(
-                {**d["additionalInterfaces"][0], "transport": "HTTP+JSON"}
+                {**d["additionalInterfaces"][0], "transport": "GRPC"}
             ),
             "additionalInterfaces[1].url",
         ),

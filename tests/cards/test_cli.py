@@ -51,14 +51,24 @@ def test_sign_then_verify(folder: Path) -> None:
 
     dragoman("keys", "new", "other.jwk", cwd=folder)
     dragoman("card", "sign", "s.json", "--add", "--key", "other.jwk", "--out", "t.json", cwd=folder)
-    assert len(json.loads((folder / "t.json").read_text())["signatures"]) == 2
+    # For readers of 1.0 and of 0.3, and for what a2a-sdk makes of both.
+    assert len(json.loads((folder / "t.json").read_text())["signatures"]) == 2 * 4
     for key in ("k.jwk", "other.jwk"):
         assert dragoman("card", "verify", "t.json", "--key", key, cwd=folder).returncode == 0
 
     altered = json.loads((folder / "s.json").read_text()) | {"name": "Another"}
     (folder / "a.json").write_text(json.dumps(altered))
+    # What only readers of 0.3 use counts as much.
+    altered = json.loads((folder / "s.json").read_text()) | {"url": "https://evil.example/"}
+    (folder / "u.json").write_text(json.dumps(altered))
+    weak = json.loads((folder / "s.json").read_text())
+    weak["signatures"] = weak["signatures"][2:]
+    (folder / "w.json").write_text(json.dumps(weak | {"security": [], "securityRequirements": []}))
+    partly = dragoman("card", "verify", "w.json", "--key", "k.jwk", cwd=folder)
+    assert (partly.returncode, "do not cover: extensions" in partly.stdout) == (1, True)
     for source, key, why in (
         ("a.json", "k.jwk", "invalid"),
+        ("u.json", "k.jwk", "invalid"),
         ("s.json", "other.jwk", "unknown_key"),
         ("card.json", "k.jwk", "unsigned"),
     ):

@@ -1,4 +1,5 @@
-"""Signatures to and from a2a-sdk 1.3.0, by its own signer and verifier, in its own environment."""
+"""Signatures to and from a2a-sdk 1.3.0 and 0.3.26, by their own signers and verifiers, in
+environments of their own."""
 
 from __future__ import annotations
 
@@ -8,11 +9,14 @@ from typing import Any
 
 import pytest
 
-from cards.forge import CARD, NOW, ORIGIN, key, public, signed
+from cards.forge import CARD, NOW, ORIGIN, key, public
+from cards.test_both_versions import RICH
+from dragoman.card import Card
 from dragoman.dialects.a2a import cards, signatures
 from dragoman.dialects.a2a.presence import document_in
+from dragoman.errors import CardUntrusted
 from dragoman.net.trust import Trust
-from interop.peers import A2A_SDK, PeerUnavailable
+from interop.peers import A2A_SDK, A2A_SDK_0_3_SIGNING, Peer, PeerUnavailable
 
 ALGORITHMS = ("ES256", "EdDSA", "RS256")
 KEYS = {alg: key(f"sdk-{alg}", alg) for alg in ALGORITHMS}
@@ -20,11 +24,12 @@ KEYS = {alg: key(f"sdk-{alg}", alg) for alg in ALGORITHMS}
 pytestmark = pytest.mark.slow
 
 
-def asked(folder: Path, **question: Any) -> Any:
+def asked(folder: Path, peer: Peer = A2A_SDK, **question: Any) -> Any:
     path = folder / "question.json"
     path.write_text(json.dumps(question), "utf-8")
+    script = "sdk_signer.py" if peer is A2A_SDK else "sdk_signer_0_3.py"
     try:
-        done = A2A_SDK.run(Path(__file__).with_name("sdk_signer.py"), str(path), timeout=60)
+        done = peer.run(Path(__file__).with_name(script), str(path), timeout=300)
     except PeerUnavailable as exc:
         pytest.skip(str(exc))
     assert done.returncode == 0, done.stderr
@@ -74,10 +79,58 @@ async def test_we_take_what_the_sdk_signs(tmp_path: Path, alg: str) -> None:
         assert (verdict.proved, verdict.kid, verdict.form) == (True, said["kid"], form)
 
 
-def test_where_the_forms_differ_the_sdk_refuses_us(tmp_path: Path) -> None:
-    """What docs/guide/cards.md says of it; should the SDK mend it, the page must change."""
+@pytest.mark.parametrize("card", [CARD, RICH], ids=["plain", "rich"])
+def test_the_verifiers_of_both_sdks_take_the_card_as_it_is_served(
+    tmp_path: Path, card: Card
+) -> None:
+    made = signatures.signed(card, signatures.key_in(key("good")))
+    shown = [document_in(out(made)) for out in (cards.merged, cards.legacy)]
+    changed = [
+        {**document, **change}
+        for document in shown
+        for change in ({"name": "Another"}, {"url": "https://evil.example/"})
+    ]
     keys = [jwk(public(key("good")))]
-    both = signatures.signed(CARD, signatures.key_in(key("good")), compatible=True)
-    shown = [signed(), document_in(cards.merged(both))]
-    told = asked(tmp_path, do="verify", keys=keys, cards=shown)
-    assert told == ["InvalidSignaturesError", "ok"]
+    for peer in (A2A_SDK, A2A_SDK_0_3_SIGNING):
+        told = asked(tmp_path, peer, do="verify", keys=keys, cards=[*shown, *changed])
+        # Readers of 1.0 do not look at `url`.
+        url = "ok" if peer is A2A_SDK else REFUSED
+        assert told == ["ok", "ok", *2 * [REFUSED, url]], peer.name
+
+
+REFUSED = "InvalidSignaturesError"
+
+
+@pytest.mark.parametrize("alg", ALGORITHMS)
+async def test_we_take_what_the_sdk_of_0_3_signs(tmp_path: Path, alg: str) -> None:
+    said = KEYS[alg]
+    header = {"alg": alg, "kid": said["kid"], "typ": "JOSE", "jku": f"{ORIGIN}/jwks.json"}
+    trust = Trust("require", keys=[public(said)], clock=lambda: NOW)
+    for card in (CARD, RICH):
+        document = document_in(cards.merged(card))
+        got = asked(
+            tmp_path, A2A_SDK_0_3_SIGNING, do="sign", card=document, key=jwk(said), header=header
+        )
+        verdict = await trust.check(got, ORIGIN)
+        assert (verdict.proved, verdict.form, verdict.versions) == (True, "0.3-sdk", ("0.3",))
+        old = tuple(each for each in card.interfaces if each.version == "0.3")
+        assert verdict.card.interfaces == old
+        assert set(verdict.card.schemes) == set(card.schemes) - {"certs"}
+        # A scheme without members and a requirement without scopes are in nobody's signature.
+        assert "security" in verdict.uncovered
+        with pytest.raises(CardUntrusted):
+            await trust.check({**got, "url": "https://evil.example/"}, ORIGIN)
+
+
+def test_without_the_forms_of_the_sdks_they_refuse_us(tmp_path: Path) -> None:
+    """What docs/guide/cards.md says of it; should the SDKs mend it, the page must change."""
+    made = signatures.signed(CARD, signatures.key_in(key("good")), compatible=False)
+    for peer in (A2A_SDK, A2A_SDK_0_3_SIGNING):
+        told = asked(
+            tmp_path,
+            peer,
+            do="verify",
+            keys=[jwk(public(key("good")))],
+            cards=[document_in(cards.merged(made))],
+        )
+        assert told == [REFUSED]

@@ -15,15 +15,19 @@ import pytest
 from msgspec.structs import replace
 
 from cards.served import CARD, app_for, ask, desk
+from dragoman.app import App, engine_for
 from dragoman.dialects.a2a import cards
 from dragoman.errors import ConfigError
 from dragoman.model import Json
+from dragoman.net.addresses import HTTP
 from dragoman.net.keys import new_key, save
 from dragoman.net.listener import Listener, bind
+from dragoman.net.log import Log
 from dragoman.net.trust import Trust
 from dragoman.schemes import Known, Secret, Tokens
 from dragoman.serving import address
-from dragoman.settings import Limits, Server, Signing, Tls, load
+from dragoman.settings import Limits, Server, Settings, Signing, Tls, load
+from dragoman.testing import served
 from security.certs import Authority
 
 BASE = "https://desk.example"
@@ -159,10 +163,13 @@ def listed(card: Any) -> list[str]:
     return [f"{i['protocolBinding']}/{i['protocolVersion']}" for i in card["supportedInterfaces"]]
 
 
+DEFAULT = ["JSONRPC/1.0", "JSONRPC/0.3", "HTTP+JSON/1.0", "HTTP+JSON/0.3"]
+
+
 @pytest.mark.parametrize(
     ("chosen", "shown"),
     [
-        (None, ["JSONRPC/1.0", "JSONRPC/0.3", "HTTP+JSON/1.0", "HTTP+JSON/0.3"]),
+        (None, DEFAULT),
         (["http+json/1.0", "JSONRPC"], ["HTTP+JSON/1.0", "JSONRPC/1.0", "JSONRPC/0.3"]),
         (["JSONRPC/1.0", "JSONRPC/1.0"], ["JSONRPC/1.0"]),
     ],
@@ -174,6 +181,28 @@ async def test_the_interfaces_are_those_that_were_chosen(
     card = (await ask(app)).json
     assert listed(card) == shown
     assert ("url" in card) == any("0.3" in each for each in shown)
+
+
+async def test_every_interface_of_a_default_card_is_on_its_own_origin() -> None:
+    """Google ADK refuses a whole card for one that is not, or that is not http(s)."""
+    async with served(desk()) as url, httpx2.AsyncClient() as client:
+        card = (await client.get(url + CARD)).json()
+        assert all(each["url"].startswith(url) for each in card["supportedInterfaces"])
+        assert {each["transport"] for each in card["additionalInterfaces"]} == set(HTTP)
+
+
+@pytest.mark.parametrize("public", ["https://desk.example", "https://desk.example/agents/x/"])
+async def test_paths_join_to_the_address_with_one_slash(public: str) -> None:
+    """As 0.3 writes them: `{url}/v1/card`."""
+    card = (await ask(app_for(base=public))).json
+    for url in (card["url"], *(each["url"] for each in card["supportedInterfaces"])):
+        assert f"{url}/v1/card" == f"{public.rstrip('/')}/v1/card"
+
+
+async def test_grpc_that_is_asked_for_stands_last_on_the_card() -> None:
+    async with served(desk(), grpc=True) as url, httpx2.AsyncClient() as client:
+        shown = listed((await client.get(url + CARD)).json())
+        assert shown == [*DEFAULT, "GRPC/1.0", "GRPC/0.3"]
 
 
 @pytest.mark.parametrize("wrong", ["SOAP", "JSONRPC/2.0", "JSONRPC/", ""])
@@ -192,7 +221,7 @@ async def test_other_dialects_stand_under_our_extension() -> None:
     card = (await ask(app_for())).json
     (found,) = [e for e in card["capabilities"]["extensions"] if e["uri"].endswith("dialects:1")]
     assert {(each["dialect"], each["url"]) for each in found["params"]["addresses"]} == {
-        ("a2a-0.1", f"{BASE}/"),
+        ("a2a-0.1", BASE),
         ("a2a-go", f"{BASE}/a2a-go"),
         ("iat", f"{BASE}/iat"),
         ("iat", f"{BASE}/iat/ws"),
@@ -211,19 +240,19 @@ async def url(app: Any, **asked: Any) -> str:
 @pytest.mark.parametrize(
     ("client", "headers", "seen"),
     [
-        ("192.0.2.9", {"x_forwarded_host": "evil.example"}, "http://inner:8420/"),
-        ("10.0.0.1", {}, "http://inner:8420/"),
-        ("10.0.0.1", {"x_forwarded_proto": "https"}, "https://inner:8420/"),
+        ("192.0.2.9", {"x_forwarded_host": "evil.example"}, "http://inner:8420"),
+        ("10.0.0.1", {}, "http://inner:8420"),
+        ("10.0.0.1", {"x_forwarded_proto": "https"}, "https://inner:8420"),
         (
             "10.0.0.1",
             {"x_forwarded_host": "desk.example", "x_forwarded_proto": "https"},
-            "https://desk.example/",
+            "https://desk.example",
         ),
-        ("::1", {"x_forwarded_host": "desk.example:81"}, "http://desk.example:81/"),
-        ("::ffff:10.0.0.1", {"x_forwarded_host": "desk.example"}, "http://desk.example/"),
-        ("10.0.0.1", {"x_forwarded_host": "evil.example/x?"}, "http://inner:8420/"),
-        ("10.0.0.1", {"x_forwarded_proto": "javascript"}, "http://inner:8420/"),
-        ("10.0.0.1", {"forwarded": "host=evil.example"}, "http://inner:8420/"),
+        ("::1", {"x_forwarded_host": "desk.example:81"}, "http://desk.example:81"),
+        ("::ffff:10.0.0.1", {"x_forwarded_host": "desk.example"}, "http://desk.example"),
+        ("10.0.0.1", {"x_forwarded_host": "evil.example/x?"}, "http://inner:8420"),
+        ("10.0.0.1", {"x_forwarded_proto": "javascript"}, "http://inner:8420"),
+        ("10.0.0.1", {"forwarded": "host=evil.example"}, "http://inner:8420"),
         (
             "10.0.0.1",
             {
@@ -231,7 +260,7 @@ async def url(app: Any, **asked: Any) -> str:
                 "x_forwarded_host": "desk.example, middle",
                 "x_forwarded_proto": "https, http",
             },
-            "https://desk.example/",
+            "https://desk.example",
         ),
         (
             "10.0.0.1",
@@ -239,7 +268,7 @@ async def url(app: Any, **asked: Any) -> str:
                 "x_forwarded_for": "198.51.100.1, 203.0.113.5",
                 "x_forwarded_host": "evil.example, desk.example",
             },
-            "http://desk.example/",
+            "http://desk.example",
         ),
     ],
 )
@@ -253,23 +282,23 @@ async def test_what_proxies_say_counts_only_from_configured_ranges(
 @pytest.mark.parametrize(
     ("said", "seen"),
     [
-        ("for=203.0.113.5;host=desk.example;proto=https", "https://desk.example/"),
-        ('for="[2001:db8::1]:99"; Host="desk.example:81"', "http://desk.example:81/"),
+        ("for=203.0.113.5;host=desk.example;proto=https", "https://desk.example"),
+        ('for="[2001:db8::1]:99"; Host="desk.example:81"', "http://desk.example:81"),
         (
             "for=6.6.6.6;host=evil.example, for=203.0.113.5;host=desk.example",
-            "http://desk.example/",
+            "http://desk.example",
         ),
         (
             "for=203.0.113.5;host=desk.example;proto=https, for=10.0.0.7;host=middle",
-            "https://desk.example/",
+            "https://desk.example",
         ),
-        ('for="a,b;host=evil.example";host=desk.example', "http://desk.example/"),
-        ("nonsense", "http://inner:8420/"),
-        ('host=evil.example;x=", for="[2001:db8::1]:9";host=desk.example', "http://inner:8420/"),
-        ("host=evil.example;host=desk.example", "http://inner:8420/"),
-        ("host=evil.example,", "http://inner:8420/"),
-        ("host=evil.example,," * 400, "http://inner:8420/"),
-        ("", "http://inner:8420/"),
+        ('for="a,b;host=evil.example";host=desk.example', "http://desk.example"),
+        ("nonsense", "http://inner:8420"),
+        ('host=evil.example;x=", for="[2001:db8::1]:9";host=desk.example', "http://inner:8420"),
+        ("host=evil.example;host=desk.example", "http://inner:8420"),
+        ("host=evil.example,", "http://inner:8420"),
+        ("host=evil.example,," * 400, "http://inner:8420"),
+        ("", "http://inner:8420"),
     ],
 )
 async def test_the_header_of_rfc_7239(said: str, seen: str) -> None:
@@ -327,7 +356,7 @@ def test_a_range_that_is_none_stops_the_start() -> None:
 
 async def test_a_public_url_beats_what_proxies_say() -> None:
     app = app_for(server=PROXIES)
-    assert await url(app, client="10.0.0.1", x_forwarded_host="other.example") == f"{BASE}/"
+    assert await url(app, client="10.0.0.1", x_forwarded_host="other.example") == BASE
 
 
 async def test_the_card_behind_mutual_tls(tmp_path: Path) -> None:
@@ -360,3 +389,106 @@ def test_settings_of_the_address_of_grpc() -> None:
         with pytest.raises(ConfigError, match="grpc_url"):
             load({"grpc_url": bad})
     assert Server().grpc_form == "host:port"
+
+
+@pytest.mark.parametrize("server", [{"host": "0.0.0.0"}, PROXIES])
+async def test_no_card_is_signed_for_a_name_that_only_the_caller_knows(
+    tmp_path: Path, server: dict[str, Any]
+) -> None:
+    signing = Signing(keys=(key_file(tmp_path, "k"),))
+    app = app_for(base="", server=server, signing=signing)
+    for host in ("evil.example", "127.0.0.1:8420"):
+        got = await ask(app, client="10.0.0.1", host=host)
+        assert got.json["supportedInterfaces"][0]["url"] == f"http://{host}"
+        assert "signatures" not in got.json
+    known = app_for(base=BASE, server=server, signing=signing)
+    assert (await ask(known, host="evil.example")).json["signatures"]
+
+
+async def test_a2a_go_has_a_card_of_its_own() -> None:
+    """Its clients look for it below the address they are given, and know one `url`."""
+    app = app_for()
+    got = await ask(app, "/a2a-go/.well-known/agent.json")
+    assert (got.status, got.json["url"]) == (200, f"{BASE}/a2a-go")
+    others = {"supportedInterfaces", "additionalInterfaces", "preferredTransport", "signatures"}
+    assert not others & set(got.json)
+    assert got.json["skills"][0]["id"] == "look"
+    typed = await ask(app_for(base=""), "/a2a-go/.well-known/agent.json", host="a.example:81")
+    assert typed.json["url"] == "http://a.example:81/a2a-go"
+
+
+RPC = {"1.0": "GetTask", "0.3": "tasks/get"}
+
+
+async def statuses(app: Any) -> dict[str, Any]:
+    """By binding and version, how a call for a task that nobody has is answered."""
+    transport = httpx2.ASGITransport(app=app)
+    found: dict[str, Any] = {}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://inner:8420") as client:
+        for version, method in RPC.items():
+            headers = {"a2a-version": version} if version == "1.0" else {}
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"id": "x"}}
+            got = await client.post("/", json=body, headers=headers)
+            code = got.json()["error"]["code"] if got.status_code == 200 else got.status_code
+            found[f"JSONRPC/{version}"] = code
+        for version, path in (("1.0", "/tasks/x"), ("0.3", "/v1/tasks/x")):
+            got = await client.get(path)
+            found[f"HTTP+JSON/{version}"] = "TASK_NOT_FOUND" in got.text or "TaskNot" in got.text
+        go = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": "x"}}
+        found["a2a-go"] = (await client.post("/a2a-go", json=go)).status_code
+    return found
+
+
+GONE, OLD = -32001, -32009
+
+
+@pytest.mark.parametrize(
+    ("chosen", "answers"),
+    [
+        (None, (GONE, GONE, True, True, 200)),
+        (["HTTP+JSON"], (404, 404, True, True, 404)),
+        (["JSONRPC"], (GONE, GONE, False, False, 200)),
+        (["JSONRPC/1.0", "HTTP+JSON/0.3"], (GONE, OLD, False, True, 404)),
+        (["JSONRPC/0.3", "HTTP+JSON/1.0"], (OLD, GONE, True, False, 200)),
+    ],
+)
+async def test_what_is_not_on_the_card_is_not_served(
+    chosen: list[str] | None, answers: tuple[Any, ...]
+) -> None:
+    app = app_for(server={"interfaces": tuple(chosen)} if chosen else {})
+    await app.start()
+    try:
+        names = ("JSONRPC/1.0", "JSONRPC/0.3", "HTTP+JSON/1.0", "HTTP+JSON/0.3", "a2a-go")
+        assert await statuses(app) == dict(zip(names, answers, strict=True))
+    finally:
+        await app.stop()
+    card = (await ask(app)).json
+    (found,) = [e for e in card["capabilities"]["extensions"] if e["uri"].endswith("dialects:1")]
+    old = {each["dialect"] for each in found["params"]["addresses"]} & {"a2a-0.1", "a2a-go"}
+    assert old == ({"a2a-0.1", "a2a-go"} if answers[4] == 200 else set())
+    assert (await ask(app, "/a2a-go/.well-known/agent.json")).status == answers[4]
+
+
+@pytest.mark.parametrize(
+    ("public", "warned"),
+    [
+        ("http://desk.example", True),
+        ("http://192.0.2.1:8420/", True),
+        ("http://127.0.0.1:8420", False),
+        ("http://[::1]:8420", False),
+        ("http://localhost", False),
+        ("https://desk.example", False),
+        ("", False),
+    ],
+)
+def test_a_public_address_without_tls_is_warned_of(
+    tmp_path: Path, public: str, warned: bool
+) -> None:
+    path = tmp_path / "log"
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY)
+    log = Log("info", fd)
+    settings = Settings(server=Server(store="memory:", public_url=public))
+    App(desk(), engine_for(desk(), settings), settings, log, public)
+    log.close()
+    os.close(fd)
+    assert ("public_url_without_tls" in path.read_text()) == warned

@@ -39,7 +39,7 @@ def dragoman(*args: str, cwd: Path, **environ: str) -> subprocess.CompletedProce
         env={**ENVIRON, **environ},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
 
 
@@ -56,7 +56,7 @@ class Served:
         for number in signals or (signal.SIGTERM,):
             self.process.send_signal(number)
             time.sleep(0.2)
-        _, logged = self.process.communicate(timeout=15)
+        _, logged = self.process.communicate(timeout=120)
         return self.process.returncode, time.monotonic() - began, logged
 
 
@@ -75,7 +75,7 @@ def serving(*args: str, cwd: Path, **environ: str) -> Iterator[Served]:
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"https?://[^\s/]+", line)
-        assert found, line + process.communicate(timeout=5)[1]
+        assert found, line + process.communicate(timeout=120)[1]
         yield Served(process, found[0])
     finally:
         if process.poll() is None:

@@ -75,6 +75,7 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
         "How many days in Kyoto?   (input-required)",
         "10 steps done in attempt 2",
         "Try it yourself",
+        "gRPC     127.0.0.1:",
     ):
         assert words in shown.stdout
     assert os.listdir(tmp_path) == []

@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def shell(command: str, cwd: Path, said: bytes = b"") -> tuple[int, bytes, str]:
     """Exit code, output and errors of a line of shell."""
     done = subprocess.run(
-        ["sh", "-c", command], cwd=cwd, env=ENVIRON, input=said, capture_output=True, timeout=40
+        ["sh", "-c", command], cwd=cwd, env=ENVIRON, input=said, capture_output=True, timeout=120
     )
     told = done.stderr.decode()
     assert "Traceback" not in told, told

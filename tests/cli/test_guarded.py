@@ -101,7 +101,7 @@ def test_a_chat_through_a_pipe_ends_at_a_refusal(guarded: Served, tmp_path: Path
         env={**ENVIRON, **config(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count(f"dragoman login {guarded.url}") == 1

@@ -116,7 +116,7 @@ async def house(agent: Agent | None = None, **settings: Any) -> AsyncIterator[Ho
     known = Settings(server=server, push=Push(enabled=True), **settings)
     sock = bind("127.0.0.1", 0)
     base = address(sock)
-    app = App(agent, engine_for(agent, known), known, Log("error"), base, grpc=True)
+    app = App(agent, engine_for(agent, known), known, Log("error"), base)
     await app.start()
     listener = Listener(app.route, sock, known.limits)
     listener.begin()

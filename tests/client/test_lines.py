@@ -13,18 +13,21 @@ from msgspec.structs import replace
 from client.cutter import cutting
 from client.house import QUICK, house, make_agent
 from client.test_cards import answering, said
-from dragoman import Link, Task, connect
+from dragoman import Link, State, Task, connect
 from dragoman.card import Card, Interface, Requirement
 from dragoman.client import Credentials, Limits
 from dragoman.client.credentials import Certificate, origin_of
 from dragoman.errors import (
     BadParams,
+    NotCancelable,
     PeerMisbehaved,
     PeerRefused,
     PeerUnreachable,
+    TaskNotFound,
     TooLarge,
     TooMany,
     Unauthenticated,
+    UnknownMethod,
     Unsupported,
 )
 from dragoman.schemes import Known, Secret, Tokens
@@ -332,3 +335,79 @@ async def test_files_elsewhere_are_fetched_within_limits(tmp_path: Path) -> None
         async with connect(served.url, limits=Limits(file_size=50)) as agent:
             with pytest.raises(TooLarge):
                 await agent.send(big)
+
+
+# 404 over REST: of a path that is not served, or of a task.
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        (b"<html>nothing</html>", "text/html"),
+        (b'{"detail":"Not Found"}', "application/json"),
+        (b'{"error":{"code":404,"message":"Method not found.","status":"NOT_FOUND"}}', "x/json"),
+        (b"", "text/plain"),
+    ],
+    ids=["html", "fastapi", "google", "empty"],
+)
+async def test_a_404_that_names_no_task_is_a_way_that_is_not_there(
+    nothing: tuple[bytes, str],
+) -> None:
+    body, kind = nothing
+
+    def other(path: str, head: str) -> bytes:
+        return said("404 Not Found", body, f"content-type: {kind}")
+
+    async with house() as served, answering(other) as (wrong, _):
+        card = at((wrong, "HTTP+JSON", "1.0"), (f"{served.url}/", "JSONRPC", "1.0"))
+        async with connect(served.url, card=card, limits=QUICK) as agent:
+            task = await agent.send("hi")
+            assert isinstance(task, Task)
+        async with connect(served.url, card=card, limits=QUICK) as agent:
+            with pytest.raises(NotCancelable):
+                await agent.cancel(task)
+            with pytest.raises(Unsupported):
+                await agent.extended_card()
+            assert (await agent.list()).total == 1
+            assert agent.dialect == "a2a-1.0"
+        for look in ("get", "watch"):
+            async with connect(served.url, card=card, limits=QUICK) as agent:
+                seen = agent.get(task) if look == "get" else agent.watch(task).result()
+                assert (await seen).text == "HI"
+        alone = at((wrong, "HTTP+JSON", "1.0"))
+        async with connect(wrong, card=alone, limits=QUICK) as agent:
+            for asked in (agent.get("t"), agent.send("hi"), agent.send("hi", task="t")):
+                with pytest.raises(UnknownMethod):
+                    await asked
+
+
+async def test_a_task_that_is_not_there_is_no_reason_to_try_another_way() -> None:
+    no_task = msgspec.json.encode({"message": "Task not found"})
+    async with (
+        answering(lambda path, head: said("404 Not Found", no_task)) as (url, heads),
+        answering(lambda path, head: said("500 Oops")) as (other, others),
+    ):
+        card = at((url, "HTTP+JSON", "0.3"), (f"{other}/", "JSONRPC", "0.3"))
+        async with connect(url, card=card, limits=QUICK) as agent:
+            with pytest.raises(TaskNotFound, match="Task not found"):
+                await agent.get("t")
+        assert (len(heads), others) == (1, [])
+
+
+async def test_a_stream_that_has_no_path_is_told_by_looking() -> None:
+    """Its 404 is about the method, so the message goes another way to the same agent."""
+    states = ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+
+    def answer(path: str, head: str) -> bytes:
+        if path == "/message:stream":
+            return said("404 Not Found", b'{"detail":"Not Found"}')
+        state = states.pop(0) if len(states) > 1 else states[0]
+        task = {"id": "t", "contextId": "c", "status": {"state": state}}
+        return said("200 OK", msgspec.json.encode({"task": task} if "send" in path else task))
+
+    async with answering(answer) as (url, _):
+        card = replace(at((url, "HTTP+JSON", "1.0")), streaming=True)
+        async with connect(url, card=card, limits=QUICK) as agent:
+            result = await agent.stream("hi").result()
+            assert isinstance(result, Task)
+            assert result.state is State.COMPLETED

@@ -34,7 +34,7 @@ async def started(
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(60):
             yield process, process.stderr
     finally:
         if process.returncode is None:

@@ -68,9 +68,36 @@ def test_every_error_can_be_said(dialect: Dialect, cls: type[DragomanError]) -> 
 
     assert isinstance(expected, Fault)
     assert type(found) is type(expected.error)
-    assert found.message == error.message
+    assert found.message == expected.error.message
+    assert found.message.endswith(error.message)
     assert found.public == {"task_id": "t1"}
     assert (type(found) is not cls) == (cls.__name__ in TOLD_AS_ANOTHER[dialect.name])
+
+
+WORDS = {
+    errors.Unparseable: "Invalid JSON payload",
+    errors.Malformed: "Request payload validation error",
+    errors.UnknownMethod: "Method not found",
+    errors.BadParams: "Invalid parameters",
+    errors.AgentCrashed: "Internal error",
+    errors.TaskNotFound: "Task not found",
+    errors.NotCancelable: "Task cannot be canceled",
+    errors.PushUnsupported: "Push Notification is not supported",
+    errors.Unsupported: "This operation is not supported",
+    errors.ContentTypeUnsupported: "Incompatible content types",
+}
+"""What the error tables of A2A 0.1 to 1.0 all say."""
+
+
+@pytest.mark.parametrize("cls", WORDS, ids=lambda cls: cls.__name__)
+@every_dialect
+def test_the_words_of_the_specification_come_before_ours(
+    dialect: Dialect, cls: type[DragomanError]
+) -> None:
+    if dialect.name.startswith("iat"):
+        return  # has no such table
+    assert heard(dialect, cls("Ours.")).message == f"{WORDS[cls]}: Ours."
+    assert heard(dialect, cls(f"{WORDS[cls]}, again.")).message == f"{WORDS[cls]}, again."
 
 
 @every_dialect

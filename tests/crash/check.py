@@ -94,7 +94,7 @@ def read_sqlite(path: Path) -> dict[str, Kept]:
 
 def unsettled_sqlite(path: Path) -> int:
     """How many tasks neither ended nor wait for their caller."""
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as db:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=120)) as db:
         (number,) = db.execute(
             "SELECT count(*) FROM task WHERE ended = 0 AND NOT (inputs = heard"
             " AND state IN ('input-required', 'auth-required'))"

@@ -56,8 +56,7 @@ class Client:
             async for piece in answer.body():
                 *blocks, rest = (rest + piece).split(b"\n\n")
                 for block in blocks:
-                    if not block.startswith(b":"):
-                        yield _event(block)
+                    yield _event(block)
 
     async def listen(self, method: str, params: Json, **headers: str) -> list[Event]:
         """A whole stream."""
@@ -107,7 +106,9 @@ class Answer(NamedTuple):
 
 
 def _event(block: bytes) -> Event:
-    fields = dict(line.split(b": ", 1) for line in block.split(b"\n"))
+    # A keep-alive comment has no blank line of its own: it stands before the event it waited for.
+    lines = [line for line in block.split(b"\n") if not line.startswith(b":")]
+    fields = dict(line.split(b": ", 1) for line in lines)
     data = fields[b"data"]
     if b"id" not in fields:
         _result(data)  # an error that ends the stream has no place in the log

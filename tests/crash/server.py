@@ -72,7 +72,9 @@ class Server:
         while True:
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                writer.write(
+                    b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                )
                 line = await reader.readline()
                 writer.close()
                 if b" 200 " in line:

@@ -47,7 +47,7 @@ async def one_life(server: Server, memory: Watchful, enough: Callable[[wal.Place
     await server.ready()
     load = Load([server.url], memory, seed=3)
     loading = asyncio.create_task(load.run())
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not enough(wal.place(memory.db)) and time.monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     server.kill()

@@ -43,9 +43,11 @@ _ERRORS: dict[str, type[DragomanError]] = {
 
 
 def error_in(told: dict[str, Any]) -> dict[str, Any]:
-    """The error in a body: what JSON-RPC and REST have at the top, IAT has in its payload."""
+    """The error in a body: what JSON-RPC and REST have at the top, IAT has in its payload, and its
+    flat form as plain words."""
     within: dict[str, Any] = told.get("payload", told)
-    return within.get("error", within)
+    found: dict[str, Any] | str = within.get("error", within)
+    return {**within, "message": found} if isinstance(found, str) else found
 
 
 def files() -> list[Path]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dragoman.card import (
     ApiKey,
@@ -83,7 +86,7 @@ dress = {"filename": words, "media_type": words, "metadata": bags}
 parts = st.one_of(
     st.builds(Text, words, **dress),
     st.builds(Blob, st.binary(max_size=20), **dress),
-    st.builds(Link, words, **dress),
+    st.builds(Link, words.map(lambda word: f"https://example.org/{quote(word)}"), **dress),
     st.builds(Data, values, **dress),
 )
 messages = st.builds(
@@ -197,6 +200,11 @@ hooks = st.builds(
     scheme=words,
     credentials=words,
     dialect=words,
+).flatmap(
+    # Further schemes come after a first one.
+    lambda hook: st.lists(names, max_size=2 if hook.scheme else 0).map(
+        lambda others: replace(hook, other_schemes=tuple(others))
+    )
 )
 
 lengths = st.none() | st.integers(0, 2**31 - 1)
@@ -243,7 +251,13 @@ events = st.one_of(
         metadata=bags,
     ),
     st.builds(Asked, question=names, kind=st.sampled_from(Ask), message=messages, body=values),
-    st.builds(ArtifactChunk, artifact=artifacts, append=st.booleans(), last=st.booleans()),
+    st.builds(
+        ArtifactChunk,
+        artifact=artifacts,
+        append=st.booleans(),
+        last=st.booleans(),
+        metadata=bags,
+    ),
     st.builds(Noted, kind=st.sampled_from(Note), body=values),
     st.builds(Snapshot, task=tasks),
 )

@@ -7,9 +7,12 @@ import json
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dragoman.dialects.jsonrpc import MAX_DEPTH, Request, request_in, response_in, too_deep
+from dragoman.dialects.jsonrpc import Request, request_in, response_in
 from dragoman.errors import PeerMisbehaved, Unparseable
+from dragoman.nesting import MAX_CONTAINERS, MAX_DEPTH, unfit
 from dragoman.session import Fault
 
 
@@ -46,8 +49,46 @@ def test_brackets_in_strings_are_not_depth(text: str) -> None:
 
 
 def test_depth_of_what_is_no_json() -> None:
-    assert not too_deep(b"]" * 1000 + b"[" * 1000)
-    assert too_deep(b'"' + b"[" * 1000)
+    assert not unfit(b"]" * 1000 + b"[" * 1000)
+    assert "deeper" in unfit(b'"' + b"[" * 1000)
+
+
+def test_more_brackets_than_any_message_needs_are_refused_before_they_are_decoded() -> None:
+    assert isinstance(request_in(request([[]] * (MAX_CONTAINERS - 3))), Request)
+    for value in ("[],", '{},"",', "[[]],"):
+        body = request(0).replace(b"0", b"[" + value.encode() * MAX_CONTAINERS + b"0]")
+        refused = request_in(body)
+        assert isinstance(refused, Fault)
+        assert isinstance(refused.error, Unparseable)
+        assert "arrays and objects" in refused.error.message
+
+
+def test_brackets_in_a_long_text_are_no_containers() -> None:
+    assert isinstance(request_in(request("[]{}" * MAX_CONTAINERS)), Request)
+
+
+def depth(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(depth, value.values()), default=0)
+    return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
+
+
+mixed = st.recursive(
+    st.none() | st.text('[]{}"\\\n ab', max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text('[{"\\'), inner, max_size=3)
+    ),
+    max_leaves=30,
+)
+
+
+@given(mixed, st.integers(0, MAX_DEPTH + 8), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_depth_is_counted_whatever_strings_hold(value: object, more: int, object_: bool) -> None:
+    for _ in range(more):
+        value = {'"[': value} if object_ else [value, "]"]
+    body = json.dumps([value, ["[" * 80]]).encode()
+    assert bool(unfit(body)) == (1 + depth(value) > MAX_DEPTH)
 
 
 def test_text_beyond_ascii() -> None:

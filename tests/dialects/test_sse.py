@@ -29,6 +29,15 @@ def test_what_is_written_is_read() -> None:
     ]
 
 
+def test_only_an_event_ends_with_a_blank_line() -> None:
+    """Behind an `id:` httpx-sse dispatches an event at every blank line, also an empty one."""
+    written = event(b"{}", "1") + KEEP_ALIVE + KEEP_ALIVE + event(b"[]", "2") + KEEP_ALIVE
+    lines = written.split(b"\n")
+    assert lines.pop() == b"", "the last line has its end"
+    ended = [before for before, line in pairwise(lines) if not line]
+    assert ended == [b"data: {}", b"data: []"]
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [

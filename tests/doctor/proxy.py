@@ -135,7 +135,7 @@ class Proxy:
         return told
 
     def _pass_on(self, asked: Asked) -> Told:
-        connection = HTTPConnection("127.0.0.1", self.upstream, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.upstream, timeout=60)
         try:
             connection.request(asked.verb, asked.path, asked.body or None, asked.headers)
             response = connection.getresponse()

@@ -44,7 +44,7 @@ def peer_server(peer: Peer, log: Path) -> Iterator[str]:
 
 def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """Returns when something listens there."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return

@@ -131,7 +131,7 @@ class Play:
         assert all(count <= 1 + self.crashes for count in self.steps.values())
         if task.state is State.COMPLETED:
             expected = "".join(f"{n} " for n, what in enumerate(self.code) if what == YIELD)
-            assert task.text == expected
+            assert "".join(made.text for made in task.artifacts) == expected
             assert texts.keys() == {f"say {n}" for n, w in enumerate(self.code) if w == SAY}
             assert self.steps.keys() == {n for n, w in enumerate(self.code) if w == STEP}
 

@@ -10,7 +10,7 @@ from dragoman import Agent, Message, State, Task, Turn
 from dragoman.errors import Conflict
 from dragoman.events import Snapshot, Stamped
 from dragoman.peer import Context
-from engine.scenes import House
+from engine.scenes import House, gathered
 
 
 def desk(did: list[str]) -> Agent:
@@ -70,6 +70,25 @@ async def test_two_answers_at_once_are_one(house: House) -> None:
         about = {"task": task, "key": "k1", "message_id": "m1"}
         tasks = await asyncio.gather(*(client.send("Oslo", **about) for _ in range(4)))
         assert {each.status.message.text for each in tasks if each.status.message} == {"To?"}
+        assert [m.text for m in (await client.get(task.id)).history].count("Oslo") == 1
+
+
+async def test_two_streamed_answers_at_once_are_one(house: House) -> None:
+    """And none of them begins with the question that was answered."""
+    did: list[str] = []
+    async with house.client(desk(did)) as client:
+        task = await client.send("go")
+        about = {"task": task, "key": "k1", "message_id": "m1"}
+        streams = (gathered(client.stream("Oslo", **about)) for _ in range(4))
+        for told in await asyncio.gather(*streams):
+            assert isinstance(told[0].event, Snapshot)
+            first = told[0].event.task
+            asked = first.status.message.text if first.status.message else ""
+            assert (first.state, asked) in (
+                (State.WORKING, ""),
+                (State.INPUT_REQUIRED, "To?"),  # came so late that it asks again
+            )
+            assert "Oslo" in [message.text for message in first.history]
         assert [m.text for m in (await client.get(task.id)).history].count("Oslo") == 1
 
 

@@ -11,7 +11,8 @@ from dragoman import Agent, Answer, Blob, Message, Role, State, Text, Turn
 from dragoman.agent.values import first_data
 from dragoman.engine import EngineSettings
 from dragoman.errors import Conflict, TaskFinished, TaskNotFound
-from dragoman.events import Ask, Asked, Stamped, StateChanged
+from dragoman.events import Ask, Asked, Snapshot, Stamped, StateChanged
+from dragoman.lifecycle import added_up
 from dragoman.store.base import Input, Row, Scope
 from dragoman.testing import Client
 from engine.scenes import (
@@ -71,14 +72,48 @@ async def test_a_stream_ends_at_the_question_and_the_next_goes_on(house: House) 
         assert story(first) == ["opened", "working", "?input:How many days?"]
         second = await gathered(client.stream("3", task=first[0].task_id))
         assert story(second) == [
-            "snapshot input-required",
-            "working heard:3",
+            "snapshot working",
             "=result:3 days in Kyoto!",
             "completed",
         ]
-        assert second[0].seq == 3
         log = await checked(client, first[0].task_id)
-        assert first + second[1:] == log
+        assert first + log[3:4] + second[1:] == log
+        # The snapshot is the task right behind the event that carries the answer.
+        begin = second[0].event
+        assert second[0].seq == log[3].seq == 4
+        assert isinstance(begin, Snapshot)
+        assert begin.task == added_up(log[:4])
+        assert [message.text for message in begin.task.history][-2:] == ["How many days?", "3"]
+
+
+async def test_a_streamed_answer_to_a_request_for_credentials_begins_at_work() -> None:
+    agent = Agent("Locked")
+
+    @agent.skill("open")
+    async def unlock(turn: Turn) -> str:
+        await turn.need_auth({"bearer": {}})
+        return "open"
+
+    async with Client(agent) as client:
+        task = await client.send("please")
+        assert task.state is State.AUTH_REQUIRED
+        events = await gathered(client.stream("secret", task=task))
+        assert story(events) == ["snapshot working", "=result:open!", "completed"]
+
+
+async def test_the_stream_of_an_answer_resumes_behind_its_first_event(house: House) -> None:
+    async with house.client(asker()) as client:
+        task = await client.send("Kyoto")
+        told = await gathered(client.stream("3", task=task))
+        assert await gathered(client.watch(task.id, told[0].seq)) == told[1:]
+        assert [entry.seq for entry in told] == [4, 5, 6]
+
+
+async def test_a_streamed_answer_that_leads_to_the_next_question_ends_there(house: House) -> None:
+    async with house.client(asker()) as client:
+        task = await client.send("")
+        told = await gathered(client.stream("Kyoto", task=task))
+        assert story(told) == ["snapshot working", "?input:How many days?"]
 
 
 async def test_an_answer_is_text_files_and_data() -> None:
@@ -284,7 +319,7 @@ async def test_a_message_that_crosses_with_the_question_answers_it(memory: House
             go.set()
             await in_state(client, task.id, State.INPUT_REQUIRED)
             store.let_go()
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(60):
                 done = await sending
         assert done.text == "crossing"
         await checked(client, task.id)

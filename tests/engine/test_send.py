@@ -114,7 +114,7 @@ async def test_a_blocking_send_waits_only_so_long(house: House) -> None:
         began = loop.time()
         task = await client.send("go")
         assert task.state is State.WORKING
-        assert loop.time() - began < 2
+        assert loop.time() - began < 60  # without max_wait it would be minutes
         go.set()
         assert (await ended(client, task.id)).state is State.COMPLETED
 
@@ -425,7 +425,7 @@ async def test_who_waits_for_an_answer_takes_no_place(house: House) -> None:
     async with house.client(agent, max_runs=1) as client:
         waiting = await client.send("ask")
         assert waiting.state is State.INPUT_REQUIRED
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(60):
             assert (await client.send("hi")).text == "hi"
         assert (await client.send("yes", task=waiting)).text == "yes"
 

@@ -76,7 +76,7 @@ async def rpc(
     house: House, frame: Frame, *, stream: bool, heard: dict[str, str]
 ) -> AsyncIterator[Frame]:
     make = house.channel.unary_stream if stream else house.channel.unary_unary
-    call = make(frame.target)(frame.body, metadata=tuple(frame.headers.items()), timeout=8)
+    call = make(frame.target)(frame.body, metadata=tuple(frame.headers.items()), timeout=60)
     try:
         if stream:
             async for body in call:

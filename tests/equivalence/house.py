@@ -156,7 +156,7 @@ async def serving(agent: Agent, settings: Settings) -> AsyncIterator[tuple[App, 
     """The agent on free ports of loopback, and its address."""
     sock = bind("127.0.0.1", 0)
     base = address(sock)
-    app = App(agent, engine_for(agent, settings), settings, Log("error"), base, grpc=True)
+    app = App(agent, engine_for(agent, settings), settings, Log("error"), base)
     await app.start()
     listener = Listener(app, sock, settings.limits)
     listener.begin()
@@ -189,7 +189,7 @@ async def open_house(folder: Path, agent: Agent | None = None) -> AsyncIterator[
     async with serving(agent or make_agent(), settings) as (app, base):
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc.port}")
         try:
-            async with httpx2.AsyncClient(base_url=base, timeout=8) as client:
+            async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
                 yield House(app, client, channel)
         finally:
             await channel.close()

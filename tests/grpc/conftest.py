@@ -141,9 +141,7 @@ async def app(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     monkeypatch.setattr("dragoman.app.GRACE", 0.2)  # slow runs need not be waited for
     server = Server(grpc=True, grpc_port=0, store="memory:", allow_private=True)
     settings = Settings(server=server, limits=limits)
-    app = App(
-        agent, engine_for(agent, settings), settings, Log("error"), "http://127.0.0.1:1", grpc=True
-    )
+    app = App(agent, engine_for(agent, settings), settings, Log("error"), "http://127.0.0.1:1")
     await app.start()
     yield app
     await app.stop()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dragoman import errors
 from dragoman.card import (
@@ -26,9 +27,10 @@ from dragoman.card import (
 )
 from dragoman.dialects.a2a.grpc import METHODS, RPCS, SERVICES, GrpcCallee
 from dragoman.dialects.a2a.proto import POOL, object_in, reader, value_in, value_out, writer
-from dragoman.errors import DragomanError, TaskNotFound, UnknownMethod
+from dragoman.errors import BadParams, DragomanError, TaskNotFound, UnknownMethod
 from dragoman.events import Ask, Asked, Note, Noted, Stamped, StateChanged
 from dragoman.model import Hook, Message, Role, State, Text
+from dragoman.nesting import MAX_CONTAINERS
 from dragoman.ops import (
     DeleteHook,
     GetExtendedCard,
@@ -106,7 +108,7 @@ T = "TaskPushNotificationConfig"
                 "config_id": "else",
                 "config": {"push_notification_config": CONFIG_0_3},
             },
-            SetHook(hook=HOOK),
+            SetHook(hook=replace(HOOK, other_schemes=("Basic",))),
         ),
         (
             NEW,
@@ -170,9 +172,11 @@ def test_a_webhook_comes_with_a_send_and_back_as_it_was() -> None:
     told = answered(session, HOOK, f"{NEW}.{T}")
     assert writer(f"{NEW}.{T}")(CONFIG_1_0) == told.SerializeToString()
     session, _ = asked(OLD, f"List{T}", f"List{T}Request", {"parent": "tasks/t"})
-    page = answered(session, HookPage((HOOK,), "next"), f"{OLD}.List{T}Response")
+    several = replace(HOOK, other_schemes=("Basic",))
+    page = answered(session, HookPage((several,), "next"), f"{OLD}.List{T}Response")
     assert (page.configs[0].name, page.next_page_token) == (PATH, "next")
-    assert list(page.configs[0].push_notification_config.authentication.schemes) == ["Bearer"]
+    told_schemes = page.configs[0].push_notification_config.authentication.schemes
+    assert list(told_schemes) == ["Bearer", "Basic"]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +259,10 @@ def test_every_error_can_be_said(package: str, cls: type[DragomanError]) -> None
 def test_0_3_puts_the_name_in_front() -> None:
     session, _ = asked(OLD, "GetTask", "GetTaskRequest", {"name": "tasks/t"})
     (frame,) = session.send(Fault(None, TaskNotFound("no")))
-    assert (frame.status, frame.headers["grpc-message"]) == (5, "TaskNotFoundError: no")
+    assert (frame.status, frame.headers["grpc-message"]) == (
+        5,
+        "TaskNotFoundError: Task not found: no",
+    )
 
 
 def test_a_tenant_is_read_from_the_request() -> None:
@@ -421,3 +428,31 @@ def test_any_json_value_comes_back_as_it_was(value: Any) -> None:
 def test_any_bytes_are_a_call_or_a_fault(body: bytes, path: str) -> None:
     (signal,) = GrpcCallee().receive(Frame(body, path))
     assert isinstance(signal, Call | Fault)
+
+
+def nested(value: object, levels: int) -> object:
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("package", [NEW, OLD])
+def test_messages_of_countless_pieces_are_refused(package: str) -> None:
+    parts, request = {NEW: ("parts", "message"), OLD: ("content", "request")}[package]
+    said = {"message_id": "m", "role": 1, parts: [{"text": ""}] * (MAX_CONTAINERS + 1)}
+    _, error = asked(package, "SendMessage", "SendMessageRequest", {request: said})
+    assert isinstance(error, BadParams)
+    assert f"at most {MAX_CONTAINERS}" in error.message
+    half = {"rows": [[]] * (MAX_CONTAINERS // 2)}  # twice this and the two rows around it
+    said = {"message_id": "m", "role": 1, parts: [{"text": "", "metadata": half}] * 2}
+    _, error = asked(package, "SendMessage", "SendMessageRequest", {request: said})
+    assert isinstance(error, BadParams)
+    said = {"message_id": "m", "role": 1, parts: [{"text": "", "metadata": half}]}
+    _, op = asked(package, "SendMessage", "SendMessageRequest", {request: said})
+    assert isinstance(op, SendMessage)
+
+
+def test_no_value_is_deeper_than_over_json() -> None:
+    deep = {"message_id": "m", "role": 1, "parts": [{"text": ""}], "metadata": nested(1, 65)}
+    _, error = asked(NEW, "SendMessage", "SendMessageRequest", {"message": deep})
+    assert isinstance(error, BadParams)

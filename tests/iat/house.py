@@ -169,7 +169,7 @@ async def open_house(
     await app.start()
     listener = Listener(app.route, sock, settings.limits)
     listener.begin()
-    client = httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=5)
+    client = httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=60)
     try:
         yield House(app, url, client)
     finally:

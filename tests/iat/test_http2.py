@@ -63,7 +63,7 @@ class Wire:
     async def answered(self, stream: int) -> None:
         """Reads until this stream is over."""
         over = {h2.events.StreamEnded, h2.events.StreamReset}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while over.isdisjoint(self.heard.get(stream, ())):
                 for event in self._h2.receive_data(await self._reader.read(65_536)):
                     self.heard.setdefault(getattr(event, "stream_id", 0), []).append(type(event))

@@ -224,7 +224,7 @@ async def test_an_operator_sees_and_ends_sessions(tmp_path: Path) -> None:
 
             async def ask(action: str, **payload: Any) -> dict[str, Any]:
                 await socket.send(json.dumps(house.envelope(action, **payload)))
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     return dict(json.loads(await socket.recv())["payload"])
 
             joined = await ask("register", agent_id="host-1", token=SECRET, tools=[READ])

@@ -31,7 +31,7 @@ class Line:
         return str(said["header"]["msg_id"])
 
     async def hear(self) -> dict[str, Any]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return dict(json.loads(await self.socket.recv()))
 
     async def until(self, action: str) -> list[dict[str, Any]]:

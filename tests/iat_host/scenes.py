@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from msgspec.structs import replace
 
 from dragoman import Agent, Message, Turn
+from dragoman.dialects.iat.wire import Envelope, Kind, envelope_out
 from dragoman.events import Ask, Asked, Stamped
 from dragoman.iat import Host
 from dragoman.schemes import Secret
@@ -90,6 +92,19 @@ async def team(
         for name in agents:
             await host.find(name, 5)
         yield url
+
+
+def registering(name: str, endpoint: str, host: str = "engine") -> bytes:
+    """The `register` of an agent at this address."""
+    said = Envelope(
+        kind=Kind.REQUEST,
+        action="register",
+        payload={"agent_id": name, "endpoint": endpoint, "tools": []},
+        id=uuid4().hex,
+        sender=name,
+        to=host,
+    )
+    return envelope_out(said)
 
 
 Decide = Callable[[Asked], Awaitable[object]]

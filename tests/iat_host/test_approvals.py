@@ -12,7 +12,7 @@ import pytest
 from cli.run import dragoman
 from dragoman import Agent, Message, Role, State, Task, Text, Turn
 from dragoman.engine import Engine
-from dragoman.errors import Conflict, TaskFinished, TaskNotFound
+from dragoman.errors import Conflict, StoreUnavailable, TaskFinished, TaskNotFound
 from dragoman.ops import GetTask, Resolve, SendMessage
 from dragoman.peer import Context
 from dragoman.store import open_store
@@ -166,6 +166,71 @@ async def test_decisions_stand_in_the_audit_log_each_once(tmp_path: Path) -> Non
     with (tmp_path / "log").open("ab") as log:  # a power cut, and a line that came twice
         log.write(b'{"half\n' + (tmp_path / "log").read_bytes().splitlines()[0])
     assert len(list(audit.read())) == 3
+
+
+async def test_without_its_audit_log_nothing_is_approved(tmp_path: Path) -> None:
+    seen: list[str] = []
+    audit = Audit(tmp_path / "log")
+    (tmp_path / "log").mkdir()  # cannot be written, not even by root
+    engine = Engine(shop(seen), open_store("memory:"), audit=audit, clock=Clock())
+    await engine.start()
+    try:
+        task = await _send(engine)
+        (one,) = await open_approvals(engine.store)
+        yes = Message(message_id="y", role=Role.USER, parts=(Text("yes"),), task_id=task.id)
+        for op in (
+            Resolve(task_id=task.id, question=one.question, value=True),
+            SendMessage(message=yes),
+            SendMessage(message=yes),
+        ):
+            with pytest.raises(StoreUnavailable, match="audit"):
+                await engine.call(op, ANN)
+            assert await open_approvals(engine.store) == [one], "it still waits for its answer"
+        # Those who cannot see the task learn nothing.
+        with pytest.raises(TaskNotFound):
+            await engine.call(SendMessage(message=yes), EVE)
+        assert seen == []
+        (tmp_path / "log").rmdir()
+        await engine.call(SendMessage(message=yes), ANN)
+        assert await ended(engine, task.id, ANN) == "ordered"
+        assert [each.verdict for each in audit.read()] == ["approved"]
+    finally:
+        await engine.stop(0)
+
+
+async def test_an_approval_that_cannot_be_recorded_is_not_swallowed(tmp_path: Path) -> None:
+    """The operator's answer comes past the engine, so nobody could refuse it."""
+    seen: list[str] = []
+    audit = Audit(tmp_path / "log")
+    (tmp_path / "log").mkdir()
+    store = open_store(f"sqlite:///{tmp_path}/s.db")
+    engine = Engine(shop(seen), store, audit=audit)
+    await engine.start()
+    try:
+        task = await _send(engine)
+        (one,) = await open_approvals(store)
+        await decide(store, one.id, approved=True, by="operator test")
+        run = engine.runner.runs[task.id]
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await engine.runner.bring(run, 1)
+        assert seen == []
+        assert (await engine.call(GetTask(task_id=task.id), ANN)).state is State.INPUT_REQUIRED
+        (tmp_path / "log").rmdir()
+        await engine.runner.bring(run, 1)
+        assert await ended(engine, task.id, ANN) == "ordered"
+        assert [each.by for each in audit.read()] == ["operator test"]
+    finally:
+        await engine.stop(0)
+
+
+def test_a_torn_line_does_not_take_the_next_one_along(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "log")
+    audit.record("t1", "q", True, "ann", 1)
+    with (tmp_path / "log").open("ab") as log:  # the disk was full
+        log.write(b'{"at":"2026-')
+    audit.record("t2", "q", False, "ann", 1)
+    assert [each.task_id for each in audit.read()] == ["t1", "t2"]
 
 
 async def _send(engine: Engine) -> Task:

@@ -36,7 +36,7 @@ async def test_the_host_of_the_command_line(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/desk.db"
     command = [sys.executable, "-m", "dragoman", "iat", "host", "desk.py", "--port", "0"]
     process = subprocess.Popen(  # noqa: ASYNC220  its output is read in threads
-        [*command, "--store", store, "--execute", "c.txt", "--agent", "worker"],
+        [*command, "--store", store, "--execute", "c.txt", "--to", "worker"],
         cwd=tmp_path,
         env={**ENVIRON, "IAT_SECRET": SECRET},
         stdin=subprocess.DEVNULL,
@@ -60,7 +60,7 @@ async def test_the_host_of_the_command_line(tmp_path: Path) -> None:
                 dragoman, "approvals", "approve", name, "--store", store, cwd=tmp_path
             )
             assert "approved" in said.stdout, said.stderr
-            rest, _ = await asyncio.to_thread(process.communicate, timeout=20)
+            rest, _ = await asyncio.to_thread(process.communicate, timeout=120)
     finally:
         process.kill()
         process.communicate()

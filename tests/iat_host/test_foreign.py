@@ -30,18 +30,23 @@ def node(url: str) -> list[str]:
 
 def go(url: str) -> list[str]:
     """Over HTTP/2, called back by the host."""
+    return [built_go(EXAMPLES / "iat-go" / "agent.go"), f"{url}/iat"]
+
+
+def built_go(source: Path) -> str:
+    """The program of a source file in Go."""
     try:
         folder = GO.ready()
     except PeerUnavailable as exc:
         pytest.skip(str(exc))
-    source, built = EXAMPLES / "iat-go" / "agent.go", folder / "iat-agent"
+    built = folder / f"{source.parent.name}-agent"
     if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
         own = {"GOCACHE": str(folder / "cache"), "GOPATH": str(folder / "path")}
         own |= {"GO111MODULE": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
         environ = {**os.environ, **own}
         command = [*GO.start(folder), "build", "-o", str(built), str(source)]
-        subprocess.run(command, env=environ, check=True, timeout=280)
-    return [str(built), f"{url}/iat"]
+        subprocess.run(command, env=environ, check=True, timeout=600)
+    return str(built)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ async def test_a_restart_gives_no_hops_back(tmp_path: Path, way: str) -> None:
     async with (
         served(Host("engine"), own) as url,
         connect(f"{at(url, 'ws')}/iat/ws") as socket,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         await socket.send(said("register", "near"))
         await socket.recv()
@@ -66,7 +66,7 @@ async def test_what_may_not_be_passed_on_dies_here(tmp_path: Path, way: str) -> 
     """The last hand that it may go through is this host's: nobody is asked, not even waited for."""
     own = settings(tmp_path, "engine", memory=False)
     host = Host("engine")
-    async with served(host, own) as url, asyncio.timeout(20):
+    async with served(host, own) as url, asyncio.timeout(60):
         name = await give(url, way, ttl=1)
         assert host.peer is not None
         far = Context(principal="iat:far")

@@ -55,7 +55,7 @@ async def test_killed_between_approval_and_action(tmp_path: Path, way: str, wher
                 victim.kill()
                 victim.wait(10)
                 victim = life(folder, at(url, way), where)
-                seen, task = await asyncio.wait_for(buying, 30)
+                seen, task = await asyncio.wait_for(buying, 60)
             finally:
                 victim.kill()
                 victim.wait(10)

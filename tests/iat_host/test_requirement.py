@@ -97,7 +97,7 @@ async def test_a_notification_is_done_and_not_answered(way: str) -> None:
 
     async with wired(agent, way) as wire:
         assert await wire.tell(wire.envelope("execute", "notification", query="quietly")) is None
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             assert await did.get() == "quietly"
 
 

@@ -47,6 +47,12 @@ async def slow(turn: Turn) -> str:
     return f"{steps} steps"
 
 
+@agent.skill("silent", description="Says nothing for so many seconds", tags=["time"])
+async def silent(turn: Turn) -> str:
+    await asyncio.sleep(float(turn.text))
+    return "done"
+
+
 @agent.skill("files", description="Says what it was given and gives it back", tags=["files"])
 async def files(turn: Turn) -> object:
     carried = b"".join(file.content for file in turn.files if isinstance(file, Blob))

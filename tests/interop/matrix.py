@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -103,15 +104,33 @@ def server(folder: Path) -> Iterator[str]:
 def ask(row: Row, url: str) -> dict[str, Verdict]:
     """What the client says of every operation. Raises `PeerUnavailable`."""
     args = (str(CLIENTS), url, TOKEN, row.binding, row.version)
-    done = row.peer.run(CLIENTS / row.script, *args, timeout=200)
+    return heard(row.peer.run(CLIENTS / row.script, *args, timeout=500), OPERATIONS)
+
+
+def heard(done: subprocess.CompletedProcess[str], operations: Iterable[str]) -> dict[str, Verdict]:
+    """The verdicts that a client's script has printed."""
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     found = {line.pop("scenario"): Verdict(**line) for line in lines}
     missing = Verdict(False, detail=f"the client never got to it:\n{done.stderr}")
-    return {name: found.pop(name, missing) for name in OPERATIONS} | found
+    return {name: found.pop(name, missing) for name in operations} | found
 
 
 def shown(table: Table) -> str:
     """The part of the page that is made."""
+    rows = {row.name: verdicts for row, verdicts in table.items()}
+    others = [
+        f"{row.peer.name.rpartition('-')[0]} speaks JSON-RPC only: {more.cannot}."
+        for row, verdicts in table.items()
+        if (more := verdicts.get("other_bindings"))
+    ]
+    made = drawn("client, version, binding", OPERATIONS, rows, "the client cannot ask")
+    return "\n".join((made, "", *others))
+
+
+def drawn(
+    head: str, operations: dict[str, str], rows: dict[str, dict[str, Verdict]], unable: str
+) -> str:
+    """A table of verdicts, how many of each there are, and the remarks; `unable` is what `—` is."""
     remarks: list[str] = []
 
     def cell(verdict: Verdict) -> str:
@@ -122,39 +141,31 @@ def shown(table: Table) -> str:
         number = f"[{remarks.index(verdict.remark) + 1}]" if verdict.remark else ""
         return f"— {number}" if verdict.cannot else f"yes {number}".strip()
 
-    lines = ["| client, version, binding | " + " | ".join(OPERATIONS.values()) + " |"]
-    lines.append("|---" * (len(OPERATIONS) + 1) + "|")
-    for row, verdicts in table.items():
-        cells = (cell(verdicts[name]) for name in OPERATIONS)
-        lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
-    others = [
-        f"{row.peer.name.rpartition('-')[0]} speaks JSON-RPC only: {more.cannot}."
-        for row, verdicts in table.items()
-        if (more := verdicts.get("other_bindings"))
-    ]
+    lines = [f"| {head} | " + " | ".join(operations.values()) + " |"]
+    lines.append("|---" * (len(operations) + 1) + "|")
+    for name, verdicts in rows.items():
+        cells = (cell(verdicts[operation]) for operation in operations)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    found = [verdicts[operation] for verdicts in rows.values() for operation in operations]
+    failed = sum(not each.ok for each in found)
+    without = sum(bool(each.cannot) for each in found)
+    passed = len(found) - failed - without
+    count = f"{len(found)} cells: {passed} pass, {without} {unable}, {failed} fail."
     notes = [f"{n}. {remark[0].upper()}{remark[1:]}." for n, remark in enumerate(remarks, 1)]
-    return "\n".join((*lines, "", _count(table.values()), "", *notes, "", *others))
+    return "\n".join((*lines, "", count, "", *notes)).rstrip()
 
 
-def _count(rows: Iterable[dict[str, Verdict]]) -> str:
-    cells = [verdicts[name] for verdicts in rows for name in OPERATIONS]
-    failed = sum(not each.ok for each in cells)
-    unable = sum(bool(each.cannot) for each in cells)
-    passed = len(cells) - failed - unable
-    return f"{len(cells)} cells: {passed} pass, {unable} the client cannot ask, {failed} fail."
-
-
-def filled(page: str, table: Table) -> str:
-    """The page with this table."""
+def filled(page: str, made: str) -> str:
+    """The page with what was made."""
     begin, end = "<!-- matrix:begin -->", "<!-- matrix:end -->"
     before, _, rest = page.partition(begin)
-    return f"{before}{begin}\n{shown(table)}\n{end}{rest.partition(end)[2]}"
+    return f"{before}{begin}\n{made}\n{end}{rest.partition(end)[2]}"
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as url:
         table = {row: ask(row, url) for row in ROWS}
-    PAGE.write_text(filled(PAGE.read_text("utf-8"), table), "utf-8")
+    PAGE.write_text(filled(PAGE.read_text("utf-8"), shown(table)), "utf-8")
     print(shown(table))
 
 

@@ -1,8 +1,8 @@
-"""The official SDKs, each in an environment of its own under `.peers/`.
+"""The official SDKs and some frameworks, each in an environment of its own under `.peers/`.
 
-`python tests/interop/peers.py` builds what is missing and says where it is. Building twice is
-harmless: a stamp holds the pins an environment was built from, and a lock makes one builder wait
-for another.
+`python tests/interop/peers.py` builds what is missing and says where it is; with `--all` also the
+heavy ones, which only `make test-full` uses. Building twice is harmless: a stamp holds the pins an
+environment was built from, and a lock makes one builder wait for another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PeerUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Peer:
-    """One SDK: what it is built from, and how a script is started in it."""
+    """One SDK or framework: what it is built from, and how a script is started in it."""
 
     name: str
     pins: tuple[str, ...]
@@ -146,6 +146,12 @@ A2A_SDK_0_3 = Peer(
     build=_build_venv,
     start=_start_python,
 )
+A2A_SDK_0_3_SIGNING = Peer(
+    name="a2a-sdk-0.3.26-signing",  # what its signer and verifier need, and no more
+    pins=("a2a-sdk[signing]==0.3.26", "pydantic==2.14.3", "pyjwt==2.15.1"),
+    build=_build_venv,
+    start=_start_python,
+)
 A2A_JS = Peer(
     name="a2a-js-1.3.0",
     # What its gRPC client and its servers ask for beside it.
@@ -176,15 +182,87 @@ GO = Peer(
     build=_build_venv,
     start=lambda folder: [str(folder / "bin" / "go")],
 )
-ALL = (A2A_SDK, A2A_SDK_0_3, A2A_JS, FASTA2A, PYTHON_A2A, GO)
+AG2 = Peer(
+    name="ag2-1.2.1",
+    pins=(
+        "ag2[a2a]==1.2.1",
+        "a2a-sdk[http-server]==1.3.0",
+        "httpx==0.28.1",
+        "protobuf==7.36.2",
+        "pydantic==2.14.3",
+        "uvicorn==0.54.0",
+    ),
+    build=_build_venv,
+    start=_start_python,
+)
+AGENT_FRAMEWORK = Peer(
+    name="agent-framework-a2a-1.0.0b261022",  # there are only pre-releases
+    pins=(
+        "agent-framework-a2a==1.0.0b261022",
+        "agent-framework-core==1.23.0",
+        "a2a-sdk[http-server]==1.3.0",
+        "httpx==0.28.1",
+        "protobuf==7.36.2",
+        "pydantic==2.14.3",
+        "uvicorn==0.54.0",
+    ),
+    build=_build_venv,
+    start=_start_python,
+)
+CREWAI = Peer(
+    name="crewai-1.15.30",
+    pins=(
+        "crewai[a2a]==1.15.30",
+        "a2a-sdk[http-server]==0.3.26",
+        "httpx==0.28.1",
+        "pydantic==2.12.5",
+        "uvicorn==0.54.0",
+    ),
+    build=_build_venv,
+    start=_start_python,
+)
+GOOGLE_ADK = Peer(
+    name="google-adk-2.13.0",
+    pins=(
+        "google-adk[a2a]==2.13.0",
+        "a2a-sdk[http-server]==1.3.0",
+        "google-genai==2.34.0",
+        "httpx==0.28.1",
+        "protobuf==7.36.2",
+        "pydantic==2.14.3",
+        "uvicorn==0.54.0",
+    ),
+    build=_build_venv,
+    start=_start_python,
+)
+STRANDS = Peer(
+    name="strands-agents-1.62.0",
+    pins=(
+        "strands-agents[a2a]==1.62.0",
+        "a2a-sdk[http-server]==0.3.26",
+        "httpx==0.28.1",
+        "pydantic==2.14.3",
+        "uvicorn==0.54.0",
+    ),
+    build=_build_venv,
+    start=_start_python,
+)
+LIGHT = (A2A_SDK, A2A_SDK_0_3, A2A_SDK_0_3_SIGNING, A2A_JS, FASTA2A, PYTHON_A2A, GO, AG2)
+"""What `make test` needs. AG2 is the lightest of the frameworks: 100 MB, 20 s."""
+HEAVY = (AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS)
+"""What only `make test-full` needs: together 1.5 GB."""
+ALL = LIGHT + HEAVY
 
 
 def main() -> None:
-    for peer in ALL:
+    """Builds the light ones, or all of them (`--all`), and tells about each."""
+    for peer in ALL if "--all" in sys.argv[1:] else LIGHT:
         try:
             print(f"{peer.name}: {os.path.relpath(peer.ready())}")
         except PeerUnavailable as exc:
             print(f"{peer.name}: left out, {exc}")
+        except RuntimeError as exc:  # its tests will fail with the same words
+            print(f"{peer.name}: NOT INSTALLED, {exc}")
 
 
 if __name__ == "__main__":

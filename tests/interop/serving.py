@@ -18,7 +18,9 @@ AGENT = Path(__file__).parent / "agent.py"
 
 
 @contextmanager
-def served(folder: Path, agent: Path = AGENT, config: str = "", **env: str) -> Iterator[str]:
+def served(
+    folder: Path, agent: Path = AGENT, config: str = "", *, grpc: bool = True, **env: str
+) -> Iterator[str]:
     """The address of a served agent. `config` is its `dragoman.toml`, `env` what that refers to."""
     (folder / "dragoman.toml").write_text(config)
     with socket.socket() as probe:
@@ -26,10 +28,11 @@ def served(folder: Path, agent: Path = AGENT, config: str = "", **env: str) -> I
         port = probe.getsockname()[1]
     log = folder / "server.log"
     command = [sys.executable, "-m", "dragoman", "serve", str(agent), "--port", str(port)]
-    store = ["--store", f"sqlite:///{folder / 'tasks.db'}", "--grpc-port", "0"]
+    store = ["--store", f"sqlite:///{folder / 'tasks.db'}"]
+    ports = ["--grpc-port", "0"] if grpc else []
     with log.open("w") as output:
         process = subprocess.Popen(
-            [*command, *store],
+            [*command, *store, *ports],
             cwd=folder,
             env={k: v for k, v in os.environ.items() if not k.startswith("DRAGOMAN_")} | env,
             stdout=output,
@@ -49,7 +52,7 @@ def served(folder: Path, agent: Path = AGENT, config: str = "", **env: str) -> I
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         try:
             with urllib.request.urlopen(f"{url}/readyz", timeout=2):

@@ -1,4 +1,4 @@
-"""The a2a-sdk of 0.3 itself over REST, in its own environment, against a real `dragoman serve`."""
+"""The a2a-sdk of 0.3, mostly over REST, in its own environment, against `dragoman serve`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from interop.serving import served
 
 SCRIPT = Path(__file__).parent / "clients" / "a2a_sdk_0_3_rest_client.py"
 SCENARIOS = (
-    *("send", "stream", "cancel_and_resubscribe", "webhooks", "multi_turn", "refusals"),
-    "parts",
+    *("send", "stream", "cancel_and_resubscribe"),
+    *("resubscribe_in_silence", "resubscribe_in_silence_json_rpc"),
+    *("webhooks", "multi_turn", "refusals", "parts"),
 )
 
 # The first test builds the client's environment and runs the whole script.
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
     with served(tmp_path_factory.mktemp("rest")) as url:
         try:
-            done = A2A_SDK_0_3.run(SCRIPT, url, timeout=200)
+            done = A2A_SDK_0_3.run(SCRIPT, url, timeout=500)
         except PeerUnavailable as exc:
             pytest.skip(str(exc))
     lines = [json.loads(line) for line in done.stdout.splitlines()]

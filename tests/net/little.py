@@ -111,8 +111,8 @@ def _chunk(text: str) -> ArtifactChunk:
 class House:
     """A running server, and a raw way to talk to it."""
 
-    def __init__(self, app: App, peer: LittlePeer, port: int) -> None:
-        self.app, self.peer, self.port = app, peer, port
+    def __init__(self, app: App, peer: LittlePeer, port: int, listener: Listener) -> None:
+        self.app, self.peer, self.port, self.listener = app, peer, port, listener
         self.url = f"http://127.0.0.1:{port}"
 
     async def raw(self, data: bytes, wait: float = 2.0) -> bytes:
@@ -135,7 +135,7 @@ async def house(**limits: Any) -> AsyncIterator[House]:
     """A server with these limits on a free port."""
     peer = LittlePeer()
     settings = Settings(limits=Limits(**limits))
-    sock: socket.socket = bind("127.0.0.1", 0)
+    sock: socket.socket = bind("127.0.0.1", 0, limits=settings.limits)
     base = address(sock)
     app = App(agent, peer, settings, Log("error", fd=2), base)
     app.floor.deadlines._tick = 0.05
@@ -144,7 +144,7 @@ async def house(**limits: Any) -> AsyncIterator[House]:
     port = int(base.rpartition(":")[2])
     listener.begin()
     try:
-        yield House(app, peer, port)
+        yield House(app, peer, port, listener)
     finally:
         listener.refuse()
         await app.stop()
@@ -169,7 +169,7 @@ def said_0_3(text: str) -> dict[str, Any]:
 
 def post(body: bytes, *headers: str, path: str = "/") -> bytes:
     """A whole HTTP/1.1 request that asks to be closed after."""
-    lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *headers]
     lines += [f"Content-Length: {len(body)}", "Connection: close"]
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 

@@ -54,10 +54,10 @@ async def test_a_body_too_large_is_refused_while_it_streams() -> None:
     async with house(body_size=100_000) as home:
         reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(
-            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(60):
             for _ in range(20):  # far less than a body that never ends
                 writer.write(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
                 await asyncio.sleep(0.01)
@@ -71,7 +71,7 @@ async def test_a_body_too_large_is_refused_while_it_streams() -> None:
 
 async def test_a_declared_length_too_large_is_refused_unread() -> None:
     async with house(body_size=1000) as home:
-        head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         heard = await home.raw(head + b"Content-Length: 9999999\r\n\r\n")
         assert b" 413 " in heard.splitlines()[0]
 
@@ -87,7 +87,7 @@ async def test_a_half_sent_request_is_told_so(limits: dict[str, float]) -> None:
             for _ in range(4):
                 await asyncio.sleep(0.1)
                 writer.write(b"x")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             heard = await reader.readuntil(b"}")
         assert b" 408 " in heard.splitlines()[0]
         writer.close()
@@ -107,7 +107,7 @@ async def test_a_request_that_breaks_off_leaves_nothing_behind() -> None:
 
 async def test_half_sent_headers_are_cut_off() -> None:
     async with house(head_time=0.3) as home:
-        assert await home.raw(b"POST / HTTP/1.1\r\nHost: x\r\n") == b""
+        assert await home.raw(b"POST / HTTP/1.1\r\nHost: localhost\r\n") == b""
         heard = await home.raw(b"POST / HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n")
         assert b" 431 " in heard.splitlines()[0]
         assert b"200 OK" in await home.raw(post(GOOD, "A2A-Version: 1.0"))

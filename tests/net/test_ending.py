@@ -56,7 +56,7 @@ asyncio.run(main())
 def test_no_thread_of_the_listener_meets_an_interpreter_that_closes(kind: str) -> None:
     for _ in range(TIMES):
         left = subprocess.run(
-            [sys.executable, "-c", LEAVES, kind], capture_output=True, text=True, timeout=30
+            [sys.executable, "-c", LEAVES, kind], capture_output=True, text=True, timeout=120
         )
         assert (left.returncode, left.stderr) == (0, "")
         assert left.stdout in ("[]\n", "")

@@ -62,6 +62,26 @@ def test_the_standard_log_comes_along(pipe: tuple[int, int]) -> None:
     assert lines[1].endswith('warning log logger=lib message="odd thing"')
 
 
+def test_no_text_from_outside_can_forge_a_line_or_a_field(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    log = Log("info", fd=writer)
+    logger = logging.Logger("dragoman.pusher")
+    logger.addHandler(Bridge(log))
+    evil = "h\r\n2026-01-01T00:00:00.000Z info\x1b[2K\u2028 seq=1 status=200"
+    logger.error("given up hook=%s seq=%d error=%s", evil, 7, "timeout")
+    logger.warning("reason=%s: %s (100%%)", "peer_refused", f"they said {evil}")
+    logger.warning(f"made elsewhere {evil}")
+    log.info(f"event {evil}")
+    lines = written(log, reader)
+    assert lines.count("\n") == 4
+    assert all(c.isprintable() for c in lines.replace("\n", ""))
+    given_up, told, *_ = lines.splitlines()
+    hook = r'hook="h\u000d\n2026-01-01T00:00:00.000Z info\u001b[2K\u2028 seq=1 status=200"'
+    assert given_up.endswith(f"error given up {hook} seq=7 error=timeout")
+    assert "warning reason=peer_refused: they said h" in told
+    assert told.endswith("(100%)")
+
+
 def test_lines_are_dropped_and_counted_when_nobody_reads(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +91,7 @@ def test_lines_are_dropped_and_counted_when_nobody_reads(
     began = time.monotonic()
     for _ in range(300):
         log.info("long", text="x" * 5000)  # a pipe holds 64 KiB
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 30  # waiting for the reader would take for ever
     assert log.dropped > 100
     os.set_blocking(reader, True)
     heard = b""

@@ -6,10 +6,14 @@ import asyncio
 import socket
 
 import httpx2
+import msgspec
+import pytest
 
-from net.little import House, call, house, post, said
+from dragoman.dialects import sse
+from net.little import House, call, house, post, said, said_0_3
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
+V0 = {"Content-Type": "application/json"}
 
 
 def stream(text: str, **more: str) -> bytes:
@@ -18,7 +22,7 @@ def stream(text: str, **more: str) -> bytes:
 
 
 async def until(home: House, streams: int) -> None:
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(60):
         while home.peer.open != streams or len(home.app.floor.streams) != streams:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -50,6 +54,44 @@ async def test_an_error_before_the_first_event_is_a_plain_answer() -> None:
         await until(home, 0)
 
 
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("tasks/resubscribe", {"id": "no"}, -32001),
+        ("message/stream", said_0_3("crash"), -32603),
+        ("message/stream", {"message": {"role": "user"}}, -32602),
+        ("message/stream", [1], -32602),
+    ],
+    ids=str,
+)
+async def test_a_stream_that_0_3_refuses_is_a_stream_with_one_error(
+    method: str, params: object, code: int
+) -> None:
+    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+        answer = await client.post("/", content=call(method, params), headers=V0)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert answer.headers["cache-control"] == "no-cache"
+        (event,) = sse.Parser().feed(answer.content)
+        told = msgspec.json.decode(event.data)
+        assert (told["id"], told["error"]["code"]) == (1, code)
+        await until(home, 0)
+
+
+async def test_what_http_refuses_itself_is_no_stream_in_0_3_either() -> None:
+    async with house(streams=0) as home, httpx2.AsyncClient(base_url=home.url) as client:
+        many = await client.post("/", content=call("message/stream", said_0_3("hi")), headers=V0)
+        assert (many.status_code, many.headers["content-type"]) == (429, "application/json")
+        assert many.json()["id"] == 1
+
+
+async def test_a_method_that_does_not_stream_is_refused_plainly_in_0_3() -> None:
+    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+        lost = await client.post("/", content=call("tasks/get", {"id": "no"}), headers=V0)
+        assert lost.headers["content-type"] == "application/json"
+        assert lost.json()["error"]["message"].startswith("Task not found: ")
+
+
 async def test_an_error_after_it_is_an_event() -> None:
     async with house() as home:
         heard = await home.raw(stream("crash later"))
@@ -64,7 +106,8 @@ async def test_an_error_after_it_is_an_event() -> None:
 async def test_silence_is_filled_with_comments() -> None:
     async with house() as home:
         heard = await home.raw(stream("wait"), wait=0.5)
-        assert heard.count(b": keep-alive\n\n") > 2
+        assert heard.count(b": keep-alive\n") > 2
+        assert b": keep-alive\n\n" not in heard
         await until(home, 0)
 
 
@@ -116,7 +159,7 @@ async def test_stopping_ends_open_streams() -> None:
         writer.write(stream("wait"))
         await until(home, 1)
         await home.app.stop()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             heard = await reader.read()
         assert heard.endswith(b"0\r\n\r\n")
         await until(home, 0)

@@ -41,7 +41,7 @@ async def serving() -> AsyncIterator[httpx2.AsyncClient]:
     listener = Listener(app, sock, settings.limits)
     listener.begin()
     try:
-        async with httpx2.AsyncClient(base_url=base, timeout=8) as client:
+        async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
             yield client
     finally:
         listener.refuse()

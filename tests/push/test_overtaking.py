@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dragoman.engine import pusher
 from dragoman.settings import Push
 from push.receiver import Heard, Receiver
-from push.scenes import ALICE, QUICK, empty, engine, hook, send
+from push.scenes import QUICK, empty, engine, hook, send
 
 LONG: Push = replace(QUICK, schedule=(0, 0.02, 0.02, 0.3, 0.02), failures=99)
 
@@ -20,16 +20,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pusher, "OVERTAKES", 0.02)
 
 
-@pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-0.3"])
-async def test_the_end_overtakes_what_is_refused(dialect: str) -> None:
+async def test_the_end_overtakes_what_is_refused() -> None:
     def answer(one: Heard) -> tuple[int, dict[str, str]]:
         refused = one.seq == 2 and sum(each.seq == 2 for each in receiver.heard) < 5
         return (422 if refused else 204), {}
 
     receiver = Receiver(answer)
     async with receiver, engine(LONG) as running:
-        caller = replace(ALICE, dialect=dialect)
-        await send(running, "1", hook(receiver.url), ctx=caller)
+        await send(running, "1", hook(receiver.url))
         await empty(running)
         seqs = [one.seq for one in receiver.heard]
         assert [seq for seq in seqs if seq != 2] == [1, 4, 3, 4]

@@ -44,16 +44,15 @@ async def test_everything_is_told_in_order(store: str, tmp_path: Path) -> None:
         assert heard[0].headers["content-type"] == "application/json"
 
 
-async def test_older_versions_are_told_the_task_as_it_stood() -> None:
+async def test_older_versions_are_told_the_task_as_it_stands() -> None:
     async with Receiver() as receiver, engine() as running:
         ctx = replace(ALICE, dialect="a2a-0.3")
         await send(running, "2", hook(receiver.url), ctx=ctx)
-        heard = await receiver.until(5)
-        assert all(one.json["kind"] == "task" for one in heard)
-        states = [one.json["status"]["state"] for one in heard]
-        assert states == ["submitted", "working", "working", "working", "completed"]
-        texts = [one.json.get("artifacts", [{}])[0].get("parts", []) for one in heard]
-        assert [len(parts) and parts[0]["text"] for parts in texts] == [0, 0, "0 ", "0 1 ", "0 1 "]
+        await empty(running)
+        (one,) = receiver.heard  # all of it was ready together, so it is told together
+        assert (one.json["kind"], one.seq) == ("task", 5)
+        assert one.json["status"]["state"] == "completed"
+        assert one.json["artifacts"][0]["parts"][0]["text"] == "0 1 "
 
 
 @pytest.mark.parametrize("token", [TOKEN, KEY])
@@ -276,6 +275,7 @@ async def test_a_task_has_only_so_many_hooks() -> None:
         {"scheme": "Bearer", "credentials": "ü"},
         {"token": "x" * 5000},
         {"hook_id": "x" * 300},
+        {"hook_id": "h\n2026-01-01T00:00:00.000Z error all is lost"},
     ],
 )
 async def test_what_cannot_stand_in_a_header_is_refused(about: dict[str, str]) -> None:
@@ -343,8 +343,8 @@ async def test_every_dialect_has_words_for_a_webhook(dialect: Dialect) -> None:
     async with Receiver() as receiver, engine() as running:
         ctx = replace(ALICE, dialect=dialect.name)
         task = await send(running, "1", hook(receiver.url), ctx=ctx)
-        heard = await receiver.until(4)
-        told = heard[-1].json
+        await empty(running)
+        told = receiver.heard[-1].json
         # IAT cannot set webhooks; whoever sets one for such a task is told in 1.0.
         if dialect.name.startswith(("a2a-1.", "iat")):
             told = told["statusUpdate"]

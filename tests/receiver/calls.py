@@ -104,7 +104,7 @@ async def listening(app: Receiver) -> AsyncGenerator[str, None]:
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.serve())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not await _open(port):  # noqa: ASYNC110  (the server cannot tell)
                 await asyncio.sleep(0.02)
         try:

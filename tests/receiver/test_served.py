@@ -30,15 +30,17 @@ async def test_what_our_server_pushes_arrives_once_and_in_order(dialect: str) ->
         caller = replace(ALICE, dialect=dialect)
         at = hook(url, token=TOKEN, dialect=dialect)
         task = await send(running, "3", at, ctx=caller)
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             await empty(running)
     assert {notice.task_id for notice in diary.told} == {task.id}
     assert all(notice.signed for notice in diary.told)
     entries = [notice.entry for notice in diary.told if isinstance(notice.entry, Stamped)]
-    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+    seqs = [entry.seq for entry in entries]
+    assert seqs == sorted(set(seqs))
     assert last(diary.told) is State.COMPLETED
     kinds = {type(entry.event) for entry in entries}
     if dialect == "a2a-1.0":
+        assert seqs == list(range(1, len(entries) + 1))
         assert kinds <= {Opened, Snapshot, StateChanged, ArtifactChunk}
         assert ArtifactChunk in kinds
     else:
@@ -52,7 +54,7 @@ async def test_a_receiver_with_another_token_hears_nothing() -> None:
     diary = Diary()
     async with listening(Receiver(diary, Proof(tokens=("another",)))) as url, engine() as running:
         await send(running, "1", hook(url, token=TOKEN))
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             await empty(running)
         assert await running.store.outbox(dead=True, limit=1)
     assert diary.told == []

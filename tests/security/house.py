@@ -329,9 +329,9 @@ def _grpc_sender(
         try:
             if not stream:
                 call = house.channel.unary_unary(path, **about)
-                return 0, str(await call(fields, metadata=metadata, timeout=5))
+                return 0, str(await call(fields, metadata=metadata, timeout=60))
             heard = []
-            steps = house.channel.unary_stream(path, **about)(fields, metadata=metadata, timeout=5)
+            steps = house.channel.unary_stream(path, **about)(fields, metadata=metadata, timeout=60)
             async for step in steps:
                 heard.append(str(step))
                 if kind is Watch or len(heard) > 3:
@@ -414,13 +414,13 @@ async def open_house(
     sock = bind("127.0.0.1", 0)
     base = address(sock)
     engine = engine_for(agent, settings)
-    app = App(agent, engine, settings, Log("debug", fd=log_fd), base, grpc=True)
+    app = App(agent, engine, settings, Log("debug", fd=log_fd), base)
     await app.start()
     listener = Listener(app, sock, settings.limits)
     listener.begin()
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{settings.server.grpc_port}")
     try:
-        async with httpx2.AsyncClient(base_url=base, timeout=8) as client:
+        async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
             yield House(app, client, channel, issuer)
     finally:
         await channel.close()

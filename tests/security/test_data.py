@@ -119,7 +119,7 @@ async def test_the_run_of_an_erased_task_ends(url: str) -> None:
         assert isinstance(task, Task)
         await going.wait()
         assert await store.erase([task.id]) == 1
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await over.wait()
         with pytest.raises(TaskNotFound):
             await store.row(Scope("acme", "alice"), task.id)

@@ -131,6 +131,58 @@ def test_a_token_of_an_issuer(issuer: Issuer, tmp_path: Path) -> None:
         admitted(doors, authorization=f"Bearer {issuer.token()}")
 
 
+@pytest.mark.parametrize(
+    ("org", "tenants"),
+    [
+        ("acme", ("acme",)),
+        (["acme", "Evil acme"], ("acme", "Evil acme")),
+        ("Evil acme", ("Evil acme",)),
+        ("acme\tevil", ("acme\tevil",)),
+        (" acme", (" acme",)),
+        ("", None),
+        ([], None),
+        ([""], None),
+        (["", 7, None], None),
+        ({"acme": 1}, None),
+    ],
+)
+def test_a_tenant_is_exactly_what_the_claim_says(
+    issuer: Issuer, tmp_path: Path, org: Any, tenants: tuple[str, ...] | None
+) -> None:
+    """The name of an organisation may have a space in it: its words are nobody else's tenant."""
+    keys = issuer.save(tmp_path)
+    scheme = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=keys, tenant_claim="org")
+    doors = Doors({"sso": scheme}, "Agent")
+    bearer = f"Bearer {issuer.token(issuer.claims(org=org))}"
+    if tenants is None:
+        with pytest.raises(Unauthenticated):
+            admitted(doors, authorization=bearer)
+    else:
+        caller = admitted(doors, authorization=bearer)
+        assert (caller.tenant, caller.tenants) == (tenants[0], tenants)
+
+
+@pytest.mark.parametrize(
+    ("scope", "scopes"),
+    [
+        ("read write", ("read", "write")),
+        ("  read  write ", ("read", "write")),
+        ("read\u2003write", ("read\u2003write",)),
+        ("read\nwrite", ("read\nwrite",)),
+        (["read write", "book"], ("read write", "book")),
+        (["", 1], ()),
+        (None, ()),
+    ],
+)
+def test_scopes_are_parted_by_spaces_and_nothing_else(
+    issuer: Issuer, tmp_path: Path, scope: Any, scopes: tuple[str, ...]
+) -> None:
+    scheme = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(tmp_path))
+    doors = Doors({"sso": scheme}, "Agent")
+    bearer = f"Bearer {issuer.token(issuer.claims(scope=scope))}"
+    assert admitted(doors, authorization=bearer).scopes == scopes
+
+
 def test_no_forged_token_lets_in(issuer: Issuer, tmp_path: Path) -> None:
     scheme = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(tmp_path))
     doors = Doors({"sso": scheme}, "Agent")
@@ -253,6 +305,15 @@ async def test_keys_come_through_the_guarded_client(issuer: Issuer) -> None:
         await server.wait_closed()
 
 
+def test_scopes_stand_on_the_card_only_where_a_scheme_has_them(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    sso = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(tmp_path), openid=True)
+    keys = ApiKeys(callers={"alice": known("KEY")})
+    doors = Doors({"sso": sso, "keys": keys}, "Agent", scopes=("use",))
+    assert doors.security == ({"sso": ("use",)}, {"keys": ()})
+
+
 def test_certificates_gate_the_other_schemes() -> None:
     held = {"robot": Held(names=("spiffe://acme/robot",), tenants=("acme",))}
     alone = Doors({"certs": Certificates(callers=held)}, "Agent")
@@ -268,7 +329,7 @@ def test_certificates_gate_the_other_schemes() -> None:
         "Agent",
         scopes=("use",),
     )
-    assert both.security == ({"keys": ("use",), "certs": ()},)
+    assert both.security == ({"keys": (), "certs": ()},)
     caller = admitted(both, x_api_key=KEY)
     assert (caller.principal, caller.schemes) == ("alice", ("keys", "certs"))
     with pytest.raises(Unauthenticated):

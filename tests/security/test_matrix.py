@@ -46,7 +46,7 @@ async def opened(house: House) -> str:
 async def asked(
     way: Asking, house: House, token: str, task: str, tenant: str = ""
 ) -> tuple[int, str]:
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(60):
         status, body = await way.send(house, token, task, tenant)
     return status, body.replace(task, "ID") if task else body
 

@@ -30,7 +30,7 @@ async def line(house: House) -> AsyncIterator[tuple[asyncio.StreamReader, asynci
 
 async def heard(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     """Status and head of the next answer; its body is read too."""
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(60):
         head = await reader.readuntil(b"\r\n\r\n")
         length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
         await reader.readexactly(int(length))
@@ -43,7 +43,8 @@ async def test_the_connection_serves_the_next_request(
     house: House, path: str, chunked: bool
 ) -> None:
     size = "transfer-encoding: chunked" if chunked else "content-length: 2"
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{size}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{size}\r\n"
+    head += "content-type: application/json\r\n\r\n"
     body = b"2\r\n{}\r\n0\r\n\r\n" if chunked else b"{}"
     async with line(house) as (reader, writer):
         for _ in range(3):
@@ -56,12 +57,12 @@ async def test_the_connection_serves_the_next_request(
 
 
 async def test_who_has_much_to_say_hears_that_the_connection_ends(house: House) -> None:
-    head = f"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {LEFT_SIZE + 1}\r\n\r\n"
+    head = f"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: {LEFT_SIZE + 1}\r\n\r\n"
     async with line(house) as (reader, writer):
         writer.write(head.encode())
         status, told = await heard(reader)
         assert (status, b"connection: close" in told) == (401, True)
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             assert await reader.read() == b""
 
 
@@ -83,7 +84,7 @@ async def test_one_http2_connection_carries_many_requests(house: House, known: b
 
     url = house.client.base_url
     async with (
-        httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=20) as client,
+        httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=60) as client,
         asyncio.TaskGroup() as group,
     ):
         workers = [group.create_task(work(client)) for _ in range(64)]

@@ -9,6 +9,7 @@ import pytest
 from dragoman import Agent, Turn
 from dragoman.errors import BadParams, TaskFinished, TaskNotFound, Unsupported
 from dragoman.events import Snapshot, Stamped
+from dragoman.lifecycle import Fold
 from dragoman.model import State, Task
 from dragoman.ops import CancelTask, GetTask
 from dragoman.peer import Context
@@ -199,6 +200,25 @@ async def test_history_of_a_task_that_is_continued_in_a_stream(way: Way) -> None
         assert isinstance(first, Stamped)
         if isinstance(first.event, Snapshot):
             assert len(first.event.task.history) == 1
+
+
+@ways
+async def test_a_streamed_answer_does_not_begin_with_the_old_question(way: Way) -> None:
+    async with served(desk()) as house:
+        op = said("go", noted={"skillId": "trip"}, wait=True)
+        task = (await way.ask(house, op)).answer
+        assert task.state is State.INPUT_REQUIRED
+        heard = await way.ask(house, said("Oslo", task=task.id), stream=True)
+        fold = Fold(task.id, task.context_id)
+        states = []
+        for entry in heard.entries:
+            assert isinstance(entry, Stamped)
+            fold.add(entry)
+            states.append(fold.state)
+        assert states[0] is State.WORKING
+        assert State.INPUT_REQUIRED not in states
+        assert states[-1] is State.COMPLETED
+        assert fold.task().text == "to Oslo"
 
 
 @ways

@@ -68,14 +68,13 @@ async def served(
         settings,
         Log(log_level, fd=log_fd),
         base,
-        grpc=True,
     )
     await app.start()
     listener = Listener(app, sock, settings.limits)
     listener.begin()
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc.port}")
     try:
-        async with httpx2.AsyncClient(base_url=base, timeout=8) as client:
+        async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
             yield House(app, client, channel)
     finally:
         await channel.close()
@@ -131,7 +130,7 @@ class Way:
                     _take(heard, session, Frame(data.encode(), status=200))
             heard.code = getattr(heard.error, "code", None)
         else:
-            _take(heard, session, Frame(reply.content, status=reply.status_code))
+            _take(heard, session, Frame(reply.content, "", dict(reply.headers), reply.status_code))
             if heard.error is not None:
                 told = reply.json()
                 rpc = self.name.startswith("JSON-RPC")
@@ -150,7 +149,7 @@ class Way:
         heard = Heard()
         metadata = tuple(headers.items())
         make = house.channel.unary_stream if stream else house.channel.unary_unary
-        call = make(frame.target)(frame.body, metadata=metadata, timeout=8)
+        call = make(frame.target)(frame.body, metadata=metadata, timeout=60)
         try:
             if stream:
                 async for body in call:

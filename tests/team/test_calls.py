@@ -232,9 +232,9 @@ async def test_a_cancel_goes_down() -> None:
 
     async with team(boss, worker) as client:
         task = await client.send("hi", wait=False)
-        await asyncio.wait_for(worker.started.wait(), 5)
+        await asyncio.wait_for(worker.started.wait(), 60)
         assert (await client.cancel(task.id)).state is State.CANCELED
-        await asyncio.wait_for(worker.canceled.wait(), 5)
+        await asyncio.wait_for(worker.canceled.wait(), 60)
 
 
 async def test_a_cancel_goes_down_through_code_that_will_not_stop() -> None:
@@ -246,9 +246,9 @@ async def test_a_cancel_goes_down_through_code_that_will_not_stop() -> None:
 
     async with team(boss, worker) as client:
         task = await client.send("hi", wait=False)
-        await asyncio.wait_for(worker.started.wait(), 5)
+        await asyncio.wait_for(worker.started.wait(), 60)
         assert (await client.cancel(task.id)).state is State.CANCELED
-        await asyncio.wait_for(worker.canceled.wait(), 5)
+        await asyncio.wait_for(worker.canceled.wait(), 60)
 
 
 @pytest.mark.parametrize("how", ["timeout", "fails"])
@@ -274,7 +274,7 @@ async def test_what_is_given_up_is_stopped_there_too(how: str) -> None:
     async with team(boss, worker) as client:
         task = await client.send("hi")
         assert task.state is (State.COMPLETED if how == "timeout" else State.FAILED)
-        await asyncio.wait_for(worker.canceled.wait(), 5)
+        await asyncio.wait_for(worker.canceled.wait(), 60)
 
 
 async def test_trace_hops_and_deadline_go_along() -> None:

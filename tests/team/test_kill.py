@@ -78,7 +78,7 @@ def acked(folder: Path) -> str:
 
 
 async def ended(client: Client, task_id: str) -> Task:
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(60):
         return await _final(client, task_id)
 
 

@@ -12,14 +12,26 @@ from dragoman import (
     Agent,
     Answer,
     Artifact,
+    ArtifactChunk,
+    Ask,
+    Asked,
     Blob,
     Data,
+    Event,
+    Hook,
     Link,
     Message,
+    Note,
+    Noted,
+    Opened,
     Part,
     Provider,
     Role,
+    Snapshot,
+    Stamped,
     State,
+    StateChanged,
+    Status,
     SyncTurn,
     Task,
     Text,
@@ -31,7 +43,6 @@ from dragoman import (
 from dragoman.client import Events, RemoteAgent
 from dragoman.client.auth import CardAuth
 from dragoman.engine import EngineSettings
-from dragoman.events import Stamped
 from dragoman.model import AnyPart, File
 from dragoman.net.trust import Trust
 from dragoman.ops import GetTask, TaskPage
@@ -85,6 +96,8 @@ async def typed(turn: Turn, city: str, days: int = 3) -> dict[str, int]:
 @agent.skill("plain", may_reply=True, join=0.05)
 def plain(turn: SyncTurn, word: str) -> str:
     turn.say("looking")
+    turn.detach()
+    turn.complete("Done")
     return word
 
 
@@ -124,6 +137,8 @@ async def verbs(turn: Turn) -> None:
     await turn.log("line", level="debug", n=1)
     await turn.usage(tokens=1200)
     await turn.progress(0.4, eta=3)
+    await turn.detach("This takes an hour", metadata={"a": 1})
+    await turn.complete("Done", {"n": 1}, metadata={"a": 1})
     await turn.reply("hello")
     answer = await turn.ask("Well?", key="k", details={"max": 7}, expires=60)
     assert_type(answer, Answer)
@@ -180,6 +195,28 @@ def values() -> None:
     message = Message(message_id="m", role=Role.USER, parts=(Text("hi"),))
     assert_type(message.text, str)
     del parts
+
+
+def events(one: Stamped) -> None:
+    match one.event:
+        case Opened(message=message):
+            assert_type(message, Message)
+        case StateChanged(state=state, message=words):
+            assert_type(state, State)
+            assert_type(words, Message | None)
+        case Asked(kind=kind):
+            assert_type(kind, Ask)
+        case ArtifactChunk(artifact=artifact, last=last):
+            assert_type(artifact, Artifact)
+            assert_type(last, bool)
+        case Noted(kind=note):
+            assert_type(note, Note)
+        case Snapshot(task=task):
+            assert_type(task.status, Status)
+    any_event: Event = StateChanged(state=State.COMPLETED)
+    hook = Hook(hook_id="h", task_id="t", url="https://x.example", scheme="Bearer", credentials="c")
+    assert_type(hook.schemes, tuple[str, ...])
+    del any_event
 
 
 async def remote() -> None:

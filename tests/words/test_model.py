@@ -40,6 +40,38 @@ def test_the_text_of_things() -> None:
     assert task.state is State.WORKING
 
 
+def said(text: str, role: Role = Role.AGENT) -> Message:
+    return Message(message_id=text, role=role, parts=(Text(text),) if text else ())
+
+
+def ended(state: State, message: Message | None = None, *history: Message) -> Task:
+    return Task(id="t", context_id="c", status=Status(state, 1, message), history=history)
+
+
+def test_the_answer_of_a_task_without_artifacts_is_its_last_message() -> None:
+    question, asked = said("Where?", Role.USER), said("Which city?")
+    in_status = ended(State.COMPLETED, said("Oslo"), question, said("Let me see"))
+    in_history = ended(State.COMPLETED, None, question, said("Let me see"), said("Oslo"))
+    empty = ended(State.COMPLETED, said(""), question, said("Oslo"))
+    for task in (in_status, in_history, empty):
+        assert task.text == "Oslo"
+        assert task.answer == said("Oslo")
+    made = msgspec.structs.replace(
+        in_status, artifacts=(Artifact(artifact_id="a", parts=(Data(1),)),)
+    )
+    assert (made.answer, made.text) == (None, "")
+    hollow = msgspec.structs.replace(in_status, artifacts=(Artifact(artifact_id="a", parts=()),))
+    assert hollow.text == "Oslo"
+    for other in (
+        ended(State.COMPLETED, None, question, asked, said("Oslo", Role.USER)),
+        ended(State.INPUT_REQUIRED, asked, question),
+        ended(State.FAILED, said("No such city"), question),
+        ended(State.WORKING, said("Let me see"), question),
+        ended(State.COMPLETED),
+    ):
+        assert (other.answer, other.text) == (None, "")
+
+
 @pytest.mark.parametrize("kind", Ask)
 def test_credentials_are_asked_for_in_their_own_state(kind: Ask) -> None:
     asked = Asked(

@@ -71,7 +71,7 @@ def test_what_is_no_schema_is_refused_and_nothing_is_fetched(schema: Json) -> No
 def test_a_pattern_cannot_take_for_ever() -> None:
     began = time.monotonic()
     assert schemas.wrong({"pattern": "^(a+)+$"}, "a" * 50_000 + "!")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30  # backtracking would take years
 
 
 def test_what_is_said_is_short() -> None:

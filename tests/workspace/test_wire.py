@@ -77,7 +77,7 @@ class Asking:
         if self.way == "http":
             return dict((await self.house.post(said)).json()["payload"])
         await self.socket.send(json.dumps(said))
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             while True:
                 told = json.loads(await self.socket.recv())
                 asks = told["payload"].get("action") == "require_input"
@@ -161,7 +161,7 @@ async def test_who_goes_on_with_a_task_cannot_widen_it(root: Path, way: str) -> 
         task = first["task_id"]
         more = {"task_id": task, "workspace_root": str(root), "wait": False}
         await ask("execute", query="../x.txt", **more)
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             told = await ask("task_status", task_id=task)
             while told["status"] in ("working", "input-required"):
                 told = await ask("task_status", task_id=task)
@@ -283,7 +283,7 @@ async def test_a_foreign_host_that_names_its_folder_once_is_believed(
             if told.kind is Kind.RESPONSE and told.parent == id:
                 return told
 
-    async with serve(host, "127.0.0.1", 0) as server, asyncio.timeout(9):
+    async with serve(host, "127.0.0.1", 0) as server, asyncio.timeout(60):
         port = server.sockets[0].getsockname()[1]
         own = settings(tmp_path, "reader", host=f"ws://127.0.0.1:{port}")
         async with served(reader(root), own):
@@ -315,7 +315,7 @@ async def test_the_same_when_the_host_calls_back(tmp_path: Path, root: Path) -> 
 
                 token = (await asked("HELO", agent_id="engine"))["session_token"]
                 told: dict[str, Any] = {}
-                async with asyncio.timeout(8):  # until the agent has read its welcome
+                async with asyncio.timeout(60):  # until the agent has read its welcome
                     while told.get("result_summary") != "narrow":
                         told = await asked("execute", query="x.txt")
                 told = await asked("execute", query="x.txt", workspace_root=str(root))

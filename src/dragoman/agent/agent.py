@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from .. import card as cards
-from ..errors import BadParams, ConfigError, ExtendedCardOff, NoExtendedCard
+from ..errors import BadParams, ConfigError
 from ..model import Json
 from ..schemes import Scheme
 from ..workspace import Space, space_of
@@ -54,11 +54,6 @@ def own_extensions(extensions: Iterable[cards.Extension]) -> dict[str, cards.Ext
             raise ConfigError(f"There are two extensions `{each.uri}`")
         found[each.uri] = each
     return found
-
-
-def no_extended_card(agent: Agent) -> NoExtendedCard:
-    """Why there is none: it never had one (1.0 §3.1.11), or its author switched it off."""
-    return ExtendedCardOff() if agent.may_extend else NoExtendedCard()
 
 
 class Shape(Enum):
@@ -108,6 +103,8 @@ class Skill(Struct, frozen=True, kw_only=True):
     """What a caller must have to use it, beside what the agent asks of everyone."""
     extended: bool = False
     """Whether it stands only on the extended card, for those who may use it."""
+    anonymous: bool = False
+    """Whether callers without credentials may use it, where the agent asks for some."""
 
 
 class Method(Struct, frozen=True, kw_only=True):
@@ -135,6 +132,7 @@ class Agent:
         output_modes: Iterable[str] = MODES,
         auth: Mapping[str, Scheme] | None = None,
         scopes: Iterable[str] = (),
+        anonymous: Iterable[str] = (),
         extensions: Iterable[cards.Extension] = (),
         streaming: bool = True,
         push: bool = True,
@@ -157,6 +155,9 @@ class Agent:
         """How callers prove who they are, by name; `[auth.NAME]` of the settings adds to it."""
         self.scopes = tuple(scopes)
         """What every caller must have."""
+        self.anonymous = tuple(anonymous)
+        """Operations (by their A2A 1.0 names), methods and skills that need no credentials, where
+        all else does; `server.anonymous` of the settings replaces them."""
         self.extensions = own_extensions(extensions)
         """What the author understands beyond the protocol, by URI."""
         self.streaming, self.push, self.may_extend = streaming, push, extended_card
@@ -186,6 +187,7 @@ class Agent:
         cancel_grace: float = 10.0,
         scopes: Iterable[str] = (),
         extended: bool = False,
+        anonymous: bool = False,
     ) -> Callable[[F], F]:
         """Makes a function a skill: async function, async generator, or a plain function."""
         if not isinstance(id, str):
@@ -225,6 +227,7 @@ class Agent:
                 cancel_grace=cancel_grace,
                 scopes=tuple(scopes),
                 extended=extended,
+                anonymous=anonymous,
             )
             if default:
                 self._default = id
@@ -247,7 +250,8 @@ class Agent:
     def extended_card(self, function: F) -> F:
         """Makes a function the one that writes the extended card: `function(caller) -> Card`.
 
-        Start from `agent.card()`; addresses and schemes are filled in. It may be async.
+        Start from `agent.card()`; addresses, schemes, capabilities and the agent's extensions are
+        filled in. It may be async. None says that there is none for this caller.
         """
         if not self.may_extend:
             raise ConfigError(f"Agent `{self.name}` has its extended card switched off")

@@ -10,6 +10,7 @@ import msgspec
 
 from ..errors import AgentMisbehaved, BadParams, ConfigError
 from ..model import Data, Json, Message, Part
+from ..nesting import unfit
 
 
 class Params:
@@ -60,7 +61,7 @@ class Params:
             None,
         )
         text = message.text.strip()
-        if found is None and text.startswith("{"):
+        if found is None and text.startswith("{") and not _unfit(text):
             try:
                 found = msgspec.json.decode(text)
                 text = ""
@@ -139,3 +140,7 @@ def _has_schema(kind: Any) -> bool:
         return False
     # Parts are Structs too, but content, not an author's data.
     return f"'{Part.__module__}." not in repr(msgspec.inspect.type_info(kind))
+
+
+def _unfit(text: str) -> bool:
+    return bool(unfit(text.encode("utf-8", "replace")))

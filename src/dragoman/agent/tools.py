@@ -15,6 +15,8 @@ from ..peer import Context
 
 WORK = "urn:dragoman:work:1"
 """Extension: thoughts, logs, progress, tools and approvals of a run."""
+DETACHED = f"{WORK}/detached"
+"""In the metadata of the event behind which a blocking send does not wait any longer."""
 TOOLS = f"{WORK}/tools"
 """Under which a caller of A2A offers its tools, in the metadata of a request."""
 

@@ -149,9 +149,15 @@ class Turn:
 
     # Saying.
 
-    async def say(self, *what: object, metadata: dict[str, Json] | None = None) -> None:
-        """Tells the caller something while working."""
-        self._desk.emit(StateChanged(state=State.WORKING, message=self._message(what, metadata)))
+    async def say(
+        self,
+        *what: object,
+        metadata: dict[str, Json] | None = None,
+        extensions: Iterable[str] = (),
+    ) -> None:
+        """Tells the caller something while working; `extensions` names those it is told in."""
+        message = self._message(what, metadata, extensions)
+        self._desk.emit(StateChanged(state=State.WORKING, message=message))
         await self._desk.room()
 
     async def artifact(
@@ -162,10 +168,13 @@ class Turn:
         append: bool = False,
         last: bool = True,
         metadata: dict[str, Json] | None = None,
+        extensions: Iterable[str] = (),
+        update_metadata: dict[str, Json] | None = None,
     ) -> None:
         """Gives a result, or with `append` one more piece of it.
 
         Its id is the name, else `result`, `result-2`...; pass `last=False` while more will follow.
+        `metadata` and `extensions` are the artifact's; `update_metadata` goes with this piece only.
         """
         self._desk.emit(
             ArtifactChunk(
@@ -175,9 +184,11 @@ class Turn:
                     description=description,
                     parts=parts_of(list(what)) or (Text(""),),
                     metadata=builtins_of(metadata),
+                    extensions=tuple(extensions),
                 ),
                 append=append,
                 last=last,
+                metadata=builtins_of(update_metadata),
             )
         )
         await self._desk.room()
@@ -211,12 +222,42 @@ class Turn:
         self._desk.emit(StateChanged(state=State.WORKING, metadata=metadata))
         await self._desk.room()
 
-    async def reply(self, *what: object) -> None:
+    async def detach(
+        self,
+        *what: object,
+        metadata: dict[str, Json] | None = None,
+        extensions: Iterable[str] = (),
+    ) -> None:
+        """Answers callers that wait for this task now, while the skill works on.
+
+        They get the task as it stands, with this message if one is given. Streams and webhooks go
+        on, and everyone can ask for the task later.
+        """
+        await self._desk.detach(self._message_if_any(what, metadata, extensions))
+
+    async def complete(
+        self,
+        *what: object,
+        metadata: dict[str, Json] | None = None,
+        extensions: Iterable[str] = (),
+    ) -> None:
+        """Completes the task now, with this message in its status.
+
+        Artifacts that were given stay; nothing that is said or returned afterwards counts.
+        """
+        await self._desk.complete(self._message_if_any(what, metadata, extensions))
+
+    async def reply(
+        self,
+        *what: object,
+        metadata: dict[str, Json] | None = None,
+        extensions: Iterable[str] = (),
+    ) -> None:
         """Answers with a message instead of a task; a skill needs `may_reply=True` for it.
 
         If the task is open already, it is completed with this message.
         """
-        await self._desk.reply(self._message(what))
+        await self._desk.reply(self._message(what, metadata, extensions))
 
     # Asking.
 
@@ -349,7 +390,20 @@ class Turn:
         seat = Seat(self._desk, self._call_key, self._ask)
         return self._desk.outside.agent(seat, address, options)
 
-    def _message(self, what: Iterable[object], metadata: dict[str, Json] | None = None) -> Message:
+    def _message_if_any(
+        self,
+        what: tuple[object, ...],
+        metadata: dict[str, Json] | None,
+        extensions: Iterable[str],
+    ) -> Message | None:
+        return self._message(what, metadata, extensions) if what or metadata else None
+
+    def _message(
+        self,
+        what: Iterable[object],
+        metadata: dict[str, Json] | None = None,
+        extensions: Iterable[str] = (),
+    ) -> Message:
         self._said += 1
         return Message(
             message_id=f"{self.task_id}.{self._said}",
@@ -358,6 +412,7 @@ class Turn:
             context_id=self.context_id,
             task_id=self.task_id,
             metadata=builtins_of(metadata),
+            extensions=tuple(extensions),
         )
 
     async def _note(self, kind: Note, body: Json) -> None:

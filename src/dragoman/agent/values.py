@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import AgentMisbehaved
 from ..model import AnyPart, Blob, Data, Json, Part, Text
+from ..nesting import too_deep
 
 OCTETS = "application/octet-stream"
 
@@ -28,6 +29,9 @@ def parts_of(value: object) -> tuple[AnyPart, ...]:
 
 def _part(value: object) -> AnyPart:
     match value:
+        case Data(value=dict() | list() as inner):
+            json_of(inner, "The value of a data part")
+            return value
         case Part():
             return value  # type: ignore[return-value]  # Part has no instances but the four kinds
         case str():
@@ -48,15 +52,18 @@ def _part(value: object) -> AnyPart:
 
 def builtins_of(value: object) -> Json:
     """The value as plain JSON data."""
-    return msgspec.json.decode(json_of(value))
+    return None if value is None else msgspec.json.decode(json_of(value))
 
 
 def json_of(value: object, what: str = "A value") -> bytes:
-    """The value written as JSON; `AgentMisbehaved` if it cannot be."""
+    """The value written as JSON; `AgentMisbehaved` if it cannot be, or is too deep to be read."""
     try:
-        return msgspec.json.encode(value, enc_hook=_plain)
-    except (TypeError, ValueError, msgspec.MsgspecError) as exc:
+        written = msgspec.json.encode(value, enc_hook=_plain)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
         raise AgentMisbehaved(f"{what} cannot be written as JSON: {exc}") from exc
+    if why := too_deep(written):
+        raise AgentMisbehaved(f"{what} {why}")
+    return written
 
 
 def _plain(value: object) -> object:

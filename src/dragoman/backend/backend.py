@@ -5,8 +5,9 @@ Whoever has a task system already gives plain functions, only those it has:
     backend = Backend("Orders", send=send, get=get, cancel=cancel)
 
 Each takes the operation (`dragoman.ops`), and as a second parameter the caller (`Context`) if it
-wants to know; sync or async; and returns canonical types (`dragoman.model`). What is missing
-answers that it is unsupported, and the card says so. Doors, rates, limits and terms are those of
+wants to know; sync or async; and returns canonical types (`dragoman.model`). A missing send, get
+or cancel works on a store of ours; whatever else is missing answers that it is unsupported, and
+the card says so. Doors, rates, limits and terms are those of
 any agent. Whose task is whose is the functions' own business: they are told tenant and principal.
 
 What a function may not give is explained in the log; the caller hears an id and nothing else.
@@ -23,8 +24,13 @@ from ..agent import Agent
 from ..card import Card, Interface, Skill
 from ..errors import ConfigError
 from ..peer import Context
+from ..settings import EngineSettings
+from ..store import Store, open_store
 from .function import Function
-from .peer import BackendPeer
+from .kept import Kept
+from .peer import OWN, BackendPeer
+
+KEEP = EngineSettings().keep_tasks
 
 
 class Backend(Agent):
@@ -82,6 +88,8 @@ class Backend(Agent):
         self.extended = extended_card
         self.listed = tuple(skills)
         """Its skills, as they stand on the card: which function does them is its own business."""
+        self.keeps_tasks = set(self.functions) >= OWN
+        """Whether its tasks are its own business; else a store of ours holds some."""
         self.on_start, self.on_stop, self.timeout = start, stop, timeout
         self._card = card
 
@@ -112,11 +120,18 @@ class Backend(Agent):
             extensions=(*given.extensions, *own),
         )
 
-    def peer(self, *, push: bool = True) -> BackendPeer:
-        """What is served: the functions, asked like any agent. `push`: whether webhooks may be."""
+    def peer(
+        self, *, push: bool = True, store: Store | str = "memory:", keep: float = KEEP
+    ) -> BackendPeer:
+        """What is served: the functions, asked like any agent. `push`: whether webhooks may be.
+
+        `store` is where we keep what they do not, finished tasks for `keep` seconds.
+        """
+        store = open_store(store) if isinstance(store, str) else store
         return BackendPeer(
             self,
             self.functions,
+            Kept(store, self.name, keep),
             push=push and self.push,
             timeout=self.timeout,
             around=(self.on_start, self.on_stop),

@@ -9,9 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..agent import Shape
 from ..errors import ConfigError
-from ..ops import Operation
+from ..model import from_caller
+from ..ops import Operation, SendMessage
 from ..peer import Context
 
 
@@ -37,6 +40,8 @@ class Function:
 
     async def ask(self, threads: ThreadPoolExecutor, op: Operation[Any], ctx: Context) -> Any:
         """What it gives; plain functions run in a thread."""
+        if isinstance(op, SendMessage):
+            op = replace(op, message=from_caller(op.message))
         asked = partial(self.function, *((op, ctx) if self._wants_caller else (op,)))
         if self.shape is not Shape.PLAIN:
             value = asked()

@@ -1,21 +1,42 @@
-"""The functions of a backend as a peer: each operation asks one of them, or is unsupported."""
+"""The functions of a backend as a peer: each operation asks one of them.
+
+Where the author gives none, send, get and cancel work on a store of ours (`Kept`), as a2a-go's
+`HandlerFuncs` do; everything else is unsupported.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from typing import Any, cast
+from uuid import uuid4
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..agent import Agent
-from ..agent.agent import no_extended_card
 from ..agent.invoke import invoke
-from ..errors import AgentTimedOut, HookNotFound, PushUnsupported, TaskNotFound, Unsupported
-from ..model import Hook, Message, Task
+from ..errors import (
+    AgentMisbehaved,
+    AgentTimedOut,
+    ExtendedCardOff,
+    HookNotFound,
+    NotCancelable,
+    PushUnsupported,
+    TaskFinished,
+    TaskNotFound,
+    Unsupported,
+)
+from ..events import Snapshot, Stamped, StateChanged
+from ..lifecycle import FINAL, Fold
+from ..model import Hook, Message, State, Status, Task
+from ..names import name_of
 from ..ops import (
     CancelTask,
     DeleteHook,
@@ -34,16 +55,18 @@ from ..ops import (
     TaskPage,
 )
 from ..peer import Batch, Context
-from .answers import Story, WrongAnswer, checked, fitting, named, page
+from .answers import Story, WrongAnswer, checked, fitting, page
 from .function import Function
+from .kept import Kept
+from .names import addressed, name_in, renamed, shown_as, task_of
+from .pieces import QUIET, each
 
-IDLE = 4.0
-"""Seconds of silence after which a reader is told that the stream is alive."""
+log = logging.getLogger("dragoman.backend")
+
+OWN = frozenset(("send", "get", "cancel"))
+"""With these a backend keeps its tasks itself."""
 THREADS = 64
 """For functions that are not async."""
-
-_OVER = object()
-_QUIET = object()
 
 
 class Answering(Struct, frozen=True):
@@ -69,24 +92,29 @@ _ANSWERS: dict[type[Operation[Any]], Answering] = {
 
 
 class BackendPeer:
-    """A backend's functions as a peer."""
+    """A backend's functions as a peer, and what stands in for those it lacks."""
 
     def __init__(
         self,
         agent: Agent,
         functions: Mapping[str, Function],
+        kept: Kept,
         *,
         push: bool,
         timeout: float,
         around: tuple[Callable[[], Any] | None, Callable[[], Any] | None],
     ) -> None:
         self._agent, self._functions, self._push = agent, functions, push
-        self._timeout = timeout
+        self._kept, self._timeout = kept, timeout
+        self._keeps = "get" not in functions
+        """Whether its tasks are kept by us."""
         self._on_start, self._on_stop = around
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="dragoman-backend")
 
     async def start(self) -> None:
         """Lets the author open what the functions need."""
+        if not set(self._functions) >= OWN:
+            await self._kept.open()
         await _done(self._on_start)
 
     async def stop(self, grace: float) -> None:
@@ -95,6 +123,7 @@ class BackendPeer:
             await _done(self._on_stop)
         finally:
             self._threads.shutdown(wait=False, cancel_futures=True)
+            await self._kept.close()
 
     async def counts(self) -> dict[str, int]:
         """Nobody here knows how many tasks there are."""
@@ -105,11 +134,103 @@ class BackendPeer:
         if isinstance(op, Invoke):
             return cast(R, await invoke(self._agent, op, ctx))  # `Operation[Json]`
         if isinstance(op, GetExtendedCard):
-            raise no_extended_card(self._agent)  # whoever has one is asked by the guard in front
+            raise ExtendedCardOff()  # whoever has one is asked by the guard in front
+        try:
+            # `_ANSWERS` binds the answer's type to the operation's; a table cannot say so.
+            return cast(R, await self._named_answer(op, ctx))
+        except WrongAnswer as exc:
+            raise _misbehaved(exc) from exc
+
+    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """What the function yields, as it comes."""
+        try:
+            async with aclosing(self._named_stream(op, ctx)) as batches:
+                async for batch in batches:
+                    yield batch
+        except WrongAnswer as exc:
+            raise _misbehaved(exc) from exc
+
+    # Names.
+
+    async def _named_answer(self, op: Operation[Any], ctx: Context) -> Any:
+        if isinstance(op, SendMessage) and op.open_as:
+            op, name = await self._opened(op, ctx)
+            answer = await self._answer(op, ctx)
+            if not isinstance(answer, Task):
+                return answer
+            if not op.message.task_id:
+                await self._kept.name(name, answer.id, ctx)
+            return renamed(answer, shown_as(name, ctx))
+        missing: TaskNotFound | None = None
+        if not name_of(task_of(op)):  # else we made this id: no function knows it
+            try:
+                return await self._answer(op, ctx)
+            except TaskNotFound as exc:
+                missing = exc
+        name, task_id = await self._found(op, ctx)
+        if not task_id:
+            raise missing or TaskNotFound(taskId=task_of(op))
+        answer = await self._answer(addressed(op, task_id), ctx)
+        return renamed(answer, shown_as(name, ctx))
+
+    async def _named_stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        name = ""
+        if isinstance(op, SendMessage) and op.open_as:
+            op, name = await self._opened(op, ctx)
+        else:
+            begun = False
+            try:
+                async with aclosing(self._stream(op, ctx)) as batches:
+                    async for batch in batches:
+                        begun = True
+                        yield batch
+                return
+            except TaskNotFound:
+                name, task_id = await self._found(op, ctx)
+                if begun or not task_id:
+                    raise
+            op = addressed(op, task_id)
+        fresh = not task_of(op)
+        async with aclosing(self._stream(op, ctx)) as batches:
+            async for batch in batches:
+                for entry in batch.entries:
+                    if fresh and isinstance(entry, Stamped):
+                        fresh = False
+                        await self._kept.name(name, entry.task_id, ctx)
+                shown = [renamed(entry, shown_as(name, ctx)) for entry in batch.entries]
+                yield Batch(shown, batch.last)
+
+    async def _opened(self, op: SendMessage, ctx: Context) -> tuple[SendMessage, str]:
+        """A send to the task that its caller calls so, or if there is none, one that opens it."""
+        name = name_in(op.open_as)
+        return addressed(op, await self._kept.named(name, ctx)), name
+
+    async def _found(self, op: Operation[Any], ctx: Context) -> tuple[str, str]:
+        """The name in an operation, and the task of that name."""
+        name = name_in(task_of(op))
+        return name, await self._kept.named(name, ctx) if name else ""
+
+    # Answers.
+
+    async def _answer(self, op: Operation[Any], ctx: Context) -> Any:
         answering = _ANSWERS.get(type(op))
         if answering is None:
             raise Unsupported()
-        function = self._function(answering.what, answering.missing, op)
+        self._check_push(answering.missing, op)
+        function = self._functions.get(answering.what)
+        if function is not None:
+            value = await self._asked(function, answering, op, ctx)
+            if isinstance(op, SendMessage) and isinstance(value, Task) and self._keeps:
+                await self._kept.save(value, ctx)
+            if isinstance(op, GetTask):
+                value = await self._unless_canceled(value, ctx)
+        else:
+            value = await self._missing(answering, op, ctx)
+        return fitting(op, value)
+
+    async def _asked(
+        self, function: Function, answering: Answering, op: Operation[Any], ctx: Context
+    ) -> Any:
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 value = await function.ask(self._threads, op, ctx)
@@ -119,80 +240,118 @@ class BackendPeer:
             raise AgentTimedOut() from None
         if value is None and answering.nothing is not None:
             raise answering.nothing()
-        # `_ANSWERS` binds the answer's type to the operation's; a table cannot say so.
-        return cast(R, fitting(op, checked(answering.what, page(op, value), answering.gives)))
+        return checked(answering.what, page(op, value), answering.gives)
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """What the function yields, as it comes."""
+    async def _missing(self, answering: Answering, op: Operation[Any], ctx: Context) -> Any:
+        """What we do where the author gives no function: send, get and cancel with a store."""
+        match op:
+            case SendMessage() if "stream" in self._functions:
+                return await self._streamed(op, ctx)
+            case SendMessage():
+                return await self._received(op, ctx)
+            case GetTask(task_id=task_id):
+                return await self._kept.load(task_id, ctx)
+            case CancelTask(task_id=task_id):
+                return await self._canceled(task_id, ctx)
+            case _:
+                raise answering.missing()
+
+    async def _streamed(self, op: SendMessage, ctx: Context) -> Task | Message:
+        """What a stream comes to."""
+        fold: Fold | None = None
+        async with aclosing(self._stream(op, ctx)) as batches:
+            async for batch in batches:
+                for entry in batch.entries:
+                    if isinstance(entry, Message):
+                        return entry
+                    fold = fold or Fold(entry.task_id, entry.context_id)
+                    fold.add(entry)
+        if fold is None:
+            raise WrongAnswer("stream gave nothing; it must yield a Task or a Message")
+        return fold.task()
+
+    async def _received(self, op: SendMessage, ctx: Context) -> Task:
+        """The message in a task that waits for the author's system, or in one that exists."""
+        said, task = op.message, None
+        if said.task_id:
+            task = await self._answer(GetTask(task_id=said.task_id), ctx)
+            if task.state in FINAL:
+                raise TaskFinished(taskId=task.id)
+            message = replace(said, context_id=task.context_id)
+            task = replace(task, history=(*task.history, message))
+        else:
+            task_id = uuid4().hex
+            context_id = said.context_id or task_id
+            message = replace(said, task_id=task_id, context_id=context_id)
+            status = Status(State.SUBMITTED, time.time_ns() // 1_000_000)
+            task = Task(
+                id=task_id,
+                context_id=context_id,
+                status=status,
+                history=(message,),
+                metadata=op.metadata,
+            )
+        await self._kept.save(task, ctx)
+        if op.hook is not None:
+            await self._answer(SetHook(hook=replace(op.hook, task_id=task.id)), ctx)
+        return task
+
+    async def _canceled(self, task_id: str, ctx: Context) -> Task:
+        """Nobody can stop the author's code, but for its caller the task is canceled."""
+        task = await self._answer(GetTask(task_id=task_id), ctx)
+        if task.state in FINAL:
+            raise NotCancelable(taskId=task_id)
+        status = Status(State.CANCELED, time.time_ns() // 1_000_000)
+        canceled: Task = replace(task, status=status)
+        await self._kept.save(canceled, ctx)
+        return canceled
+
+    async def _unless_canceled(self, task: Task, ctx: Context) -> Task:
+        """A task of the author's, but canceled if its caller canceled it here."""
+        if "cancel" in self._functions:
+            return task
+        with suppress(TaskNotFound):
+            kept = await self._kept.load(task.id, ctx)
+            return kept if kept.state is State.CANCELED else task
+        return task
+
+    async def _stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         what = "stream" if isinstance(op, SendMessage) else "resubscribe"
-        function = self._function(what, Unsupported, op)
-        story = Story(what)
+        self._check_push(Unsupported, op)
+        function = self._functions.get(what)
+        if function is None:
+            raise Unsupported()
+        story, fold = Story(what), None
         pieces = await function.ask(self._threads, op, ctx)
-        async with aclosing(self._steps(what, pieces)) as steps:
+        async with aclosing(each(what, pieces, self._threads)) as steps:
             async for piece in steps:
-                if piece is _QUIET:
+                if piece is QUIET:
                     yield Batch([], False)
                     continue
                 entry = story.entry(piece)
+                if self._keeps and isinstance(entry, Stamped):
+                    fold = fold or Fold(entry.task_id, entry.context_id)
+                    fold.add(entry)
+                    if story.over or isinstance(entry.event, Snapshot | StateChanged):
+                        await self._kept.save(fold.task(), ctx)
                 yield Batch([entry], story.over)
                 if story.over:
                     return
 
-    def _function(self, what: str, missing: type[Unsupported], op: Operation[Any]) -> Function:
-        if not self._push:
-            if missing is PushUnsupported:
-                raise PushUnsupported()
-            if isinstance(op, SendMessage) and op.hook is not None:
-                raise PushUnsupported()  # not done in silence (a2a-wire D11)
-        function = self._functions.get(what)
-        if function is None:
-            raise missing()
-        return function
-
-    async def _steps(self, what: str, pieces: Any) -> AsyncGenerator[Any, None]:
-        """Each piece, and `_QUIET` after a while without one."""
-        if isinstance(pieces, AsyncIterator):
-            following: AsyncIterator[Any] = pieces
-        elif isinstance(pieces, Iterable) and not isinstance(pieces, str | bytes | dict):
-            following = self._threaded(iter(pieces))
-        else:
-            raise WrongAnswer(f"{what} gave {named(pieces)}; it must yield (async or not)")
-        step: asyncio.Task[Any] | None = None
-        try:
-            while True:
-                # A task of its own, since the wait for it is given up now and then, not the step.
-                step = asyncio.get_running_loop().create_task(_next(following))
-                while not (await asyncio.wait({step}, timeout=IDLE))[0]:
-                    yield _QUIET
-                if step.result() is _OVER:
-                    return
-                yield step.result()
-        finally:
-            if step is not None and not step.done():
-                step.cancel()
-                await asyncio.wait({step})
-            if isinstance(following, AsyncGenerator):
-                await following.aclose()
-
-    async def _threaded(self, pieces: Iterator[Any]) -> AsyncGenerator[Any, None]:
-        loop = asyncio.get_running_loop()
-        try:
-            while True:
-                piece = await loop.run_in_executor(self._threads, next, pieces, _OVER)
-                if piece is _OVER:
-                    return
-                yield piece
-        finally:
-            if inspect.isgenerator(pieces):
-                with suppress(ValueError):  # it still runs in its thread; nobody hears it
-                    pieces.close()
+    def _check_push(self, missing: type[Unsupported], op: Operation[Any]) -> None:
+        if self._push:
+            return
+        if missing is PushUnsupported:
+            raise PushUnsupported()
+        if isinstance(op, SendMessage) and op.hook is not None:
+            raise PushUnsupported()  # not done in silence (a2a-wire D11)
 
 
-async def _next(pieces: AsyncIterator[Any]) -> Any:
-    try:
-        return await anext(pieces)
-    except StopAsyncIteration:
-        return _OVER
+def _misbehaved(wrong: WrongAnswer) -> AgentMisbehaved:
+    """The log gets everything, the caller only the id to ask for (DESIGN §6)."""
+    incident = secrets.token_hex(6)
+    log.error("wrong answer error=%s: %s", incident, wrong, exc_info=wrong)
+    return AgentMisbehaved(f"The agent gave an invalid answer (error {incident})", error=incident)
 
 
 async def _done(function: Callable[[], Any] | None) -> None:

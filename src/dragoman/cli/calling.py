@@ -20,7 +20,7 @@ from ..card import Card
 from ..client import Limits, RemoteAgent, connect
 from ..client.auth import CardAuth
 from ..client.auth.origins import is_loopback, printable
-from ..client.connecting import origins_of
+from ..client.connecting import origins_of, web_form
 from ..errors import (
     BadParams,
     CardUntrusted,
@@ -35,10 +35,12 @@ from ..errors import (
     TaskNotFound,
     TooMany,
     Unauthenticated,
+    UnknownMethod,
     VersionUnsupported,
 )
 from ..lifecycle import WAITING
 from ..model import Message, State, Task
+from ..net.egress import Rules, parse
 
 DONE, NOT_DONE, MISTAKE, NOBODY, WAITS, INTERRUPTED = 0, 1, 2, 3, 4, 130
 """Exit codes. `docs/guide/cli.md` has the table."""
@@ -122,7 +124,12 @@ def completed(url: str) -> str:
         scheme, rest = "http" if near else "https", url
     if scheme not in SPOKEN or not rest.strip("/") or any(c.isspace() for c in rest):
         raise ConfigError(f"This is no address of an agent: {printable(url)}")
-    return f"{scheme}://{rest}"
+    address = f"{scheme}://{rest}"
+    try:
+        parse(web_form(address).partition("#")[0], Rules(allow_private=True, allow_loopback=True))
+    except BadParams as exc:  # the address itself stays untold: a password may stand in it
+        raise ConfigError(f"This is no address of an agent. {exc.message}.") from None
+    return address
 
 
 def run(work: Callable[[], Coroutine[Any, Any, int]], url: str, *, as_json: bool) -> None:
@@ -161,6 +168,7 @@ NEXT: tuple[tuple[type[DragomanError], str], ...] = (
     (PeerUnreachable, "Is it running, and is the address right?"),
     (CardUntrusted, "Look at it with: dragoman card {url}"),
     (VersionUnsupported, "See what it speaks: dragoman card {url}; choose with --dialect"),
+    (UnknownMethod, "See what it speaks: dragoman card {url}; choose with --dialect"),
     (ContentTypeUnsupported, "See what it takes: dragoman card {url}"),
     (ExtensionRequired, "See what it requires: dragoman card {url}"),
     (TaskNotFound, "See yours with: dragoman tasks list {url}"),

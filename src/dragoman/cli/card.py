@@ -49,9 +49,9 @@ def sign(
     jku: Annotated[str, Parameter(help="Where the key set is published (https).")] = "",
     add: Annotated[bool, Parameter(help="Keep signatures that are there.")] = False,
     out: Annotated[Path | None, Parameter(help="Where to. [default: standard output]")] = None,
-    json: Annotated[bool, Parameter(name="--json", help="Only the signature, as JSON.")] = False,
+    json: Annotated[bool, Parameter(name="--json", help="Only the signatures, as JSON.")] = False,
 ) -> None:
-    """Sign a card, and write it with its signature."""
+    """Sign a card for the readers of each of its versions, and write it with its signatures."""
     if jku and not jku.startswith("https://"):
         raise ConfigError("--jku must start with https://: keys must not be changed on their way.")
     document = _document(_read(file))
@@ -59,14 +59,14 @@ def sign(
     if held is None:
         raise ConfigError(f"{key} holds no key that may be used now.")
     try:
-        made = msgspec.to_builtins(signatures.sign(document, held.key, jku))
+        made = msgspec.to_builtins(signatures.sign_all([document], held.key, jku))
     except Uncanonical as exc:
         raise ConfigError(f"This card cannot be signed: {exc}.") from None
     if json:
         print(msgspec.json.encode(made).decode())
         return
     before = document.get("signatures") if add else None
-    document["signatures"] = [*(before if isinstance(before, list) else ()), made]
+    document["signatures"] = [*(before if isinstance(before, list) else ()), *made]
     text = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     if out is None:
         sys.stdout.buffer.write(text)
@@ -120,13 +120,19 @@ def verify(
         else:
             print(told)
         sys.exit(NOT_SO)
+    bare = ", ".join(found.uncovered)
     if json:
-        said = {"ok": True, "proved": found.proved, "kid": found.kid, "alg": found.alg}
-        print(msgspec.json.encode({**said, "form": found.form, "name": found.card.name}).decode())
+        said = {"ok": not bare, "proved": found.proved, "kid": found.kid, "alg": found.alg}
+        more = {"form": found.form, "versions": found.versions, "uncovered": found.uncovered}
+        print(msgspec.json.encode({**said, **more, "name": found.card.name}).decode())
     elif found.proved:
         print(f"{found.card.name}: signed by {found.kid} ({found.alg}, {found.form} form).")
+        if bare:
+            print(f"Its signatures do not cover: {bare}.")
     else:
         print(f"{found.card.name}: not signed.")
+    if bare:
+        sys.exit(NOT_SO)
 
 
 @card.command
@@ -154,10 +160,11 @@ def validate(source: Source, /, *, json: AsJson = False) -> None:
 
 def _of_agent(where: str) -> dict[str, Any]:
     from ..loading import load_agent
-    from ..net.addresses import BINDINGS, chosen, interfaces
+    from ..net.addresses import chosen, interfaces
+    from ..settings import Server
 
     agent = load_agent(where)
-    listed = interfaces("http://127.0.0.1:8420", (), chosen(BINDINGS))
+    listed = interfaces("http://127.0.0.1:8420", (), chosen(Server()))
     return document_in(cards.merged(agent.card(listed, agent.skills)))
 
 
@@ -189,7 +196,8 @@ async def _fetched(url: str) -> bytes:
         url = url.rstrip("/") + WELL_KNOWN
     egress = Egress(Rules(allow_private=True))
     try:
-        headers = {"accept": "application/json", "a2a-version": "1.0"}
+        # No version is named, so that there is all that readers of any of them use.
+        headers = {"accept": "application/json"}
         reply = await egress.request("GET", url, headers=headers, max_size=MOST_BYTES)
     except Unreachable as exc:
         raise ConfigError(f"{url} cannot be read: {exc}.") from None

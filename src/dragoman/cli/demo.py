@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from .. import showcase
 from ..errors import ConfigError
 from .talk import Talk, message_0_3, message_1_0, text_of
 
-PORT = 8420
+PORT, GRPC_PORT = 8420, 8421
 START = 15.0
 """Seconds the server may take to answer for the first time."""
 
@@ -68,6 +69,8 @@ class ShowcaseServer:
     def __init__(self, port: int, folder: Path) -> None:
         self.port, self.folder = port, folder
         self.url = f"http://127.0.0.1:{port}"
+        # gRPC is an extra, so the demo does without where it is not installed.
+        self.grpc_port = free_port(GRPC_PORT) if find_spec("grpc") else 0
         self.log = folder / "server.log"
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -80,6 +83,8 @@ class ShowcaseServer:
         """Answers when this returns."""
         command = [sys.executable, "-m", "dragoman", "serve", str(Path(showcase.__file__))]
         command += ["--port", str(self.port), "--store", f"sqlite:///{self.folder}/demo.db"]
+        if self.grpc_port:
+            command += ["--grpc-port", str(self.grpc_port)]
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(  # noqa: S603  our own command
                 command,
@@ -226,6 +231,7 @@ class Tour:
         )
         for line in (
             f"dragoman chat {url}",
+            *([f"dragoman send {url} hello --dialect GRPC"] if self.server.grpc_port else []),
             f"curl -s {url}/.well-known/agent-card.json",
             f"{head} -H 'A2A-Version: 1.0' \\\n     -d '"
             + hello % ("SendStreamingMessage", new % "a story" + skill)
@@ -235,6 +241,8 @@ class Tour:
             self.console.print(f"   {line}", markup=False)
         self.console.print(f"\n   card     {url}/.well-known/agent-card.json", markup=False)
         self.console.print(f"   metrics  {url}/metrics", markup=False)
+        if self.server.grpc_port:
+            self.console.print(f"   gRPC     127.0.0.1:{self.server.grpc_port}", markup=False)
 
 
 def state_of(task: dict[str, Any]) -> str:

@@ -50,6 +50,9 @@ def doctor(
     ca: Annotated[Path | None, Parameter(help="Certificates (PEM) of the authority to trust.")] = (
         None
     ),
+    allow_private: Annotated[
+        bool, Parameter(help="Follow addresses on the card into private networks.")
+    ] = False,
     timeout: Annotated[float, Parameter(help="Seconds for one request.")] = 10.0,
     strict: Annotated[bool, Parameter(help="Warnings count as failures in the exit code.")] = False,
     verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), help="Show every check.")] = False,
@@ -71,8 +74,8 @@ def doctor(
     if ca is not None and not ca.is_file():
         raise ConfigError(f"There is no file {ca} (--ca).")
     url = completed(url)
-    if not re.match(r"https?://[^/@]+(/|$)", url):
-        raise ConfigError("The address must be one of http or https, without a name or password.")
+    if not re.match(r"https?://", url):
+        raise ConfigError("The address must be one of http or https.")
     orders = Orders(
         text=text,
         slow_text=slow_text,
@@ -80,6 +83,7 @@ def doctor(
         skip=skip,
         on=on,
         timeout=timeout,
+        allow_private=allow_private,
         ca=str(ca or ""),
         headers=dict(_header(one) for one in header),
     )

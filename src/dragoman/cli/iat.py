@@ -43,7 +43,14 @@ def host(
     port: Annotated[int | None, Parameter(help="HTTP port, 0 for a free one.")] = None,
     store: Annotated[str | None, Parameter(help="Where tasks and approvals live.")] = None,
     execute: Annotated[str | None, Parameter(help="Do this one thing, then end.")] = None,
-    agent: Annotated[str, Parameter(help="Which sub-agent does it. [default: the only one]")] = "",
+    to: Annotated[str, Parameter(help="Which sub-agent does it. [default: the only one]")] = "",
+    agent: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="Address of an agent that does not register: URL or NAME=URL; repeatable.",
+            negative="",
+        ),
+    ] = (),
     allow_tool: Annotated[
         tuple[str, ...] | None, Parameter(help="Tools it may call. [default: all of the host's]")
     ] = None,
@@ -59,9 +66,10 @@ def host(
 ) -> None:
     """Run an IAT host: sub-agents register with it, you give them work and approve what they ask.
 
-    They share a secret with it: the variable IAT_SECRET, or `[iat] secret`. Type `NAME: query`.
-    Without a terminal, approvals wait for `dragoman approvals`. With --execute the exit code is 0
-    if it was completed, else 1.
+    They share a secret with it: the variable IAT_SECRET, or `[iat] secret`. Agents that do not
+    register are called at their --agent, and need no secret. Type `NAME: query`. Without a
+    terminal, approvals wait for `dragoman approvals`. With --execute the exit code is 0 if it was
+    completed, else 1.
     """
     flags = {
         "host": listen,
@@ -73,11 +81,13 @@ def host(
         "log_level": "warning",
     }
     settings = config.load(flags, os.environ, config_file)
-    if settings.iat.secret is None and not settings.server.insecure:
-        raise ConfigError("Sub-agents need a secret: set IAT_SECRET, or let everyone: --insecure.")
     found = load_agent(file) if file else Host()
     if not isinstance(found, Host):
         raise ConfigError(f"{file} has an Agent, but no Host: from dragoman.iat import Host")
+    for address in agent:
+        found.add_address(address)
+    if settings.iat.secret is None and not settings.server.insecure and not found.addresses:
+        raise ConfigError("Sub-agents need a secret: set IAT_SECRET, or let everyone: --insecure.")
     codes: list[int] = []
     works: list[asyncio.Task[None]] = []
     person = sys.stdin.isatty()
@@ -88,7 +98,7 @@ def host(
         if execute is not None:
             if person:
                 works.append(asyncio.get_running_loop().create_task(terminal.read(_lines())))
-            codes.append(0 if await terminal.execute(execute, agent, allow_tool) else 1)
+            codes.append(0 if await terminal.execute(execute, to, allow_tool) else 1)
         else:
             await terminal.read(_lines())
             if not person:  # nobody types, but sub-agents may still come and callers give work

@@ -24,15 +24,17 @@ def serve(
     port: Annotated[
         int | None, Parameter(help="HTTP port, 0 for a free one. [default: 8420]")
     ] = None,
-    grpc_port: Annotated[
-        int | None, Parameter(help="gRPC port, 0 for a free one. [default: 8421]")
-    ] = None,
     grpc: Annotated[
         bool | None,
-        Parameter(
-            help="Speak gRPC, or not. [default: if it is installed and the port is free]",
-            negative="--no-grpc",
-        ),
+        Parameter(help="Speak gRPC too, on its own port. [default: no]", negative="--no-grpc"),
+    ] = None,
+    grpc_port: Annotated[
+        int | None,
+        Parameter(help="Speak gRPC on this port, 0 for a free one. [default: 8421, with --grpc]"),
+    ] = None,
+    grpc_url: Annotated[
+        str | None,
+        Parameter(help="Where others reach gRPC, as HOST:PORT; needed with --public-url."),
     ] = None,
     store: Annotated[
         str | None,
@@ -85,8 +87,9 @@ def serve(
     flags = {
         "host": host,
         "port": port,
-        "grpc_port": grpc_port,
         "grpc": grpc,
+        "grpc_port": grpc_port,
+        "grpc_url": grpc_url,
         "store": store,
         "public_url": public_url,
         "signing_keys": signing_key,
@@ -108,7 +111,8 @@ def serve(
         watch(path.parent)
         return
     agent = load_agent(file)
-    kept = "the backend's own" if isinstance(agent, Backend) else shown(settings.server.store)
+    own = isinstance(agent, Backend) and agent.keeps_tasks
+    kept = "the backend's own" if own else shown(settings.server.store)
     run(agent, settings, lambda url: announce(agent.name, url, kept))
 
 

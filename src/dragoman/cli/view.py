@@ -65,6 +65,7 @@ class OnTerminal:
         self._partial = ""
         self._artifact = ""
         self._shown: set[str] = set()
+        self._said = ""
 
     def begin(self) -> None:
         """A line of state appears."""
@@ -107,7 +108,8 @@ class OnTerminal:
         if isinstance(result, Message):
             self._print(words.message_words(result))
             return
-        if not self._shown and (text := words.result_words(result)):
+        text = words.answer_words(result) if self._shown else words.result_words(result)
+        if text and text != self._said:  # what it said last may be its answer
             self._print(text)
         self._summary(result)
 
@@ -170,6 +172,7 @@ class OnTerminal:
             self._print(partial.rstrip())
 
     def _say(self, text: str) -> None:
+        self._said = text
         self._flush()
         self._print(text, "italic")
 
@@ -245,11 +248,12 @@ class ThroughPipe:
 
     def end(self, result: Task | Message) -> None:
         """The result, if it is not there already; why there is none."""
-        if self._artifact:
-            self._break()
-        elif text := words.result_words(result):
-            self._write(text)
-            self._break()
+        self._break()
+        if isinstance(result, Task) and self._artifact:
+            self._write(words.answer_words(result))
+        else:
+            self._write(words.result_words(result))
+        self._break()
         if isinstance(result, Task) and result.state in FINAL - {State.COMPLETED}:
             said = result.status.message
             why = f": {words.line(said.text, 1000)}" if said is not None and said.text else ""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from ..client.auth.origins import printable
+from ..client.files import files_in
 from ..model import AnyPart, Artifact, Blob, Data, Link, Message, State, Task, Text
 
 # Escape sequences could write over what is shown, bidirectional overrides could turn it around.
@@ -61,13 +62,16 @@ def artifact_words(artifact: Artifact) -> str:
 
 
 def result_words(found: Task | Message) -> str:
-    """What came of it. Where there are no artifacts, many agents say it in their last message."""
+    """What came of it: the direct reply, or the artifacts and what is said in their place."""
     if isinstance(found, Message):
         return message_words(found)
-    if found.artifacts:
-        return "\n".join(artifact_words(each) for each in found.artifacts)
-    said = found.status.message
-    return message_words(said) if said is not None and found.state is State.COMPLETED else ""
+    made = [artifact_words(each) for each in found.artifacts]
+    return "\n".join(filter(None, (*made, answer_words(found))))
+
+
+def answer_words(task: Task) -> str:
+    """What an agent says that answers in a message."""
+    return message_words(task.answer) if task.answer is not None else ""
 
 
 def message_words(message: Message) -> str:
@@ -77,12 +81,7 @@ def message_words(message: Message) -> str:
 
 def has_files(found: Task | Message) -> bool:
     """Whether there is something to save."""
-    parts = (
-        found.parts
-        if isinstance(found, Message)
-        else tuple(part for artifact in found.artifacts for part in artifact.parts)
-    )
-    return any(isinstance(part, Blob | Link) for part in parts)
+    return bool(files_in(found))
 
 
 def size(count: int) -> str:

@@ -322,4 +322,5 @@ def result_parts(answer: Task | Message, skill: str) -> Sequence[AnyPart]:
             task_id=answer.id,
             state=answer.state.value,
         )
-    return [part for artifact in answer.artifacts for part in artifact.parts]
+    made = [part for artifact in answer.artifacts for part in artifact.parts]
+    return [*made, *answer.answer.parts] if answer.answer is not None else made

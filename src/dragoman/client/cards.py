@@ -29,6 +29,7 @@ from ..errors import (
     Unauthenticated,
     Unparseable,
 )
+from ..net.failures import is_web_page
 from .credentials import NONE, Credentials, Wallet
 from .http import Address, Http, Reply
 from .lines import PYTHON
@@ -183,6 +184,8 @@ class Finder:
 def _check(reply: Reply, url: str) -> None:
     status = reply.status
     if status == 200:
+        if is_web_page(reply.body):
+            raise PeerMisbehaved(f"{url} is a web page, not an agent card")
         return
     if 300 <= status < 400:
         where = reply.headers.get("location", "")[:200]

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from ..card import Card, Interface
-from ..errors import ConfigError, PeerUnreachable
+from ..errors import ConfigError, DragomanError, PeerUnreachable
+from ..net.addresses import DIALECTS as OTHER_DIALECTS
 from .agent import RemoteAgent
 from .cards import Finder, Found, Trusts
 from .choose import choices, line, lines
@@ -19,26 +20,34 @@ from .credentials import Auth, Certificate, Wallet, auth_of, origin_of
 from .files import Files
 from .http import Http
 from .limits import Limits
-from .lines import DIALECTS, Line
+from .lines import DIALECTS, Dialect, Line
 from .remote import Remote
 
 GRPC = {"a2a+grpc": "http", "a2a+grpcs": "https"}
 """Addresses that are gRPC services and have no card to find."""
 
 
-def _web(address: str) -> str:
+def web_form(address: str) -> str:
     """The address as one of the web, which origins are."""
     scheme, _, rest = address.partition("://")
     return f"{GRPC[scheme]}://{rest}" if scheme in GRPC else address
 
 
 def origins_of(address: str, others: Iterable[str] = ()) -> list[str]:
-    """The origin of an address, and of others; whichever has no scheme has that of the address."""
-    url = _web(address)
+    """The origin of an address, and of others; whichever has no scheme has that of the address.
+
+    Where localhost was typed, the addresses it stands for belong to it: cards name either.
+    """
+    url = web_form(address)
     scheme = url.partition("://")[0]
-    return [
-        origin_of(_web(each) if "://" in each else f"{scheme}://{each}") for each in (url, *others)
-    ]
+    own, *more = (
+        origin_of(web_form(each) if "://" in each else f"{scheme}://{each}")
+        for each in (url, *others)
+    )
+    name, _, port = own.rpartition(":")
+    if name == f"{scheme}://localhost":
+        more += (f"{scheme}://{each}:{port}" for each in ("127.0.0.1", "[::1]"))
+    return [own, *dict.fromkeys(more)]
 
 
 @asynccontextmanager
@@ -69,7 +78,9 @@ async def connect(
     `auth` is a bearer token, headers, or an `Auth`. It is told to the origin of `address` and to
     those in `origins`, to nobody else. `trust` decides whether a card is believed. `extensions`
     are activated in every call, such as `urn:dragoman:work:1`. Addresses that the card names are
-    only called if they are public, or `allow_private` is set, or on the same host.
+    only called if they are public, or `allow_private` is set, or on the same host; if `address` is
+    on this machine, they may be on it too. A host that was typed must stay where it was found
+    first: its name may not lead to a nearer network later (DNS rebinding).
 
     Server certificates are always verified, by the system's authorities or by `ca` alone;
     `certificate` is ours. `timeout` is for answers nobody works for; `limits` has all the others.
@@ -80,7 +91,7 @@ async def connect(
     scheme, colon, _ = address.partition("://")
     if not colon:
         raise ConfigError(f"An address begins with https://, http:// or a2a+grpc://: {address!r}")
-    url = _web(address)
+    url = web_form(address)
     own = Certificate(*certificate) if isinstance(certificate, tuple) else certificate
     typed = urlsplit(url)
     wallet = Wallet(auth_of(auth), origins_of(address, origins), own)
@@ -117,16 +128,57 @@ async def _card(
     if given is not None:
         body = given if isinstance(given, bytes) else await asyncio.to_thread(given.read_bytes)
         return Found(await finder.believed(body, origin_of(address)), address)
+    how = DIALECTS.get(dialect)
+    found: Found | None = None
     try:
-        return await finder.find(address)
+        found = await finder.find(address)
     except PeerUnreachable:
-        # Whoever names a dialect needs no card; the oldest ones may have none.
-        if dialect not in DIALECTS:
+        if how is None:
             raise
-        how = DIALECTS[dialect]
+    if how is not None and how.path and (found is None or not _elsewhere(found.card, dialect)):
+        found = await _own_card(address, how.path, finder) or found
+    if found is None:
+        # A caller that names a dialect needs no card; the oldest servers may have none.
+        assert how is not None  # noqa: S101  else there was an error
         version = how.versions[0] if how.versions else ""
         interface = Interface(url=address, binding=how.binding, version=version)
         return Found(_unknown(address, (interface,)), address)
+    return found
+
+
+async def _own_card(address: str, path: str, finder: Finder) -> Found | None:
+    """The card that a dialect has at a place of its own, if the server has such a place."""
+    base = address.partition("?")[0].rstrip("/")
+    if base.endswith((path, ".json")):
+        return None
+    try:
+        return await finder.find(base + path)
+    except DragomanError:
+        return None
+
+
+def _spoken_at(found: Found, address: str, how: Dialect) -> str:
+    """Where a dialect is spoken for which cards have no word."""
+    base = address.partition("?")[0].rstrip("/")
+    if base.endswith(how.path):
+        return address
+    if listed := _elsewhere(found.card, how.name):
+        return listed
+    if base.endswith(".json") or found.url.startswith(f"{base}{how.path}/"):
+        named = (each.url for each in found.card.interfaces if each.binding in ("JSONRPC", ""))
+        return next(named, address)
+    return address
+
+
+def _elsewhere(card: Card, dialect: str) -> str:
+    """The address of a dialect for which cards have no word, from our own extension."""
+    for extension in card.extensions:
+        if extension.uri == OTHER_DIALECTS:
+            listed = (extension.params or {}).get("addresses")
+            for each in listed if isinstance(listed, list) else ():
+                if isinstance(each, dict) and each.get("dialect") == dialect:
+                    return str(each.get("url", ""))
+    return ""
 
 
 def _unknown(name: str, interfaces: tuple[Interface, ...]) -> Card:
@@ -151,8 +203,8 @@ def _lines(
     limits: Limits,
 ) -> list[Line]:
     if dialect in DIALECTS and not DIALECTS[dialect].versions:
-        # No card has a word for it: it is spoken at the address itself.
-        interface = Interface(url=address, binding="", version="")
-        return [line(interface, DIALECTS[dialect], http, wallet, ca)]
+        how = DIALECTS[dialect]
+        interface = Interface(url=_spoken_at(found, address, how), binding="", version="")
+        return [line(interface, how, http, wallet, ca)]
     ways = choices(found.card, dialect, prefer, limits.interfaces)
     return lines(ways, found.card, http, wallet, ca)

@@ -51,7 +51,8 @@ def files_in(source: Source) -> list[tuple[File, str]]:
     """The files of a task, message, artifact or part, each with the name of what it is in."""
     match source:
         case Task():
-            return [found for artifact in source.artifacts for found in files_in(artifact)]
+            said = (source.answer,) if source.answer is not None else ()
+            return [found for each in (*source.artifacts, *said) for found in files_in(each)]
         case Artifact():
             return [(p, source.name) for p in source.parts if isinstance(p, Blob | Link)]
         case Message():

@@ -114,6 +114,9 @@ class Follower:
                         self._polls = True
                 elif not self._goes_on(exc):
                     raise
+            if ended and (last := seen.ended()):
+                yield Batch(last, True)
+                return
             # An orderly end counts where the task waits; a broken one where the stream would
             # have ended anyway.
             if seen.rests if ended else seen.asks:

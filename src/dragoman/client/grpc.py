@@ -23,7 +23,19 @@ from .lines import Dialect, Line, answer_in, steps
 
 _DETAILS = "grpc-status-details-bin"
 _SLOW = (SendMessage, CancelTask, Invoke)
+TRY = 2.0
+"""Seconds for one of several addresses of a name."""
 _NEVER_LEFT = ("failed to connect", "dns resolution failed", "name resolution failure")
+
+
+async def _listens(host: str, port: int) -> bool:
+    """Whether somebody is there: gRPC is given one address, and a name may have several."""
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), TRY)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
 
 
 class GrpcLine(Line):
@@ -37,43 +49,62 @@ class GrpcLine(Line):
         super().__init__(interface, dialect, wallet, self._address.origin)
         self._ca = ca
         self._channel: grpc.aio.Channel | None = None
+        self._where = ""
+        """The address that the channel leads to."""
+        self._older: list[grpc.aio.Channel] = []
+        """Channels to where the agent was before."""
+        self._broken = False
+        """Whether the connection broke, and the agent's name may lead elsewhere now."""
+        self._opening = asyncio.Lock()
 
     async def _open(self) -> grpc.aio.Channel:
-        if self._channel is None:
-            address, limits = self._address, self._http.limits
-            options: list[tuple[str, int | str]] = [
-                ("grpc.max_receive_message_length", limits.event_size),
-                ("grpc.enable_http_proxy", 0),
-                ("grpc.enable_retries", 0),
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 1000),
-                # Its own subchannels: one client's broken connection is not another's.
-                ("grpc.use_local_subchannel_pool", 1),
-            ]
-            where = f"{address.target.host}:{address.target.port}"
-            if ":" in address.target.host:
-                where = f"[{address.target.host}]:{address.target.port}"
-            if not address.trusted:
-                where = await self._checked(address)
-                options.append(("grpc.default_authority", address.target.authority))
-                options.append(("grpc.ssl_target_name_override", address.target.host))
-            if address.target.scheme == "https":
-                self._channel = grpc.aio.secure_channel(where, self._tls(), options=options)
-            else:
-                self._channel = grpc.aio.insecure_channel(where, options=options)
-        return self._channel
+        if self._channel is not None and not self._broken:
+            return self._channel
+        async with self._opening:
+            if self._channel is None or self._broken:
+                self._broken = False
+                await self._connect()
+            assert self._channel is not None  # noqa: S101  it was made just now
+            return self._channel
+
+    async def _connect(self) -> None:
+        """Makes a channel to where the agent is now, unless there is one already."""
+        address, limits = self._address, self._http.limits
+        where = await self._checked(address)
+        if self._channel is not None:
+            if where == self._where:
+                return
+            self._older.append(self._channel)  # streams may still run over it
+        options: list[tuple[str, int | str]] = [
+            ("grpc.max_receive_message_length", limits.event_size),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_retries", 0),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            # Its own subchannels: one client's broken connection is not another's.
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if not where.startswith((address.target.host, f"[{address.target.host}]")):
+            options.append(("grpc.default_authority", address.target.authority))
+            options.append(("grpc.ssl_target_name_override", address.target.host))
+        self._where = where
+        if address.target.scheme == "https":
+            self._channel = grpc.aio.secure_channel(where, self._tls(), options=options)
+        else:
+            self._channel = grpc.aio.insecure_channel(where, options=options)
 
     async def _checked(self, address: Address) -> str:
         """The address itself: gRPC would resolve the name again, and could be told another."""
-        target = address.target
+        port = address.target.port
         try:
             async with asyncio.timeout(self._http.limits.connect):
-                found = await egress.system_resolver(target.host, target.port)
+                found = await self._http.addresses(address)
+                while len(found) > 1 and not await _listens(found[0], port):
+                    found.pop(0)
         except (TimeoutError, egress.Unreachable) as exc:
-            raise PeerUnreachable(f"{self.origin} cannot be reached: {exc}") from exc
-        literal = f"[{found[0]}]" if ":" in found[0] else found[0]
-        egress.parse(f"{target.scheme}://{literal}:{target.port}/", self._http.rules)
-        return f"{literal}:{target.port}"
+            why = str(exc) or "it did not answer in time"
+            raise PeerUnreachable(f"{self.origin} cannot be reached: {why}") from exc
+        return f"[{found[0]}]:{port}" if ":" in found[0] else f"{found[0]}:{port}"
 
     def _tls(self) -> grpc.ChannelCredentials:
         certificate = self.wallet.certificate(self.origin)
@@ -135,6 +166,7 @@ class GrpcLine(Line):
         details = dict(exc.trailing_metadata() or ()).get(_DETAILS, b"")
         if code is grpc.StatusCode.UNAVAILABLE and not details:
             # Nobody there, or the connection broke: no server says it without details.
+            self._broken = True
             sent = not any(words in text.lower() for words in _NEVER_LEFT)
             raise PeerUnreachable(f"{self.origin} cannot be reached: {text}", sent=sent) from exc
         if code is grpc.StatusCode.DEADLINE_EXCEEDED and not details:
@@ -143,6 +175,7 @@ class GrpcLine(Line):
 
     async def close(self) -> None:
         """Ends the channel."""
-        channel, self._channel = self._channel, None
-        if channel is not None:
+        channels = [*self._older, *([self._channel] if self._channel is not None else [])]
+        self._older, self._channel = [], None
+        for channel in channels:
             await channel.close(None)

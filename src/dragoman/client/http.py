@@ -1,7 +1,8 @@
 """HTTP as the client needs it: one exchange, or one stream, within limits.
 
-Addresses on the host that the user typed are called as they are: whoever types 127.0.0.1 means it.
-All other addresses come from a card or an artifact, so their sockets are guarded (`net.egress`).
+The host that the user typed may lie anywhere, on this machine too, but must stay where it was found
+first. All other addresses come from a card or an artifact: they must be public, or on this machine
+if that is what the user typed. Every socket goes to the address that was checked (`net.egress`).
 Certificates are always verified, redirects are never followed, and no proxy is looked for.
 """
 
@@ -20,14 +21,15 @@ from msgspec import Struct
 
 from ..errors import ConfigError, PeerMisbehaved, PeerUnreachable
 from ..net import egress
-from ..net.egress import Rules, Target
+from ..net.egress import Resolve, Rules, Target, TypedHost
+from ..net.failures import NOT_SENT, explained
 from .credentials import Certificate, Credentials
 from .limits import Limits
 
-_NOT_SENT = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout)
 _BROKEN = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, OSError)
 _FAILURES = (*_BROKEN, egress.Unreachable)
-_ANYWHERE = Rules(allow_private=True)
+_ANYWHERE = Rules(allow_private=True, allow_loopback=True)
+ALL_PORTS = tuple(range(1, 65536))
 MOST_IDLE = 100
 """Unused connections that are kept."""
 _HTTP2 = importlib.util.find_spec("h2") is not None
@@ -75,22 +77,37 @@ class Http:
         ca: str = "",
         certificate: Callable[[str], Certificate | None] = lambda origin: None,
         prior_knowledge: bool = False,
+        resolve: Resolve | None = None,
     ) -> None:
         self.limits = limits
-        self._host = host.lower()
         self.scheme = scheme
         """Of the address that was typed."""
-        self.rules = Rules(allow_private=allow_private, ports=tuple(range(1, 65536)))
+        rules = Rules(allow_private=allow_private, ports=ALL_PORTS)
+        self._typed = TypedHost(host.lower(), rules)
+        self._resolve = resolve
         self._ca = ca
         self._certificate = certificate
         self._prior = prior_knowledge and _HTTP2
         """Whether to speak HTTP/2 at once where no TLS could have said so (RFC 9113 §3.3)."""
         self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
 
+    @property
+    def rules(self) -> Rules:
+        """For addresses that others name."""
+        return self._typed.others
+
+    async def addresses(self, address: Address) -> list[str]:
+        """The checked addresses of a host, for a transport with sockets of its own."""
+        target = address.target
+        resolve = self._resolve or egress.system_resolver
+        return await egress.addresses(
+            target.host, target.port, self._typed if address.trusted else self.rules, resolve
+        )
+
     def address(self, url: str) -> Address:
         """The URL, if it may be called at all."""
         found = egress.parse(url.partition("#")[0], _ANYWHERE)
-        trusted = found.host == self._host
+        trusted = found.host == self._typed.host
         if not trusted:
             egress.parse(url.partition("#")[0], self.rules)
         host = f"[{found.host}]" if ":" in found.host else found.host
@@ -118,7 +135,9 @@ class Http:
                 keepalive_expiry=egress.KEEP,
                 http1=secure or not self._prior,
                 http2=(_HTTP2 and secure) or self._prior,
-                network_backend=None if address.trusted else egress.guard(self.rules),
+                network_backend=egress.guard(
+                    self._typed if address.trusted else self.rules, self._resolve
+                ),
             )
         return found
 
@@ -241,22 +260,8 @@ def _headers(response: httpcore2.Response) -> Mapping[str, str]:
     return {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
 
 
-def _reason(exc: Exception) -> str:
-    """Why a certificate was refused, without where in OpenSSL that was."""
-    said = str(exc)
-    return said.rpartition("verify failed: ")[2].partition(" (_ssl")[0] or said
-
-
 def _told(exc: Exception, address: Address) -> PeerUnreachable:
     """What went wrong on the way, as our error. The only border to httpcore2's."""
-    where = address.origin
-    if "CERTIFICATE" in str(exc):
-        return PeerUnreachable(
-            f"{where} has a certificate that cannot be verified: {_reason(exc)}. "
-            "Trust its authority with --ca FILE, or ca= in Python."
-        )
-    if isinstance(exc, (*_NOT_SENT, egress.Unreachable)):
-        return PeerUnreachable(f"{where} cannot be reached: {str(exc) or type(exc).__name__}")
-    if isinstance(exc, TimeoutError | httpcore2.TimeoutException):
-        return PeerUnreachable(f"{where} did not answer in time", sent=True)
-    return PeerUnreachable(f"The connection to {where} broke: {exc}", sent=True)
+    if isinstance(exc, egress.Unreachable):
+        return PeerUnreachable(f"{address.origin} cannot be reached: {exc}")
+    return PeerUnreachable(explained(exc, address.origin), sent=not isinstance(exc, NOT_SENT))

@@ -40,6 +40,7 @@ from ..errors import (
     Unsupported,
 )
 from ..model import Message, Role
+from ..net.failures import is_web_page
 from ..ops import (
     AnyOperation,
     CancelTask,
@@ -76,6 +77,8 @@ class Dialect(Struct, frozen=True):
     """What its paths begin with."""
     otherwise: Callable[[Iterable[str], str], Session] | None = None
     """The same for what some servers read in another way, once they have refused to understand."""
+    path: str = ""
+    """Where servers of many dialects speak it, which have others at their address itself."""
     old: bool = False
     """0.1 and its kin: callers name their tasks, and every stream numbers artifacts anew."""
 
@@ -97,7 +100,7 @@ DIALECTS = {
         ),
         Dialect("a2a-0.3-grpc", "GRPC", ("0.3", "0.2"), lambda e, t: _grpc_caller("0.3", e, t)),
         Dialect("a2a-0.1", "JSONRPC", ("0.1",), lambda e, t: RpcCaller(V0_1, e), old=True),
-        Dialect("a2a-go", "", (), lambda e, t: GoCaller(), old=True),
+        Dialect("a2a-go", "", (), lambda e, t: GoCaller(), path="/a2a-go", old=True),
         Dialect("python-a2a", "JSONRPC", (PYTHON,), lambda e, t: PythonCaller(), old=True),
     )
 }
@@ -345,6 +348,8 @@ _TELLING = {"www-authenticate": "challenge", "retry-after": "retry_after"}
 def _heard(session: Session, reply: Reply) -> Iterable[Signal]:
     frame = Frame(reply.body, "", reply.headers, reply.status)
     if reply.status < 300:
+        if is_web_page(reply.body):
+            raise PeerMisbehaved("A web page came back, and no answer of an agent")
         return session.receive(frame)
     if 300 <= reply.status < 400:
         where = reply.headers.get("location", "")

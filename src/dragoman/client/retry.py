@@ -12,7 +12,6 @@ from ..errors import (
     PeerMisbehaved,
     PeerRefused,
     PeerUnreachable,
-    TaskNotFound,
     TooMany,
     UnknownMethod,
     Unsupported,
@@ -27,7 +26,6 @@ from ..ops import (
     ListHooks,
     ListTasks,
     Operation,
-    SendMessage,
 )
 from .limits import Limits
 
@@ -48,8 +46,6 @@ def fell(exc: DragomanError, op: Operation[Any]) -> bool:
             return True
         case PeerRefused():
             return exc.code in _NOT_HERE
-        case TaskNotFound():  # a bare 404 over REST, where no task was named
-            return isinstance(op, SendMessage) and not op.message.task_id
         case Unsupported():
             return type(exc) is Unsupported and not exc.code  # our own: the dialect lacks it
         case PeerMisbehaved():

@@ -6,20 +6,27 @@ is the task itself: the fold of what was told is compared with the task as it st
 difference is told as events that lead from one to the other. Nothing is told twice, artifacts go on
 where they stopped, and the fold of everything told equals the task. What happened in between and
 left no trace in the task (a state that came and went) cannot be known, and is not made up.
+
+A message is the direct reply, and all there is (A2A 1.0 §3.1.2). Some agents send messages in the
+stream of a task all the same, often one message in many pieces under one id. Pieces are kept until
+something else comes: then their message goes into the task's history. If nothing else comes, the
+message is the reply.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from ..events import AnyEvent, ArtifactChunk, Opened, Snapshot, Stamped, StateChanged
-from ..lifecycle import ENDS_STREAM, FINAL, WAITING, Fold
+from ..lifecycle import ENDS_STREAM, FINAL, WAITING, Fold, joined
 from ..model import AnyPart, Artifact, Message, Role, State, Task, Text
 from ..ops import SendMessage, Streamed
 
 Entry = Stamped | Message
+log = logging.getLogger("dragoman.client")
 
 
 class NoSnapshot(Exception):
@@ -45,6 +52,9 @@ class Seen:
         """Whether a connection was lost and its events with it."""
         self._unheard = op.message if isinstance(op, SendMessage) else None
         """What we said and the task has not taken up yet."""
+        self._pieces: list[Message] = []
+        """Messages of one id that came inside the task's stream, and nothing behind them yet."""
+        self._warned = False
 
     @property
     def unsure(self) -> bool:
@@ -92,10 +102,10 @@ class Seen:
         new: list[Entry] = []
         for entry in entries:
             if isinstance(entry, Message):
-                if self.reply is None:
-                    self.reply = entry
-                    new.append(entry)
-            elif isinstance(entry.event, Snapshot):
+                new += self._said(entry)
+                continue
+            new += self._spoken()
+            if isinstance(entry.event, Snapshot):
                 new += self._compared(entry, entry.event.task)
             else:
                 new += self._followed(entry)
@@ -103,10 +113,51 @@ class Seen:
 
     def catch_up(self, task: Task) -> list[Entry]:
         """What leads from what was told to the task as it stands."""
+        spoken = self._spoken()
         stamp = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
         if self._fold is not None and self._lags(stamp, task):
             task = _caught_up(self._fold.task(), task)
-        return self._compared(stamp, task)
+        return spoken + self._compared(stamp, task)
+
+    def ended(self) -> list[Entry]:
+        """The stream ended in good order: a message at its very end is the reply."""
+        if not self._pieces:
+            return []
+        self.reply = self._message()
+        return [self.reply]
+
+    def _said(self, message: Message) -> list[Entry]:
+        """A message of the stream: the direct reply, or one inside a task's stream."""
+        if self._fold is None:
+            if self.reply is not None:
+                return []
+            self.reply = message
+            return [message]
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "The agent sends messages inside the stream of task %r, where A2A has status "
+                "updates and artifacts; they are kept in its history",
+                self.task_id,
+            )
+        first = self._pieces[0].message_id if self._pieces else ""
+        new = self._spoken() if message.message_id != first else []
+        self._pieces.append(message)
+        return new
+
+    def _spoken(self) -> list[Entry]:
+        """The message that is whole now that something follows it, as an event of the task."""
+        if not self._pieces or self._fold is None:
+            return []
+        event = StateChanged(state=State.WORKING, message=self._message())
+        fold = self._fold
+        step = Stamped(fold.task_id, fold.context_id, 0, fold.status.at, event)
+        fold.add(step)
+        return [step]
+
+    def _message(self) -> Message:
+        pieces, self._pieces = self._pieces, []
+        return replace(pieces[-1], parts=joined(p for piece in pieces for p in piece.parts))
 
     def _lags(self, entry: Stamped, task: Task) -> bool:
         """Whether the task lacks what its own stream has told: some servers keep artifacts only

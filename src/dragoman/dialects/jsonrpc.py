@@ -1,12 +1,11 @@
 """JSON-RPC 2.0: what a request and a response are, and which bytes are neither.
 
-JSON itself is checked here for everyone: UTF-8, at most `MAX_DEPTH` levels, no NaN, no lone
-surrogates, and of duplicate keys the last counts (the last four by msgspec).
+JSON itself is checked here for every wire: UTF-8, not too deep (`nesting`), no NaN, no lone
+surrogates, and of duplicate keys the last counts (the last three by msgspec).
 """
 
 from __future__ import annotations
 
-import re
 from typing import Literal, final
 
 import msgspec
@@ -14,10 +13,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from dragoman.errors import Malformed, PeerMisbehaved, Unparseable
 from dragoman.model import Json
+from dragoman.nesting import too_deep, unfit
 from dragoman.session import Fault, Id
-
-MAX_DEPTH = 64
-"""Levels of nesting; deeper bodies are refused before they are decoded."""
 
 NO_PARAMS = Raw(b"{}")
 NULL = Raw(b"null")
@@ -95,10 +92,15 @@ def request_in(body: bytes) -> Request | Fault:
         return Fault(None, exc)
 
 
+def id_in(request: Request | Fault) -> Id:
+    """The id to answer a request under; null for one that has none."""
+    return None if request.id is UNSET else request.id
+
+
 def response_in(body: bytes) -> Response:
     """The response in `body`, or `PeerMisbehaved`."""
     try:
-        check(body)
+        check_answer(body)
         return _read_response(body)
     except (msgspec.DecodeError, RecursionError, Unparseable) as exc:
         raise PeerMisbehaved(f"This is not a JSON-RPC response: {exc}") from None
@@ -118,31 +120,20 @@ def bare_type(content_type: str) -> str:
 
 
 def check(body: bytes) -> None:
-    """Raises `Unparseable` for what msgspec lets through: depth, and bad UTF-8 in what it skips."""
+    """Raises `Unparseable` for what msgspec lets through: too deep, too bushy, and bad UTF-8 in
+    what it skips."""
     if not body.isascii():
         _refuse_bad_utf8(body)
-    # Each level opens a bracket, so few brackets cannot be deep: two scans are all that a
-    # normal request pays.
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and too_deep(body):
-        raise Unparseable(f"This is nested deeper than {MAX_DEPTH} levels")
+    if why := unfit(body):
+        raise Unparseable(f"This {why}")
 
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
-_OPENING = frozenset(b"{[")
-
-
-def too_deep(body: bytes) -> bool:
-    """Whether brackets outside of strings nest deeper than allowed."""
-    depth = 0
-    for char in _STRING.sub(b"", body).translate(None, _NOT_BRACKETS):
-        if char in _OPENING:
-            depth += 1
-            if depth > MAX_DEPTH:
-                return True
-        else:
-            depth -= 1
-    return False
+def check_answer(body: bytes) -> None:
+    """The same for what we asked for, which may be a long list: only as deep as anything else."""
+    if not body.isascii():
+        _refuse_bad_utf8(body)
+    if why := too_deep(body):
+        raise Unparseable(f"This {why}")
 
 
 def _refusal(body: bytes, exc: Exception) -> Fault:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from dragoman.errors import PeerMisbehaved
 
-KEEP_ALIVE = b": keep-alive\n\n"
+KEEP_ALIVE = b": keep-alive\n"
+"""A comment, without a blank line: behind an `id:` that would be an empty event to httpx-sse."""
 MAX_SIZE = 16 * 1024 * 1024
 
 

@@ -76,6 +76,11 @@ class Patient:
         """Whether a reader of 0.3 would understand the card."""
         return "url" in self.card or not self.new
 
+    @property
+    def first_days(self) -> bool:
+        """Whether the card names no version, as before 0.2.5; the client tries 0.1 then too."""
+        return not self.new and self.card.get("protocolVersion") is None
+
     def can(self, capability: str) -> bool:
         """Whether the card says so."""
         capabilities = self.card.get("capabilities")
@@ -115,6 +120,7 @@ class Case:
         if patient.required:
             probe.own = self.extensions()
         self._sent: tuple[Reply, str, str] | None = None
+        self._done: dict[str, Any] | Unknowable | None = None
         self._hooks: list[Args] = []
         """Webhooks that checks have set."""
         self.heard: tuple[Stream, list[tuple[str, Any]]] | None = None
@@ -236,18 +242,27 @@ class Case:
         wire.note(*evidence)
         return reply
 
-    @cached_property
+    @property
     def done(self) -> dict[str, Any]:
-        """A task that has ended."""
-        try:
-            return self.ended(self.task(self.sent))
-        except Broken as exc:
-            raise Unknowable(f"no task to look at: {exc}") from None
+        """A task that has ended. If there is none, that too is found out only once."""
+        if self._done is None:
+            try:
+                task = self.ended(self.task(self.sent))
+                given(isinstance(task.get("id"), str), "the task has no id")
+                self._done = task
+            except Broken as exc:
+                self._done = Unknowable(f"no task to look at: {exc}")
+            except Unknowable as exc:
+                self._done = exc
+        if isinstance(self._done, Unknowable):
+            raise self._done
+        return self._done
 
     def ended(self, task: dict[str, Any]) -> dict[str, Any]:
         """The task when it is over."""
         deadline = time.monotonic() + self.patient.wire.timeout
         while not self.form.final(self.state(task)):
+            given(self.state(task) is not None, "the task has no state")
             given(
                 not self.form.resting(self.state(task)),
                 "the agent asks back; name a text that it answers to the end with --text",
@@ -260,5 +275,6 @@ class Case:
     def running(self) -> dict[str, Any]:
         """A task that is at work."""
         task = self.task(self.send(self.slow, {"returnImmediately": True}))
+        given(isinstance(task.get("id"), str), "the task has no id")
         given(not self.form.final(self.state(task)), "the slow text is answered at once")
         return task

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from ..dialects.a2a.cards import version_in
+
 
 def interfaces(card: dict[str, Any]) -> Iterator[tuple[Any, Any, Any]]:
     """Address, binding and version of everything the card declares."""
@@ -16,6 +18,15 @@ def interfaces(card: dict[str, Any]) -> Iterator[tuple[Any, Any, Any]]:
         yield card["url"], card.get("preferredTransport", "JSONRPC"), old
         for one in dicts(card.get("additionalInterfaces")):
             yield one.get("url"), one.get("transport"), old
+
+
+def spoken(card: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The same, with the version in which the client would speak there."""
+    listed = len(dicts(card.get("supportedInterfaces")))
+    for number, (url, binding, version) in enumerate(interfaces(card)):
+        if isinstance(url, str):
+            said = str(version) if version is not None else None
+            yield url, str(binding), version_in(said, listed=number < listed)
 
 
 def required(holder: dict[str, Any]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import grpc
 
 from ..dialects.a2a.proto import object_in, reader, value_in, writer
+from ..net.scopes import Unreachable
 from .probes import NO_HEADERS, Reply, Stream
 from .refusals import Refusal
 from .shapes import Form
@@ -34,7 +35,7 @@ ANSWERS = {
         **{"push.list": "ListTaskPushNotificationConfigResponse"},
     },
 }
-OPTIONS = [("grpc.max_receive_message_length", LARGEST)]
+OPTIONS: list[tuple[str, int | str]] = [("grpc.max_receive_message_length", LARGEST)]
 PACKAGES = {"1.0": "lf.a2a.v1", "0.3": "a2a.v1"}
 ALWAYS = {"tasks": [], "nextPageToken": "", "pageSize": 0, "totalSize": 0}
 """Protobuf leaves out what is empty; a list of tasks has all four by definition."""
@@ -49,14 +50,23 @@ class GrpcProbe:
         self.wire, self.url, self.version, self.form = wire, url, version, form
         self.own: dict[str, str] = {}
         parts = urlsplit(url if "://" in url else f"//{url}")
-        target = parts.netloc
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            # The checked address itself: gRPC would look the name up again.
+            target = wire.guard.one(host, port)
+        except Unreachable:
+            target = host
+        options = [*OPTIONS]
+        if target != host:
+            options.append(("grpc.default_authority", parts.netloc))
+            options.append(("grpc.ssl_target_name_override", host))
+        target = f"[{target}]:{port}" if ":" in target else f"{target}:{port}"
         if parts.scheme == "https":
-            target = target if parts.port else f"{target}:443"
             roots = Path(wire.ca).read_bytes() if wire.ca else None
             credentials = grpc.ssl_channel_credentials(roots)
-            self._channel = grpc.secure_channel(target, credentials, OPTIONS)
+            self._channel = grpc.secure_channel(target, credentials, options)
         else:
-            self._channel = grpc.insecure_channel(target, OPTIONS)
+            self._channel = grpc.insecure_channel(target, options)
 
     def close(self) -> None:
         """Ends the connection."""

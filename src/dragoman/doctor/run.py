@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatch
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from ..errors import BadParams
 from ..net.addresses import web_url
+from ..net.scopes import Unreachable
 from .case import Case, Patient, Words
 from .check import CHECKS, Broken, Check, Level, Unknowable, in_order
-from .declared import interfaces
+from .declared import spoken
+from .guard import Guard
 from .probes import FORMS, RpcProbe, probe_for
 from .report import Outcome, Report, Result
 from .wire import Wire
@@ -33,12 +37,15 @@ class Orders(Struct, frozen=True, kw_only=True):
     ca: str = ""
     """A file with the authority to trust instead of the system's."""
     headers: Mapping[str, str] = {}
+    allow_private: bool = False
+    """Whether addresses on the card may lead into private networks."""
 
 
 def examine(url: str, orders: Orders, tell: Callable[[Result], None] = lambda _: None) -> Report:
     """Everything that can be known about the agent at this address."""
     began = time.monotonic()
-    wire = Wire(orders.timeout, orders.headers, orders.ca)
+    guard = Guard(url, allow_private=orders.allow_private)
+    wire = Wire(guard, orders.timeout, orders.headers, orders.ca)
     patient = Patient(url, wire, Words(text=orders.text, slow=orders.slow_text))
     left_out: list[str] = []
     results: list[Result] = []
@@ -86,28 +93,27 @@ def _wanted(id: str, orders: Orders) -> bool:
 def _find(patient: Patient, orders: Orders, left_out: list[str]) -> None:
     """The interfaces that can be asked, each once."""
     try:
-        declared = list(interfaces(patient.card))
+        declared = list(spoken(patient.card))
     except (Broken, Unknowable):
         declared = []
     seen: set[str] = set()
-    for url, binding, spoken in declared:
-        version = ".".join(str(spoken or "").split(".")[:2])
-        version = "0.3" if version.startswith("0.2") else version
-        if not isinstance(url, str):
-            continue
-        name = f"{BINDINGS.get(str(binding), str(binding))}-{version or _oldest(patient, url)}"
+    for url, binding, version in declared:
+        if patient.first_days and binding == "JSONRPC":
+            version = _oldest(patient, url)
+        version = "0.3" if version == "0.2" else version
+        name = f"{BINDINGS.get(binding.upper(), binding)}-{version}"
         if name in seen:
             continue
         seen.add(name)
         _add(patient, name, url, orders, left_out)
     for name in orders.on:
         if name == "jsonrpc-0.1" and name not in seen:  # spoken at an address that says nothing
-            url = next((str(u) for u, b, _ in declared if b == "JSONRPC"), patient.url)
+            url = next((u for u, b, _ in declared if b == "JSONRPC"), patient.url)
             _add(patient, name, url, orders, left_out)
 
 
 def _oldest(patient: Patient, url: str) -> str:
-    """Cards before 0.2.5 name no version; whoever does not know message/send speaks 0.1."""
+    """The version behind a card of the first days: an agent without message/send speaks 0.1."""
     probe = RpcProbe(patient.wire, url, "0.3", FORMS["jsonrpc", "0.3"])
     try:
         refusal = probe.ask("send", {}).refusal
@@ -125,6 +131,14 @@ def _add(patient: Patient, name: str, url: str, orders: Orders, left_out: list[s
         return
     if binding == "grpc":
         url = web_url(url, patient.url.partition("://")[0])
+    try:
+        parts = urlsplit(url)
+        patient.wire.guard.addresses(parts.hostname or "", parts.port or 0)
+    except BadParams:
+        left_out.append(f"{name}: {url[:200]} may not be called from here (--allow-private)")
+        return
+    except (Unreachable, ValueError):
+        pass  # the checks will say so
     try:
         probe = probe_for(patient.wire, binding, version, url)
     except ValueError as exc:

@@ -15,8 +15,11 @@ from typing import Any
 import httpcore2
 from msgspec import Struct
 
-from ..errors import ConfigError
+from ..errors import BadParams, ConfigError
+from ..net.failures import explained, is_web_page
+from ..net.scopes import Unreachable
 from .check import Broken, Unknowable
+from .guard import Guard, GuardedSockets
 
 MOST_REQUESTS = 900
 """A doctor must not be a load test."""
@@ -53,6 +56,8 @@ def strict_json(body: bytes | str) -> Any:
 
     try:
         text = body.decode("utf-8") if isinstance(body, bytes) else body
+        if is_web_page(text[:256].encode()):
+            raise Broken("it is a web page, not JSON")
         return json.loads(text, parse_constant=no)
     except (ValueError, RecursionError) as exc:
         raise Broken(f"the body is not JSON: {exc}") from None
@@ -69,16 +74,24 @@ class Wire:
     """Asks, within limits, and remembers the last exchange."""
 
     def __init__(
-        self, timeout: float, headers: Mapping[str, str] | None = None, ca: str = ""
+        self, guard: Guard, timeout: float, headers: Mapping[str, str] | None = None, ca: str = ""
     ) -> None:
+        self.guard = guard
         self.timeout = timeout
         self.ca = ca
         self.credentials = dict(headers or {})
         """Goes with every request and into no report."""
         self.requests = 0
         self.sent = self.came = ""
+        self._answered = False
+        self._dead = ""
+        """Why nobody is there: the very first request had no answer, and the others need not wait
+        for theirs."""
         self._pool = httpcore2.ConnectionPool(
-            _trusting(ca) if ca else None, max_connections=20, keepalive_expiry=5.0
+            _trusting(ca) if ca else None,
+            max_connections=20,
+            keepalive_expiry=5.0,
+            network_backend=GuardedSockets(guard),
         )
 
     def close(self) -> None:
@@ -140,6 +153,8 @@ class Wire:
         headers: Mapping[str, str] | None = None,
     ) -> Iterator[tuple[int, dict[str, str], Iterator[bytes]]]:
         """An answer whose body is read as it comes."""
+        if self._dead:
+            raise NoAnswer(self._dead)
         self.count()
         self.note(f"{method} {url} {body[:SHORT].decode('utf-8', 'replace')}", "no answer")
         accept = {"accept": "application/json, text/event-stream"}
@@ -153,6 +168,7 @@ class Wire:
                 content=body,
                 extensions={"timeout": limits},
             ) as response:
+                self._answered = True
                 got: dict[str, str] = {}
                 for name, value in response.headers:
                     key = name.decode("latin-1").lower()
@@ -160,11 +176,21 @@ class Wire:
                     got[key] = f"{got[key]}, {text}" if key in got else text
                 yield response.status, got, iter(response.iter_stream())
         except httpcore2.TimeoutException:
-            raise NoAnswer(f"no answer within {self.timeout:g} s") from None
+            raise self._failed(f"no answer within {self.timeout:g} s") from None
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as exc:
-            raise NoAnswer(f"the connection broke: {exc or type(exc).__name__}") from None
+            origin = "/".join(url.split("/", 3)[:3])
+            raise self._failed(explained(exc, origin, "it")) from None
+        except Unreachable as exc:
+            raise self._failed(f"it cannot be reached: {exc}") from None
+        except BadParams as exc:
+            raise self._failed(exc.message) from None
         except (httpcore2.UnsupportedProtocol, ValueError) as exc:
-            raise NoAnswer(f"this address cannot be asked: {exc}") from None
+            raise self._failed(f"this address cannot be asked: {exc}") from None
+
+    def _failed(self, why: str) -> NoAnswer:
+        if not self._answered:
+            self._dead = why
+        return NoAnswer(why)
 
 
 def short(text: str) -> str:

@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any, cast
 
 from ..agent import Agent, Skill
-from ..agent.agent import TRANSITIONS, no_extended_card
+from ..agent.agent import TRANSITIONS
 from ..agent.calls import Outside
 from ..agent.invoke import invoke
 from ..errors import (
     BadParams,
     DragomanError,
+    ExtendedCardOff,
     NotCancelable,
     TaskFinished,
     TaskNotFound,
@@ -241,7 +242,7 @@ class Engine:
             raise BadParams(f"The cursor {cursor} is no place in this task's log of {last}")
 
     async def _extended_card(self, op: GetExtendedCard, ctx: Context) -> None:
-        raise no_extended_card(self.agent)
+        raise ExtendedCardOff()  # the guard in front answers where there is one
 
     # What a guard in front asks.
 

@@ -43,14 +43,16 @@ class Hooks:
         return self.pusher.courier.sealed(_named(hook, task_id))
 
     async def set(self, op: SetHook, ctx: Context) -> Hook:
-        """See `SetHook`. Who sets it is shown what they sent; afterwards its secrets are masked."""
+        """See `SetHook`. Its owner is shown what was sent; afterwards its secrets are masked, and
+        a masked one that is sent again stays what it was."""
         task_id = op.hook.task_id
         pusher, scope = self.pusher, scope_of(ctx)
-        known = {hook.hook_id for hook in await self._store.hooks(scope, task_id)}
+        known = {hook.hook_id: hook for hook in await self._store.hooks(scope, task_id)}
         hook = _named(await self.checked(op.hook, ctx), task_id)
         if hook.hook_id not in known and len(known) >= pusher.settings.max_hooks:
             raise TooMany("The task has too many webhooks; delete one first", taskId=task_id)
-        await self._store.set_hook(scope, pusher.courier.sealed(hook))
+        stored = pusher.courier.sealed(hook, known.get(hook.hook_id))
+        await self._store.set_hook(scope, stored)
         run = self._mine(scope, task_id)
         if run is not None:
             run.hooked = True

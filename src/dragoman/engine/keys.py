@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ..agent.agent import IDEMPOTENCY
 from ..errors import Conflict
 from ..events import Snapshot, Stamped
+from ..lifecycle import WAITING
 from ..model import Message, Task
 from ..ops import SendMessage
 from ..peer import Context
@@ -64,11 +65,12 @@ def place_of(
     op: SendMessage, ctx: Context, row: Row, task: Task, run: Run | None, now: int
 ) -> Place:
     """Where the stream of a repeated send begins: with the task's first event, if it opened the
-    task, else with the task as it stands."""
+    task, else with the task as it stands, once it has heard what was said."""
     reply = reply_in(row, task)
     if reply is not None:
         return Place(task.id, first=reply)
     if ctx.cursor is not None or not (op.message.task_id or row.inputs):
         return Place(task.id, ctx.cursor or 0, run=run)
     stamp = Stamped(task.id, row.context_id, row.last_seq, now, Snapshot(task=task))
-    return Place(task.id, first=stamp, rests=row.resting)
+    answer = "" if row.resting or task.state not in WAITING else op.message.message_id
+    return Place(task.id, first=stamp, rests=row.resting, answer=answer)

@@ -62,6 +62,8 @@ class Line(Followed):
     asking: Ask | None = None
     expires_at = 0
     heard = 0
+    detached = 0
+    """The event with which it last answered those that wait, and worked on."""
     task: asyncio.Task[None] | None = None
     hook: Hook | None = None
     """A webhook to be set with the task."""
@@ -228,8 +230,7 @@ class Line(Followed):
         if self._line or self._records:
             self.flush()
         elif self._rest_waiters and self.resting:
-            rest, self._rest_waiters = self._rest_waiters, ()
-            _wake(rest)
+            self.answer_waiters()
         self._tell()
 
     def _refused(self, write: Write | Draft, error: Exception) -> None:
@@ -374,14 +375,21 @@ class Line(Followed):
         """Nothing that is said counts any more."""
         return self.closed or self.fold.status.state in FINAL or self.direct is not None
 
-    def rest(self) -> asyncio.Future[None]:
-        """Done when the run rests, is lost, or has replied directly."""
+    def rest(self, since: int = 0) -> asyncio.Future[None]:
+        """Done when the run rests, is lost, has replied directly, or answers those that wait
+        while it works on; one that did so after the event `since` does not keep them waiting."""
         future: asyncio.Future[None] = self.works.loop.create_future()
-        if self.resting or self.closed or self.direct is not None:
+        detached = since < self.detached <= self.committed
+        if self.resting or self.closed or self.direct is not None or detached:
             future.set_result(None)
         else:
             self._rest_waiters += (future,)
         return future
+
+    def answer_waiters(self) -> None:
+        """Ends the wait of those that wait for the run to rest."""
+        waiters, self._rest_waiters = self._rest_waiters, ()
+        _wake(waiters)
 
     # Letting go.
 

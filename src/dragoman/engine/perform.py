@@ -82,7 +82,7 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
     """Each item is a chunk of one artifact. One is held back while the generator goes on without
     pausing, so that the last one can say that it is the last (DESIGN §4.1, Artifacts)."""
     out = _Joined(run, turn) if run.skill.join else _Chunks(run, turn)
-    run.let_out = out.flush
+    run.let_out, run.end_out = out.flush, out.end
     try:
         while True:
             try:
@@ -94,10 +94,11 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
                 if run.over:
                     break
                 await run.room()
-        out.end()
+        if not run.over:
+            out.end()
     finally:
         out.flush()  # what was given before a failure was given
-        run.let_out = None
+        run.let_out = run.end_out = None
         await pieces.aclose()
 
 

@@ -4,7 +4,12 @@ Theory. The store says what comes next for each hook and hides what was taken fo
 nothing is lost when this process dies and nothing overtakes: of one hook there is at most one
 delivery on its way. A hook that fails waits for its next try, and what comes behind it waits with
 it (but for the end of a task: `_overtake`). A host that fails again and again is left alone but
-for one probe now and then; what is put off for that reason has not been tried.
+for one probe now and then; what is put off for that reason has not been tried. Receivers that hang
+use up the places of their principal and of their host (`Bulkheads`), never all places.
+
+A hook that is told whole tasks is told the newest state, once for all events that wait, and a task
+that goes on is told again only after a pause that grows with its size. Else a task of n chunks
+would be posted n times, each time longer.
 """
 
 from __future__ import annotations
@@ -21,10 +26,11 @@ from msgspec.structs import replace
 
 from ..errors import DragomanError, TaskNotFound
 from ..events import Stamped
-from ..lifecycle import Fold
+from ..lifecycle import FINAL, WAITING, added_up
 from ..model import Hook, Task
 from ..settings import Push
 from ..store.base import Delivery, Store
+from ..store.bulkheads import Bulkheads, host_of
 from .ids import now_ms
 
 log = logging.getLogger("dragoman.pusher")
@@ -37,10 +43,12 @@ JITTER = 0.2
 LONGEST_ASKED = 3600.0
 """Seconds a receiver may ask us to stay away."""
 GONE = 410
-FOLDS = 64
-"""Tasks kept added up, for hooks that are told whole tasks."""
 HOSTS = 10_000
-"""Failing hosts remembered."""
+"""Failing hosts, and hooks that pause, remembered."""
+RATE = 256 * 1024
+"""Bytes in a second that a task which goes on may cost a hook that is told it as a whole,"""
+PAUSE = 2.0
+"""but a pause is no longer than this."""
 OVERTAKES = 600.0
 """Seconds after which the end of a task is told before an event that is refused again and again."""
 AGED = 100
@@ -67,6 +75,8 @@ class Answer(Struct, frozen=True, gc=False, kw_only=True):
     error: str = ""
     """What prevented an answer."""
     retry_after: float | None = None
+    size: int = 0
+    """Bytes that were posted."""
 
     @property
     def arrived(self) -> bool:
@@ -85,8 +95,9 @@ class Courier(Protocol):
     async def check(self, hook: Hook) -> None:
         """`BadParams` for a hook that must not be called."""
 
-    def sealed(self, hook: Hook) -> Hook:
-        """The hook as it may be stored."""
+    def sealed(self, hook: Hook, known: Hook | None = None) -> Hook:
+        """The hook as it may be stored; secrets that are given masked are those of the `known`
+        one. `BadParams` if they are not."""
 
     def masked(self, hook: Hook) -> Hook:
         """A stored hook as it may be shown."""
@@ -149,7 +160,8 @@ class Pusher:
         self.settings = settings
         self._store = store
         self._breaker = Breaker(settings.failures, settings.probe)
-        self._folds: OrderedDict[tuple[str, str], Fold] = OrderedDict()
+        self._pauses: OrderedDict[tuple[str, str], float] = OrderedDict()
+        """Until when (loop time) hooks that are told whole tasks wait for more."""
         self._flights: dict[asyncio.Task[None], Delivery] = {}
         self._news = asyncio.Event()
         self._stopping = False
@@ -194,7 +206,7 @@ class Pusher:
             taken: list[Delivery] = []
             if free > 0:
                 try:
-                    taken = await self._store.due(free, hold_ms)
+                    taken = await self._store.due(free, hold_ms, self._bulkheads())
                 except DragomanError as exc:
                     log.warning("pusher reason=%s: %s", exc.reason, exc)
             for delivery in taken:
@@ -206,6 +218,13 @@ class Pusher:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL):
                     await self._news.wait()
+
+    def _bulkheads(self) -> Bulkheads:
+        under_way = [
+            ((one.scope.tenant, one.scope.principal), host_of(one.hook.url))
+            for one in self._flights.values()
+        ]
+        return Bulkheads(self.settings.per_principal, self.settings.per_host, under_way)
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         del self._flights[flight]
@@ -226,13 +245,15 @@ class Pusher:
     async def _deliver(self, delivery: Delivery) -> None:
         hook, now = delivery.hook, asyncio.get_running_loop().time
         host = self.courier.host(hook)
-        wait = self._breaker.wait(host, now())
-        if wait > 0:
-            last = Answer(status=delivery.status, error=delivery.error)
-            await self._later(delivery, _spread(wait), last, tried=False)
-            return
+        whole = self.courier.wants_task(hook)
         try:
-            found = await (self._whole if self.courier.wants_task(hook) else self._bare)(delivery)
+            pause = await self._pause(delivery, now()) if whole else 0.0
+            wait = pause or _spread(self._breaker.wait(host, now()))
+            if wait > 0:
+                last = Answer(status=delivery.status, error=delivery.error)
+                await self._later(delivery, wait, last, tried=False)
+                return
+            found = await (self._whole if whole else self._bare)(delivery)
         except TaskNotFound:
             await self._end(delivery)
             return
@@ -242,8 +263,11 @@ class Pusher:
             return
         answer = await self.courier.deliver(hook, *found)
         self._breaker.heard(host, now(), failed=answer.blames_host)
+        through = found[0].seq
         if answer.arrived:
-            await self._store.delivered(delivery.id)
+            if whole:
+                self._paused(delivery, now() + min(answer.size / RATE, PAUSE))
+            await self._store.delivered(delivery.id, through)
             self._tries["delivered"] += 1
         elif answer.status == GONE:
             log.info("hook task=%s hook=%s is gone; ended", hook.task_id, hook.hook_id)
@@ -252,10 +276,25 @@ class Pusher:
         else:
             if not answer.blames_host and now_ms() - found[0].at >= OVERTAKES * 1000:
                 with suppress(TaskNotFound):  # while it is held: one call at a time
-                    await self._overtake(delivery)
-            await self._failed(delivery, answer)
+                    await self._overtake(delivery, through)
+            await self._failed(delivery, answer, through)
 
-    async def _failed(self, delivery: Delivery, answer: Answer) -> None:
+    async def _pause(self, delivery: Delivery, now: float) -> float:
+        """Seconds until a hook may be told more of a task that goes on; its end and its questions
+        are told at once."""
+        wait = self._pauses.get(_key(delivery), 0.0) - now
+        if wait <= 0 or not delivery.last:
+            return 0.0
+        row = await self._store.row(delivery.scope, delivery.hook.task_id)
+        return 0.0 if row.state in FINAL or row.state in WAITING else wait
+
+    def _paused(self, delivery: Delivery, until: float) -> None:
+        self._pauses[_key(delivery)] = until
+        self._pauses.move_to_end(_key(delivery))
+        if len(self._pauses) > HOSTS:
+            self._pauses.popitem(last=False)
+
+    async def _failed(self, delivery: Delivery, answer: Answer, through: int = 0) -> None:
         hook, schedule = delivery.hook, self.settings.schedule
         said = (answer.status, answer.error)
         if delivery.attempt >= len(schedule):
@@ -263,7 +302,7 @@ class Pusher:
                 "given up task=%s hook=%s seq=%d status=%d error=%s",
                 *(hook.task_id, hook.hook_id, delivery.seq, *said),
             )
-            await self._store.bury(delivery.id, *said)
+            await self._store.bury(delivery.id, *said, through)
             self._tries["dead"] += 1
             return
         asked = min(max(0.0, answer.retry_after or 0.0), LONGEST_ASKED)
@@ -271,14 +310,13 @@ class Pusher:
         await self._later(delivery, wait, answer, tried=True)
         self._tries["retried"] += 1
 
-    async def _overtake(self, delivery: Delivery) -> None:
+    async def _overtake(self, delivery: Delivery, through: int) -> None:
         """Tells how the task ended, once, though something before that is refused again and again:
         one event that a receiver cannot read must not hide the result from it for days. In its own
         turn the end is told once more, under the same id."""
-        hook = delivery.hook
-        key = (hook.task_id, hook.hook_id)
+        hook, key = delivery.hook, _key(delivery)
         row, task = await self._store.load(delivery.scope, hook.task_id)
-        if key in self._overtaken or not row.final or row.last_seq <= delivery.seq:
+        if key in self._overtaken or not row.final or row.last_seq <= through:
             return
         last = replace(delivery, seq=row.last_seq)
         found = await self._bare(last)
@@ -304,7 +342,7 @@ class Pusher:
         """How it goes. `now` is the time of the log, in milliseconds."""
         waiting = await self._store.outbox(dead=False, limit=AGED)
         # Only the first of a hook is looked at: what comes behind it is younger.
-        heads = {(one.hook.task_id, one.hook.hook_id): one for one in reversed(waiting)}
+        heads = {_key(one): one for one in reversed(waiting)}
         found = [await self._happened(head) for head in heads.values()]
         age = max((now - at for at in found if at is not None), default=0)
         return Figures(tries=self._tries, breakers=self._breaker.open, age=max(age, 0) / 1000)
@@ -324,25 +362,20 @@ class Pusher:
         return (page.entries[0], None) if page.entries and page.entries[0].seq == seq else None
 
     async def _whole(self, delivery: Delivery) -> tuple[Stamped, Task] | None:
-        """The task as it stood after the event: the same in every attempt."""
-        hook, seq = delivery.hook, delivery.seq
-        key = (hook.task_id, hook.hook_id)
-        fold = self._folds.pop(key, None)
-        if fold is not None and fold.seq > seq:
-            fold = None
-        after = min(fold.seq, seq - 1) if fold is not None else 0
-        page = await self._store.read(delivery.scope, hook.task_id, after, seq - after)
+        """The task as it stands, with its newest event; for a dead letter as it stood then."""
+        task_id, seq = delivery.hook.task_id, delivery.seq
+        if delivery.last:
+            row, task = await self._store.load(delivery.scope, task_id)
+            newest = await self._bare(replace(delivery, seq=row.last_seq))
+            return (newest[0], task) if newest is not None else None
+        page = await self._store.read(delivery.scope, task_id, 0, seq)
         if not page.entries or page.entries[-1].seq != seq:
             return None
-        if fold is None:
-            fold = Fold(hook.task_id, page.row.context_id)
-        for entry in page.entries:
-            if entry.seq > fold.seq:
-                fold.add(entry)
-        self._folds[key] = fold
-        if len(self._folds) > FOLDS:
-            self._folds.popitem(last=False)
-        return page.entries[-1], fold.task()
+        return page.entries[-1], added_up(page.entries)
+
+
+def _key(delivery: Delivery) -> tuple[str, str]:
+    return delivery.hook.task_id, delivery.hook.hook_id
 
 
 def _spread(seconds: float) -> float:

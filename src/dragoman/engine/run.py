@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ..agent import Skill
 from ..agent.answers import decision_in
 from ..agent.calls import Outside, Sent, unfinished
+from ..agent.tools import DETACHED
 from ..errors import AgentMisbehaved, DragomanError, TaskNotFound, Unsupported
 from ..events import AnyEvent, Ask, Asked, Noted, Opened, StateChanged
 from ..lifecycle import FINAL, Fold
@@ -61,7 +62,9 @@ class Run(Line):
     left = 0.0
     """Seconds of running it had left when it began to wait."""
     let_out: Callable[[], None] | None = None
-    """Emits the chunk that a generator's driver holds back: before anything else is said."""
+    """Emits the chunk that a generator's driver holds back: before anything else is said,"""
+    end_out: Callable[[], None] | None = None
+    """or as the last one of its artifact."""
     _answer: asyncio.Future[Input] | None = None
     _reply: Message | None = None
     """What it says instead of opening a task."""
@@ -249,13 +252,19 @@ class Run(Line):
         """The caller said something: into history, and to whoever waits for it."""
         if self.over or said.n in self.answers:
             return
-        self.heard = max(self.heard, said.n)
-        self.answers[said.n] = said
         # What was said before the question could be seen is for the next `ask`: this one.
         early = not said.question and self.asking is Ask.INPUT
+        fits = early or said.question == self.question
+        answers = bool(self.question) and fits and not said.sealed
+        if answers and self.asking is Ask.APPROVAL:
+            # Before anything else: if it cannot be recorded, it was not heard, and comes again.
+            decision = decision_in(said.message, said.value)
+            self.works.audit.record(self.task_id, self.question, decision, said.by, said.n)
+        self.heard = max(self.heard, said.n)
+        self.answers[said.n] = said
         if said.sealed:
             pass  # nobody here can open it: the question stays open
-        elif self.question and (early or said.question == self.question):
+        elif answers:
             self._answered(said)
         else:
             self._queue.append(said)
@@ -268,9 +277,6 @@ class Run(Line):
 
     def _answered(self, said: Input) -> None:
         key, number = self.question, msgspec.json.encode(said.n)
-        if self.asking is Ask.APPROVAL:
-            decision = decision_in(said.message, said.value)
-            self.works.audit.record(self.task_id, key, decision, said.by, said.n)
         if self.asking is Ask.CREDENTIALS:
             self._note(key, GIVEN)
             self.journal[key] = number  # for this run only: the next one has to ask again
@@ -329,7 +335,23 @@ class Run(Line):
             self.finish(State.COMPLETED, message)
             await self.landed()
         else:
-            self.finish(State.COMPLETED, message)
+            await self.complete(message)
+
+    async def detach(self, message: Message | None) -> None:
+        """Lets blocking sends answer now, with the task as it stands."""
+        if self.over or self.why is not None:
+            return  # its end is near, and ends their wait as well
+        metadata: dict[str, Json] = {DETACHED: True}
+        self.emit(StateChanged(state=State.WORKING, message=message, metadata=metadata))
+        self.detached = self.fold.seq
+        await self.landed()
+        self.answer_waiters()
+
+    async def complete(self, message: Message | None) -> None:
+        """Ends the task as completed, with the last chunk of a generator's artifact."""
+        if self.end_out is not None and not self.over:
+            self.end_out()
+        self.finish(State.COMPLETED, message)
 
     # The end.
 

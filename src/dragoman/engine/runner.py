@@ -201,7 +201,11 @@ class Runner:
 
     async def tell(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
         """Keeps what a caller said and brings it to the run, wherever that is."""
-        if await self._asking(scope, task_id) is Ask.CREDENTIALS:
+        asking = await self._asking(scope, task_id)
+        if asking is Ask.APPROVAL and self.audit.path is not None:
+            # Fails closed: an answer to an approval that cannot be recorded is not even kept.
+            self.audit.check()
+        if asking is Ask.CREDENTIALS:
             said = self._credentials.sealed(task_id, said)
         row = await self.store.tell(scope, task_id, said, question)
         run = self.runs.get(task_id)

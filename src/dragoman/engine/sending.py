@@ -9,9 +9,9 @@ from ..agent.agent import IDEMPOTENCY
 from ..agent.tools import offered
 from ..agent.values import parts_of
 from ..errors import BadParams, Conflict, TaskFinished, TaskNotFound, TooMany
-from ..events import Opened, Stamped
-from ..lifecycle import FINAL, shortened
-from ..model import Message, Role, State, Task
+from ..events import Opened
+from ..lifecycle import FINAL, WAITING, shortened
+from ..model import Message, Role, State, Task, from_caller
 from ..ops import Resolve, SendMessage, SetHook
 from ..peer import Context
 from ..store.base import Existing, Idempotency, Input, Row
@@ -48,13 +48,18 @@ class Sending:
         if op.open_as or ctx.idempotency_key or ctx.extensions:
             op, key, task_id = await self._before(op, ctx)
         run: Run | None
+        since = 0
         if task_id or op.message.task_id:
-            task_id = task_id or (await self._continue(op, ctx, key)).task_id
+            if not task_id:
+                begin = await self._continue(op, ctx, key)
+                task_id, since = begin.task_id, begin.since
             run = self._runner.runs.get(task_id)
+            if not op.wait:
+                await self._view.heard(scope_of(ctx), task_id)
         else:
             run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=op.wait)
-        if op.wait and (run is None or not await self._view.rest(run)):
-            await self._view.rested(scope_of(ctx), task_id)
+        if op.wait and (run is None or not await self._view.rest(run, since)):
+            await self._view.rested(scope_of(ctx), task_id, since)
         if run is not None:
             if run.direct is not None:
                 return run.direct
@@ -73,8 +78,7 @@ class Sending:
             if again:
                 return await self._repeated(op, ctx, again)
         if op.message.task_id:
-            begin = await self._continue(op, ctx, key)
-            return Place(begin.task_id, first=begin)
+            return await self._continue(op, ctx, key)
         run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=True)
         if run is not None:
             await self._opened(run)
@@ -204,7 +208,7 @@ class Sending:
             run_at=now,
         )
         opened = Opened(
-            message=replace(_with_id(message), task_id=task_id, context_id=context_id),
+            message=replace(_heard(message), task_id=task_id, context_id=context_id),
             skill=skill.id,
             metadata=op.metadata,
             accepts=op.accepts,
@@ -229,8 +233,8 @@ class Sending:
 
     async def _continue(
         self, op: SendMessage, ctx: Context, key: Idempotency | None = None
-    ) -> Stamped:
-        """Says something to a task that exists; gives the task as it was before."""
+    ) -> Place:
+        """Says something to a task that exists; gives the place where its stream begins."""
         message = op.message
         try:
             begin, task = await self._view.snapshot(scope_of(ctx), message.task_id)
@@ -245,7 +249,7 @@ class Sending:
             raise TaskFinished(taskId=task.id)
         if op.hook is not None:
             await self._hooks.set(SetHook(hook=replace(op.hook, task_id=task.id)), ctx)
-        message = replace(_with_id(message), context_id=task.context_id)
+        message = replace(_heard(message), context_id=task.context_id)
         said = Input(message=message, by=_who(ctx), key=key)
         try:
             await self._runner.tell(scope_of(ctx), task.id, said, None)
@@ -253,13 +257,16 @@ class Sending:
             if not exc.same:
                 raise Conflict(KEY_TAKEN) from exc
             await self._runner.remind(scope_of(ctx), task.id)
-        return begin
+            return await self._repeated(op, ctx, task.id)
+        answer = message.message_id if task.state in WAITING else ""
+        return Place(task.id, first=begin, answer=answer)
 
     async def resolve(self, op: Resolve, ctx: Context) -> Task:
         """Answers a question of a task."""
         message = Message(message_id=new_id(), role=Role.USER, parts=parts_of(op.value))
         said = Input(message=message, value=op.value, by=_who(ctx))
         await self._runner.tell(scope_of(ctx), op.task_id, said, op.question)
+        await self._view.heard(scope_of(ctx), op.task_id)
         return await self._view.task(scope_of(ctx), op.task_id)
 
 
@@ -269,6 +276,7 @@ def _who(ctx: Context) -> str:
     return f"{who} ({ctx.dialect})" if ctx.dialect else who
 
 
-def _with_id(message: Message) -> Message:
-    """0.1's messages come without one."""
+def _heard(message: Message) -> Message:
+    """The caller's words, with an id: 0.1's messages come without one."""
+    message = from_caller(message)
     return message if message.message_id else replace(message, message_id=new_id())

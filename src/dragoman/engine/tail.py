@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..bell import Bell
-from ..events import Snapshot, Stamped
-from ..lifecycle import ENDS_STREAM
+from ..events import Snapshot, Stamped, StateChanged
+from ..lifecycle import ENDS_STREAM, WAITING, Fold
 from ..model import Message, State
 from ..peer import Batch, Tap
 from ..store.base import Scope, Store
@@ -33,6 +34,15 @@ class Place(Struct, frozen=True, gc=False):
     run: Run | None = None
     rests: bool = False
     """Nothing follows what it begins with, unless somebody does something."""
+    answer: str = ""
+    """The id of a message that a waiting task was just sent. `first` is the task before that; the
+    stream begins with the task as the message has left it, so that nobody reads the question
+    that was answered as a new one."""
+
+    @property
+    def since(self) -> int:
+        """The last event before what follows."""
+        return self.first.seq if isinstance(self.first, Stamped) else self.after
 
 
 Idle = dict[asyncio.Future[bool], float]
@@ -61,11 +71,15 @@ async def follow(
     if isinstance(place.first, Message):
         yield Batch([place.first], True)
         return
+    waiting: Fold | None = None
     if place.first is not None:
         after = place.first.seq
-        yield Batch([place.first], place.rests)
-        if place.rests:
-            return
+        if place.answer and isinstance(place.first.event, Snapshot):
+            waiting = Fold.of(place.first.event.task, after)
+        else:
+            yield Batch([place.first], place.rests)
+            if place.rests:
+                return
     now = asyncio.get_running_loop().time
     quiet = 0.0
     tap = Tap()
@@ -99,7 +113,12 @@ async def follow(
             if entries or over:
                 after = entries[-1].seq if entries else after
                 quiet, told = 0.0, True
-                yield Batch(entries, over, tap)
+                if waiting is not None:
+                    entries = _behind_answer(waiting, entries, place.answer)
+                    if entries:
+                        waiting = None
+                if entries or over:
+                    yield Batch(entries, over, tap)
                 if over:
                     return
                 continue
@@ -124,6 +143,19 @@ async def follow(
                 bell.hush(task_id, news)
                 if live is not None:
                     live.hush(news)
+
+
+def _behind_answer(task: Fold, entries: Sequence[Stamped], answer: str) -> list[Stamped]:
+    """The task as its caller's answer leaves it, and what follows; nothing before it is heard."""
+    for number, entry in enumerate(entries, 1):
+        task.add(entry)
+        event = entry.event
+        heard = event.heard if isinstance(event, StateChanged) else None
+        # A task that waits no longer has moved on without the answer: it was canceled, say.
+        if task.state not in WAITING or (heard is not None and heard.message_id == answer):
+            begin = replace(entry, event=Snapshot(task=task.task()))
+            return [begin, *entries[number:]]
+    return []
 
 
 def _ends(resting: bool, state: State) -> bool:

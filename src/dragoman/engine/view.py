@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
+from ..agent.tools import DETACHED
 from ..errors import DragomanError
-from ..events import Snapshot, Stamped
+from ..events import Snapshot, Stamped, StateChanged
+from ..lifecycle import WAITING
 from ..model import Task
 from ..peer import Batch
-from ..store.base import Scope
+from ..store.base import Row, Scope
 from .run import Run
 from .runner import Runner
 from .tail import Place, follow
@@ -31,9 +33,10 @@ class View:
         runner = self._runner
         return follow(self._store, runner.bell, runner.idle, scope, place, runner.runs.get)
 
-    async def rest(self, run: Run) -> bool:
-        """Waits until a run finishes or asks back, `max_wait` at the most; false if it was lost."""
-        rest = run.rest()
+    async def rest(self, run: Run, since: int = 0) -> bool:
+        """Waits until a run finishes, asks back or answers early (after the event `since`),
+        `max_wait` at the most; false if it was lost."""
+        rest = run.rest(since)
         if not rest.done():
             waits = self._runner.waits
             waits[rest] = self._runner.works.loop.time() + self._max_wait
@@ -45,23 +48,47 @@ class View:
             raise run.error
         return run.error is None
 
-    async def rested(self, scope: Scope, task_id: str) -> None:
+    async def rested(self, scope: Scope, task_id: str, since: int = 0) -> None:
         """The same for a task that does not run here."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._max_wait):
-                await self.rest_elsewhere(scope, task_id)
-        except TimeoutError:
-            return
+                await self.rest_elsewhere(scope, task_id, since, until=_answers)
 
-    async def rest_elsewhere(self, scope: Scope, task_id: str) -> None:
-        """Waits until a task rests that another process may be running."""
+    async def heard(self, scope: Scope, task_id: str) -> None:
+        """Waits until a task has taken up the answer it was just given, `max_wait` at the most."""
+        if self.mine(scope, task_id) is not None:
+            return  # what runs here has heard it by now
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._max_wait):
+                await self._elsewhere(scope, task_id, _unanswered)
+
+    async def rest_elsewhere(
+        self,
+        scope: Scope,
+        task_id: str,
+        since: int = 0,
+        until: Callable[[Batch], bool] = lambda batch: False,
+    ) -> None:
+        """Waits until a task rests that another process may be running, or `until` that is true of
+        something that happened after the event `since`."""
+        await self._elsewhere(scope, task_id, lambda row: not row.resting, since, until)
+
+    async def _elsewhere(
+        self,
+        scope: Scope,
+        task_id: str,
+        still: Callable[[Row], bool],
+        since: int = 0,
+        until: Callable[[Batch], bool] = lambda batch: False,
+    ) -> None:
+        """Waits while something holds for a task that another process may be running."""
         row = await self._store.row(scope, task_id)
-        if row.resting:
+        if not still(row):
             return
-        place = Place(task_id, row.last_seq)
+        place = Place(task_id, since or row.last_seq)
         async with aclosing(self.follow(scope, _at(place))) as batches:
             async for batch in batches:
-                if batch.last or (await self._store.row(scope, task_id)).resting:
+                if until(batch) or batch.last or not still(await self._store.row(scope, task_id)):
                     return
 
     async def committed(self, run: Run) -> Task | None:
@@ -100,6 +127,20 @@ class View:
         if run is None or run.unopened or run.row.scope != scope:
             return None
         return run
+
+
+def _unanswered(row: Row) -> bool:
+    return row.state in WAITING and not row.resting
+
+
+def _answers(batch: Batch) -> bool:
+    """Whether the run answered those that wait, and works on."""
+    return any(
+        isinstance(entry, Stamped)
+        and isinstance(entry.event, StateChanged)
+        and DETACHED in (entry.event.metadata or ())
+        for entry in batch.entries
+    )
 
 
 def _at(place: Place) -> Callable[[], Awaitable[Place]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,11 +16,19 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 @asynccontextmanager
-async def dialed(url: str, max_size: int) -> AsyncIterator[tuple[Receive, Send]]:
+async def dialed(
+    url: str, max_size: int, headers: Mapping[str, str]
+) -> AsyncIterator[tuple[Receive, Send]]:
     """A socket to this address, as ASGI has its two halves. Certificates are verified."""
     try:
         socket = await connect(
-            url, max_size=max_size, open_timeout=10, close_timeout=1, proxy=None, max_queue=32
+            url,
+            max_size=max_size,
+            additional_headers=headers,
+            open_timeout=10,
+            close_timeout=1,
+            proxy=None,
+            max_queue=32,
         )
     except (InvalidHandshake, InvalidMessage, OSError, TimeoutError) as exc:
         raise PeerUnreachable(f"The host cannot be reached: {exc}") from exc

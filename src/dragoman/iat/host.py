@@ -2,14 +2,15 @@
 
 A host is an `Agent`, so `execute` is a task like any other: it survives a restart, its approvals
 are those of `dragoman approvals`, and A2A callers can give it work too. Sub-agents register over a
-WebSocket or with an address; what they ask for (tools, approvals, input) is answered by the host's
-own tools, or asked of whoever gave the host the task.
+WebSocket or with an address, or the host is given their addresses; what they ask for (tools,
+approvals, input) is answered by the host's own tools, or asked of whoever gave the host the task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar, overload
@@ -18,14 +19,14 @@ from uuid import uuid4
 from ..agent import Agent, Turn
 from ..card import Card, Tool
 from ..dialects.iat.wire import TTL
-from ..errors import ConfigError, PeerUnreachable, Unsupported
+from ..errors import ConfigError, DragomanError, PeerUnreachable, Unsupported
 from ..model import Json, Message, Role, Task, Text
 from ..net.duplex import Duplex
 from ..ops import GetTask, Resolve, SendMessage
 from ..peer import Batch, Context, Peer
 from ..session import Met
 from ..workspace import WISH
-from .sub import Known, Line, Socket, SubAgent
+from .sub import Dial, Known, Line, Reachable, Socket, SubAgent
 from .tools import HostTool, tool_of
 
 log = logging.getLogger("dragoman.iat")
@@ -36,6 +37,9 @@ OPERATOR = Context(principal="host", extensions=("urn:dragoman:work:1",))
 """On whose behalf the host's own process gives work."""
 PULSE = 30.0
 PATIENCE = 60.0
+GREETING = 15.0
+"""Seconds that an agent at an address has to answer the first message."""
+_ADDRESS = re.compile(r"(?:([^\s=/:?#]+)=)?(https?://[^\s/?#]\S*)")
 
 
 class Host(Agent):
@@ -45,6 +49,7 @@ class Host(Agent):
         self,
         name: str = "host",
         *,
+        agents: Iterable[str] = (),
         depth: int = TTL,
         pulse: float = PULSE,
         patience: float = PATIENCE,
@@ -55,6 +60,10 @@ class Host(Agent):
         super().__init__(name, **about)
         if depth < 1 or pulse <= 0 or patience <= 0 or approval_expires <= 0:
             raise ConfigError("depth, pulse, patience and approval_expires must be positive")
+        self.addresses: list[tuple[str, str]] = []
+        """Where agents are that do not register by themselves: the names for them, and URLs."""
+        for address in agents:
+            self.add_address(address)
         self.depth, self.pulse, self.patience = depth, pulse, patience
         """How many hands an execute may go through; seconds between heartbeats; and how long a
         sub-agent that is away is waited for."""
@@ -64,8 +73,8 @@ class Host(Agent):
         """What sub-agents are kept to; whoever gives us work may narrow it."""
         self.tools: dict[str, HostTool] = {}
         self.agents: dict[str, SubAgent] = {}
-        self.dial: Callable[[str, str], Line] | None = None
-        """Makes the line to a sub-agent that registered with an address; set by the server."""
+        self.dial: Dial | None = None
+        """Makes the line to a sub-agent at an address; set by the server."""
         self.peer: Peer | None = None
         """The engine that runs the host's tasks; set by the server."""
         self.news: Callable[[SubAgent], None] = lambda sub: None
@@ -74,6 +83,9 @@ class Host(Agent):
         """Set by the server: who goes now was sent away by us."""
         self._arrived = asyncio.Event()
         self._pulses: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._placed: dict[str, str] = {}
+        """The agents that were reached at an address we were given, and where."""
         self.skill("execute", description="Has a sub-agent do it", default=True)(self._execute)
 
     # Tools.
@@ -108,6 +120,10 @@ class Host(Agent):
         """Someone introduced itself. Without a line to it, it is only a caller."""
         if met.card is None:
             return
+        if met.who in self._placed:
+            # The operator said where it is: its work, and what is signed for it, goes nowhere else.
+            log.warning("registered agent=%s, but it is called at its own address", met.who)
+            return
         line: Line | None = None
         if isinstance(peer, Duplex):
             line = Socket(peer)
@@ -115,9 +131,6 @@ class Host(Agent):
             line = self.dial(met.card.interfaces[0].url, met.who)
         if line is None:
             return
-        before = self.agents.get(met.who)
-        if before is not None:
-            before.leave()
         sub = SubAgent(met.who, met.card, met.tools, line, met.workspace)
         if isinstance(peer, Duplex):
             peer.on_lost = sub.leave
@@ -127,12 +140,63 @@ class Host(Agent):
         self._pulses.add(heart)
         heart.add_done_callback(self._pulses.discard)
 
+    def add_address(self, address: str) -> None:
+        """Adds the address of an agent that does not register: `URL`, or `NAME=URL`.
+
+        Without a path, `/iat` and `/a2a` are tried. An agent that has not said its name is called
+        by its address. To be said before the host is served."""
+        found = _ADDRESS.fullmatch(address)
+        if found is None:
+            raise ConfigError(
+                f"An agent's address is [NAME=]http(s)://HOST[:PORT], not {address!r}."
+            )
+        self.addresses.append((found[1] or "", found[2]))
+
+    def connect_agents(self) -> None:
+        """Calls on every agent whose address is known, from now on; by the server."""
+        for name, url in self.addresses:
+            task = asyncio.get_running_loop().create_task(self._stay_connected(name, url))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    async def _stay_connected(self, name: str, url: str) -> None:
+        """Has the agent at an address as a sub-agent whenever it is there."""
+        from .join import pause
+
+        assert self.dial is not None  # noqa: S101  set by the server before it begins
+        tries = 0
+        while True:
+            line: Reachable = self.dial(url, typed=True)
+            try:
+                async with asyncio.timeout(GREETING):
+                    met = await line.meet()
+                called, tries = name or met.who, 0
+                if self._placed.setdefault(called, url) != url:
+                    log.error("two agents are called %s: give one at=%s a NAME=", called, url)
+                    return
+                self._placed.setdefault(met.who, url)  # what it is signed for
+                card = met.card or Card(name=called, description="", version="")
+                sub = SubAgent(called, card, met.tools, line, met.workspace)
+                log.info("reached agent=%s at=%s", called, url)
+                self._came(sub)
+                await self._beat(sub)
+            except (DragomanError, TimeoutError, OSError) as exc:
+                tries += 1
+                tell = log.warning if tries == 1 else log.info
+                tell("agent at=%s does not answer: %s", url, exc)
+            finally:
+                await line.close()
+            await asyncio.sleep(pause(tries))
+
     def add(self, name: str, agent: Peer, card: Card | None = None) -> None:
         """Makes an agent of any dialect a sub-agent: what `connect` gives, while it is open."""
         card = card or Card(name=name, description="", version="")
         self._came(SubAgent(name, card, (), Known(agent)))
 
     def _came(self, sub: SubAgent) -> None:
+        before = self.agents.get(sub.name)
+        if before is not None:
+            before.leave()
         self.agents[sub.name] = sub
         self._arrived.set()
         self._arrived = asyncio.Event()
@@ -173,10 +237,12 @@ class Host(Agent):
 
     async def close(self) -> None:
         """Lets go of all sub-agents."""
+        for task in self._connecting:
+            task.cancel()
         for sub in tuple(self.agents.values()):
             sub.leave()
-        if self._pulses:
-            await asyncio.wait(self._pulses, timeout=1.0)
+        if ending := self._pulses | self._connecting:
+            await asyncio.wait(ending, timeout=1.0)
 
     # Work.
 

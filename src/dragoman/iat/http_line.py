@@ -1,12 +1,18 @@
 """The line to whoever speaks IAT at an address: `POST`, with the answer as JSON or as a stream.
 
 HTTP/2 is spoken first, without TLS too; who does not understand it is spoken to in HTTP/1.1. The
-first thing said is `HELO` or `register` with the shared secret; all else carries the session token
-that is the answer to it. A token that is refused is asked for once more.
+first thing said is `HELO` or `register`; all else carries the session token that is the answer to
+it. A token that is refused is asked for once more. The shared secret itself is never sent: whoever
+registered may have named any address. What has no token is signed, and says in `to` whom it is
+for.
+
+Real agents know no `HELO` and only the flat form (dialects §2.6): both is found out with the first
+message, and remembered.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -21,12 +27,25 @@ from ..client.http import Http, Reply, Stream, read_all
 from ..client.limits import Limits
 from ..dialects import sse
 from ..dialects.iat.caller import IatCaller
-from ..errors import PeerMisbehaved, PeerUnreachable, Unauthenticated, Unsupported
+from ..errors import (
+    Malformed,
+    PeerMisbehaved,
+    PeerRefused,
+    PeerUnreachable,
+    Unauthenticated,
+    Unsupported,
+)
+from ..net.iat_signatures import signed
 from ..ops import AnyOperation, Operation, R, Streamed
 from ..peer import Batch, Context
 from ..session import Answer, Call, End, Fault, Frame, Met, Ping, Signal, Update
 
 NOBODY = Credentials()
+PATHS = ("/iat", "/a2a")
+"""Where agents listen, if an address has no path: those of ours, and real ones."""
+_NOT_HERE = frozenset((404, 405))
+_NO_HELO = (PeerRefused, Malformed, Unsupported)
+"""What an agent answers that does not know the action, or not even the form."""
 
 
 class HttpLine:
@@ -54,16 +73,42 @@ class HttpLine:
             Http(self._limits, **about),  # type: ignore[arg-type]
         ]
         self._address = self._ways[0].address(url)
+        self._paths = [self._address.path] if parts.path.strip("/") else [*PATHS]
         self.me, self.to = me, to
         self._secret, self._greeting = secret, greeting
         self._introduces = introduces or Met(None, me, Card(name=me, description="", version=""))
         self.token = ""
+        self._greeted = False
+        self._greets = asyncio.Lock()
+        self._flat = False
 
-    async def hello(self) -> Signal:
-        """Introduces us, and keeps the token that is given for it."""
-        caller = self._caller(token=self._secret, greeting=self._greeting)
-        told = await self._ask(caller, replace(self._introduces, id=secrets.token_hex(16)))
-        self.token = caller.token if caller.token != self._secret else ""
+    async def meet(self) -> Met:
+        """Who is there: what it says of itself, or no more than its address."""
+        told = await self.hello()
+        if not isinstance(told, Met):
+            who = self.to or self._address.target.authority
+            told = Met(None, who, Card(name=who, description="", version=""))
+        self.to = self.to or told.who
+        return told
+
+    async def hello(self) -> Signal | None:
+        """Introduces us, and keeps the token that is given for it. None from an agent that knows no
+        `HELO`: it is spoken to all the same."""
+        caller = self._caller(greeting=self._greeting)
+        told: Signal | None
+        try:
+            told = await self._ask(caller, replace(self._introduces, id=secrets.token_hex(16)))
+        except Unauthenticated:
+            # We sign for whom we mean, and may not know its name yet: a refusal says whose it is.
+            if self.to or not self._secret or not caller.heard_from:
+                raise
+            self.to = caller.heard_from
+            return await self.hello()
+        except _NO_HELO:
+            if self._greeting != "HELO":
+                raise
+            told = None
+        self.token, self._greeted = caller.token, True
         return told
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
@@ -83,14 +128,13 @@ class HttpLine:
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Every step, as it comes."""
-        if not self.token:
-            await self.hello()
+        await self._introduce()
         call = Call(secrets.token_hex(16), op, stream=True)
         try:
             steps = self._stream(call, ctx)
             first = await anext(steps, None)
         except Unauthenticated:
-            await self.hello()
+            await self._introduce(again=True)
             steps = self._stream(call, ctx)
             first = await anext(steps, None)
         try:
@@ -105,13 +149,12 @@ class HttpLine:
         for way in self._ways:
             await way.close()
 
-    def _caller(
-        self, *, token: str, greeting: str = "HELO", ctx: Context | None = None
-    ) -> IatCaller:
+    def _caller(self, *, greeting: str = "HELO", ctx: Context | None = None) -> IatCaller:
         caller = IatCaller(
             me=self.me,
             to=self.to,
-            token=token,
+            token=self.token if ctx is not None else "",
+            flat=self._flat,
             greeting=greeting,
             now=_millis,
             new_id=lambda: secrets.token_hex(16),
@@ -120,25 +163,29 @@ class HttpLine:
             caller.using(ctx)
         return caller
 
+    async def _introduce(self, *, again: bool = False) -> None:
+        """Says hello, unless that was done. Whoever comes meanwhile waits for it."""
+        async with self._greets:
+            if again or not self._greeted:
+                await self.hello()
+
     async def _known(self, signal: Call | Ping, ctx: Context) -> Signal:
-        if not self.token:
-            await self.hello()
+        await self._introduce()
         try:
-            return await self._ask(self._caller(token=self.token, ctx=ctx), signal, ctx)
+            return await self._ask(self._caller(ctx=ctx), signal, ctx)
         except Unauthenticated:
-            await self.hello()
-            return await self._ask(self._caller(token=self.token, ctx=ctx), signal, ctx)
+            await self._introduce(again=True)
+            return await self._ask(self._caller(ctx=ctx), signal, ctx)
 
     async def _ask(
         self, caller: IatCaller, signal: Call | Ping | Met, ctx: Context | None = None
     ) -> Signal:
         frames = list(caller.send(signal))
         while frames:
-            reply = await self._exchange(frames[0], ctx)
+            reply = await self._exchange(frames[0], caller, ctx)
             heard = list(caller.receive(Frame(reply.body, "", reply.headers, reply.status)))
-            again, caller.fell_back = caller.fell_back, ()
-            if again:
-                frames = list(again)
+            frames = self._again(caller)
+            if frames:
                 continue
             for told in heard:
                 if isinstance(told, Fault):
@@ -147,17 +194,40 @@ class HttpLine:
             return Answer(signal.id, None)
         raise Unsupported("IAT has no words for this")
 
-    async def _exchange(self, frame: Frame, ctx: Context | None) -> Reply:
-        headers = _headers(frame, ctx)
+    def _again(self, caller: IatCaller) -> list[Frame]:
+        """What has to be said once more, since they know only the other form."""
+        frames, caller.fell_back = [*caller.fell_back], ()
+        self._flat = caller.flat
+        return frames
+
+    def _headers(self, frame: Frame, caller: IatCaller, ctx: Context | None) -> dict[str, str]:
+        headers = dict(frame.headers)
+        if ctx is not None and ctx.cursor is not None:
+            headers["last-event-id"] = str(ctx.cursor)
+        if self._secret and not caller.token:
+            headers |= signed(self._secret, frame.body, time.time())
+        return headers
+
+    async def _exchange(self, frame: Frame, caller: IatCaller, ctx: Context | None) -> Reply:
+        headers = self._headers(frame, caller, ctx)
         while True:
             try:
-                return await self._ways[0].ask(
-                    *("POST", self._address, self._address.path, headers, frame.body, NOBODY),
+                reply = await self._ways[0].ask(
+                    *("POST", self._address, self._paths[0], headers, frame.body, NOBODY),
                     seconds=self._limits.wait,
                     max_size=self._limits.answer_size,
                 )
             except PeerUnreachable as exc:
                 await self._older(exc)
+                continue
+            if reply.status in _NOT_HERE and len(self._paths) > 1:
+                del self._paths[0]
+                continue
+            # Now it is known how to reach them: no stream must be asked for twice.
+            del self._paths[1:]
+            while len(self._ways) > 1:
+                await self._ways.pop().close()
+            return reply
 
     async def _older(self, exc: PeerUnreachable) -> None:
         """Who hangs up on HTTP/2 may know HTTP/1.1; what it did not understand it did not do."""
@@ -166,30 +236,26 @@ class HttpLine:
         await self._ways.pop(0).close()
 
     async def _stream(self, call: Call, ctx: Context) -> AsyncGenerator[Batch, None]:
-        caller = self._caller(token=self.token, ctx=ctx)
-        (frame,) = caller.send(call)
-        headers = _headers(frame, ctx)
-        if len(self._ways) > 1 and self._address.target.scheme != "https":
-            await self._exchange_version()
-        opening = self._ways[0].stream(
-            *("POST", self._address, self._address.path, headers, frame.body, NOBODY),
-            idle=self._limits.idle,
-        )
-        async with opening as stream:
-            if not stream.headers.get("content-type", "").startswith("text/event-stream"):
-                body = await read_all(stream, self._limits.answer_size)
-                yield _batch(caller.receive(Frame(body, "", stream.headers, stream.status)), True)
-                return
-            async for batch in _events(caller, stream, self._limits.event_size):
-                yield batch
-
-    async def _exchange_version(self) -> None:
-        """Finds out once, by a pulse, which HTTP is spoken: no stream must be asked for twice."""
-        (frame,) = self._caller(token=self.token).send(Ping(secrets.token_hex(16)))
-        before = len(self._ways)
-        await self._exchange(frame, None)
-        if len(self._ways) == before:
-            await self._ways.pop().close()
+        caller = self._caller(ctx=ctx)
+        frames = list(caller.send(call))
+        while frames:
+            (frame,) = frames
+            opening = self._ways[0].stream(
+                *("POST", self._address, self._paths[0]),
+                *(self._headers(frame, caller, ctx), frame.body, NOBODY),
+                idle=self._limits.idle,
+            )
+            async with opening as stream:
+                if stream.headers.get("content-type", "").startswith("text/event-stream"):
+                    async for batch in _events(caller, stream, self._limits.event_size):
+                        yield batch
+                else:
+                    body = await read_all(stream, self._limits.answer_size)
+                    frame = Frame(body, "", stream.headers, stream.status)
+                    batch = _batch(caller.receive(frame), True)
+                    if not caller.fell_back:
+                        yield batch
+            frames = self._again(caller)
 
 
 async def _events(caller: IatCaller, stream: Stream, max_size: int) -> AsyncGenerator[Batch, None]:
@@ -201,7 +267,7 @@ async def _events(caller: IatCaller, stream: Stream, max_size: int) -> AsyncGene
         batch = _batch(signals, False)
         if batch.entries or batch.last:
             yield batch
-        if batch.last:
+        if batch.last or caller.fell_back:
             return
 
 
@@ -215,13 +281,6 @@ def _batch(signals: Any, last: bool) -> Batch:
         elif isinstance(signal, End):
             last = True
     return Batch(entries, last)
-
-
-def _headers(frame: Frame, ctx: Context | None) -> dict[str, str]:
-    headers = dict(frame.headers)
-    if ctx is not None and ctx.cursor is not None:
-        headers["last-event-id"] = str(ctx.cursor)
-    return headers
 
 
 def _millis() -> int:

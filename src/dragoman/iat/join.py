@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
+import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,9 +23,10 @@ from ..dialects.iat.wire import Envelope
 from ..errors import ConfigError, DragomanError, PeerUnreachable, Unauthenticated
 from ..model import Json
 from ..net.iat_desk import IatDesk
+from ..net.iat_signatures import signed
 from ..net.iat_socket import IatSocket, SocketLine
 from ..peer import Context
-from ..session import Answer, Met, Ping, Signal
+from ..session import Answer, Frame, Id, Met, Ping, Signal
 from ..workspace import WISH
 from .http_line import HttpLine
 
@@ -52,6 +55,8 @@ class Joining:
         if scheme not in ("ws", "wss", "http", "https"):
             raise ConfigError(f"A host is ws://, wss://, http:// or https://, not {url!r}.")
         self._desk, self._url, self._secret, self._base = desk, url, secret, base
+        self._host = ""
+        """The host's name, once it is known: what we sign is for it alone."""
         self._socket = scheme in ("ws", "wss")
         self.registered = asyncio.Event()
         """Set while the host knows us."""
@@ -68,7 +73,9 @@ class Joining:
             began = loop.time()
             try:
                 await (self._over_socket(beat) if self._socket else self._over_http(beat))
+                continue  # we know the host's name now
             except Unauthenticated as exc:
+                self._host = ""  # perhaps it has another name by now
                 log.warning("host=%s refuses us: %s", self._shown, exc)
             except (DragomanError, OSError, TimeoutError) as exc:
                 log.info("host=%s lost: %s", self._shown, exc)
@@ -97,6 +104,7 @@ class Joining:
         line = HttpLine(
             _path(self._url, "/iat"),
             self._desk.me,
+            self._host,
             secret=self._secret,
             greeting="register",
             trusted=True,
@@ -104,6 +112,7 @@ class Joining:
         )
         try:
             self.root = _root_in(await line.hello())
+            self._host = line.to
             self._known()
             while True:
                 await asyncio.sleep(beat)
@@ -116,9 +125,13 @@ class Joining:
         from .dial import dialed
 
         desk = self._desk
-        caller = IatCaller(me=desk.me, token=self._secret, greeting="register")
+        caller = IatCaller(me=desk.me, to=self._host, greeting="register")
+        hello = replace(desk.ourselves(), id=secrets.token_hex(16))
+        (frame,) = caller.send(hello)
+        # The handshake proves that we have the secret: its headers sign the first frame.
+        proof = signed(self._secret, frame.body, time.time()) if self._secret else {}
         size = desk.settings.message_size
-        async with dialed(_path(self._url, "/iat/ws"), size) as (receive, send):
+        async with dialed(_path(self._url, "/iat/ws"), size, proof) as (receive, send):
             scope: dict[str, Any] = {"type": "websocket", "headers": []}
             line = SocketLine(
                 IatSocket(desk), desk, scope, receive, send, caller, lambda said: known(said)
@@ -135,17 +148,27 @@ class Joining:
 
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._stay(line, beat))
+                    group.create_task(self._stay(line, hello.id, frame, beat))
                     await line.run()
                     raise PeerUnreachable("The host closed the connection")
             except ExceptionGroup as failures:
-                raise _first(failures) from None
+                failure = _first(failures)
+                if isinstance(failure, Unauthenticated) and self._learned(caller.heard_from):
+                    return
+                raise failure from None
             finally:
                 line.peer.lost()
 
-    async def _stay(self, line: SocketLine, beat: float) -> None:
+    def _learned(self, host: str) -> bool:
+        """Whether a refusal told us the host's name, for which we have to sign."""
+        if self._host or not self._secret:
+            return False
+        self._host = host
+        return bool(host)
+
+    async def _stay(self, line: SocketLine, id: Id, frame: Frame, beat: float) -> None:
         async with asyncio.timeout(ANSWER):
-            await line.peer.ask(lambda id: replace(self._desk.ourselves(), id=id))
+            await line.peer.say_prepared(id, frame)
         self._known()
         while True:
             await asyncio.sleep(beat)
@@ -160,7 +183,7 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
     return _first(first) if isinstance(first, ExceptionGroup) else first
 
 
-def _root_in(welcome: Signal) -> str:
+def _root_in(welcome: Signal | None) -> str:
     match welcome:
         case Met(workspace=root):
             return root

@@ -245,7 +245,13 @@ class Relay:
         event = entry.event
         assert isinstance(event, ArtifactChunk)  # noqa: S101
         self._made = True
-        await turn_artifact(self._turn, event.artifact, append=event.append, last=event.last)
+        await turn_artifact(
+            self._turn,
+            event.artifact,
+            append=event.append,
+            last=event.last,
+            update_metadata=event.metadata,
+        )
 
     async def _noted(self, entry: Stamped, sub: SubAgent) -> None:
         event, turn = entry.event, self._turn
@@ -347,7 +353,9 @@ def _in(name: str, allowed: object) -> bool:
     return not isinstance(allowed, list) or name in allowed
 
 
-async def turn_artifact(turn: Turn, artifact: Any, *, append: bool, last: bool) -> None:
+async def turn_artifact(
+    turn: Turn, artifact: Any, *, append: bool, last: bool, update_metadata: Json = None
+) -> None:
     """A piece of an artifact, under the name it has with the sub-agent."""
     await turn.artifact(
         *artifact.parts,
@@ -356,6 +364,8 @@ async def turn_artifact(turn: Turn, artifact: Any, *, append: bool, last: bool) 
         append=append,
         last=last,
         metadata=artifact.metadata,
+        extensions=artifact.extensions,
+        update_metadata=update_metadata,
     )
 
 

@@ -9,12 +9,19 @@ from uuid import uuid4
 
 from ..agent.values import parts_of
 from ..card import Card, Tool
-from ..errors import DragomanError
+from ..errors import (
+    CallError,
+    DragomanError,
+    Forbidden,
+    PeerMisbehaved,
+    PeerRefused,
+    Unauthenticated,
+)
 from ..model import Message, Role
 from ..net.duplex import Duplex
 from ..ops import AnyOperation, Operation, R, Resolve, SendMessage, Streamed
 from ..peer import Batch, Context, Peer
-from ..session import Ping
+from ..session import Met, Ping
 
 MISSES = 3
 """Pulses without an answer, before a sub-agent counts as offline (dialects §2.2)."""
@@ -32,6 +39,18 @@ class Line(Protocol):
     async def ping(self) -> None: ...
 
     async def close(self) -> None: ...
+
+
+class Reachable(Line, Protocol):
+    """The line to an address: it can find out who is there."""
+
+    async def meet(self) -> Met: ...
+
+
+class Dial(Protocol):
+    """Makes the line to an address. One that the operator typed may be anywhere."""
+
+    def __call__(self, url: str, to: str = "", *, typed: bool = False) -> Reachable: ...
 
 
 class SubAgent:
@@ -56,6 +75,11 @@ class SubAgent:
         try:
             async with asyncio.timeout(seconds):
                 await self.line.ping()
+            self.misses = 0
+        except (Unauthenticated, Forbidden):
+            self.misses += 1
+        except (CallError, PeerRefused, PeerMisbehaved):
+            # Real agents know no pulse (dialects §2.2): who says so is there.
             self.misses = 0
         except (DragomanError, TimeoutError, OSError):
             self.misses += 1

@@ -7,29 +7,45 @@ do not know (DESIGN §3). Everything else stands under an extension of ours.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from ..card import Extension, Interface
 from ..errors import ConfigError
 from ..model import Json
+from ..settings import Server
+from .log import Log
 
 DIALECTS = "urn:dragoman:dialects:1"
 VERSIONS = ("1.0", "0.3")
-# Clients put paths behind the address of REST, so it ends without a slash.
-HTTP = {"JSONRPC": "/", "HTTP+JSON": ""}
-BINDINGS = (*HTTP, "GRPC")
+# Clients put paths such as /v1/card behind the address, so it ends without a slash. Bindings may
+# share one (A2A 0.3 §5.6.2).
+HTTP = ("JSONRPC", "HTTP+JSON")
+GRPC = "GRPC"
+BINDINGS = (*HTTP, GRPC)
 
 OTHERS = (
-    ("a2a-0.1", "JSONRPC", "/"),
-    ("a2a-go", "JSONRPC", "/a2a-go"),
-    ("iat", "HTTP+SSE", "/iat"),
-    ("iat", "WEBSOCKET", "/iat/ws"),
+    ("a2a-0.1", "JSONRPC", "", "/a2a-go"),  # served wherever a2a-go is
+    ("a2a-go", "JSONRPC", "/a2a-go", "/a2a-go"),
+    ("iat", "HTTP+SSE", "/iat", "/iat"),
+    ("iat", "WEBSOCKET", "/iat/ws", "/iat/ws"),
 )
-"""Dialects that no interface of the card can name: dialect, binding, path."""
+"""Dialects that no interface of the card can name: dialect, binding, path, and the route that is
+there when it is served."""
 
 
-def chosen(listed: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """`server.interfaces` as bindings and versions; `ConfigError` for what does not exist."""
-    return tuple(dict.fromkeys(pair for each in listed for pair in _pairs(each)))
+def chosen(server: Server) -> tuple[tuple[str, str], ...]:
+    """The bindings and versions that are served, in the order of the card.
+
+    `ConfigError` for what does not exist. gRPC is among them when it is asked for, by
+    `server.grpc` or by an entry of `server.interfaces`, and never when `server.grpc` is False.
+    """
+    named = [pair for each in server.interfaces for pair in _pairs(each)]
+    if server.grpc and not any(binding == GRPC for binding, _ in named):
+        named += _pairs(GRPC)
+    return tuple(
+        pair for pair in dict.fromkeys(named) if pair[0] != GRPC or server.grpc is not False
+    )
 
 
 def _pairs(said: str) -> Iterator[tuple[str, str]]:
@@ -47,11 +63,13 @@ def _pairs(said: str) -> Iterator[tuple[str, str]]:
 def interfaces(
     base: str, grpc: Iterable[Interface], wanted: Iterable[tuple[str, str]]
 ) -> tuple[Interface, ...]:
-    """The entries of the card of an agent that is reached at `base`, in the order wanted."""
+    """The entries of the card of an agent that is reached at `base`, in the order wanted. Where
+    nobody knows that, over gRPC on all addresses, only gRPC's own can be named."""
     offered = {
-        (binding, version): Interface(url=f"{base}{path}", binding=binding, version=version)
-        for binding, path in HTTP.items()
+        (binding, version): Interface(url=base, binding=binding, version=version)
+        for binding in HTTP
         for version in VERSIONS
+        if base
     }
     offered |= {(each.binding, each.version): each for each in grpc}
     return tuple(offered[pair] for pair in wanted if pair in offered)
@@ -61,14 +79,26 @@ def elsewhere(base: str, routes: Container[str]) -> Extension:
     """The extension that names the other dialects which are served here."""
     found: list[Json] = [
         {"dialect": dialect, "binding": binding, "url": f"{base}{path}"}
-        for dialect, binding, path in OTHERS
-        if path in routes
+        for dialect, binding, path, route in OTHERS
+        if base and route in routes
     ]
     return Extension(
         uri=DIALECTS,
         description="Addresses of dialects that have no interface on the card",
         params={"addresses": found},
     )
+
+
+def warn_of_plain_http(public_url: str, log: Log) -> None:
+    """Says that what goes to this address can be read and changed on its way (A2A 0.3 §4.1)."""
+    parts = urlsplit(public_url)
+    host = parts.hostname or ""
+    try:
+        near = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        near = False
+    if parts.scheme == "http" and not near:
+        log.warning("public_url_without_tls", url=public_url, why="others can read and change it")
 
 
 def web_url(said: str, scheme: str) -> str:

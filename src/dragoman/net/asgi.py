@@ -34,24 +34,26 @@ def headers_in(pairs: list[Header]) -> dict[str, str]:
         KNOWN.get(name) or name.decode("latin-1"): value.decode("latin-1") for name, value in pairs
     }
     if len(headers) != len(pairs):  # rare: a name came twice
-        headers = {}
+        # Joined once at the end: adding to a string line by line is quadratic, and an HTTP/2
+        # request of 8 KB can unpack to thousands of lines.
+        values: dict[str, list[str]] = {}
         for raw_name, raw_value in pairs:
-            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+            values.setdefault(raw_name.decode("latin-1"), []).append(raw_value.decode("latin-1"))
+        headers = {name: ", ".join(lines) for name, lines in values.items()}
     return headers
 
 
 async def unwanted(
     scope: Scope, receive: Receive, headers: Mapping[str, str]
-) -> tuple[Header, ...]:
-    """Reads a body that the answer does not depend on; what to add to the answer if it is too long.
+) -> tuple[bytes, tuple[Header, ...]]:
+    """Reads a body that nothing depends on, and gives it if it came whole; and what to add to the
+    answer if it is too long to be read.
 
     The server closes a connection whose request was answered before all of it came, and a client
     that has not noticed would lose its next request.
     """
-    if await _read_through(scope, receive, headers) or not ends_by_length(scope):
-        return ()
-    return (CLOSE,)
+    body = await _read_through(scope, receive, headers)
+    return body or b"", (CLOSE,) if body is None and ends_by_length(scope) else ()
 
 
 def ends_by_length(scope: Scope) -> bool:
@@ -61,22 +63,23 @@ def ends_by_length(scope: Scope) -> bool:
     return bool(scope["http_version"] in ("1.1", "1.0"))
 
 
-async def _read_through(scope: Scope, receive: Receive, headers: Mapping[str, str]) -> bool:
+async def _read_through(scope: Scope, receive: Receive, headers: Mapping[str, str]) -> bytes | None:
     declared = headers.get("content-length", "")
     size = int(declared) if declared.isdigit() and len(declared) < 20 else -1
     if size == 0 or (size < 0 and "transfer-encoding" not in headers):
-        return True
-    whole, have = size if ends_by_length(scope) else -1, 0
+        return b""
+    whole, have, body = size if ends_by_length(scope) else -1, 0, bytearray()
     try:
         async with asyncio.timeout(LEFT_TIME):
             while max(have, size) <= LEFT_SIZE:
                 message = await receive()
-                have += len(message.get("body", b""))
+                body += message.get("body", b"")
+                have = len(body)
                 if have == whole or not message.get("more_body", False):
-                    return True
+                    return bytes(body)
     except TimeoutError:
         pass
-    return False
+    return None
 
 
 async def answer(

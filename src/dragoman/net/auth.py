@@ -9,7 +9,7 @@ from functools import reduce
 from msgspec.structs import replace
 
 from ..agent.calls import MOST_HOPS
-from ..card import Card, Requirement
+from ..card import Card, Requirement, takes_scopes
 from ..errors import BadParams, ConfigError, Forbidden, TooMany, Unauthenticated
 from ..peer import ANYONE, DEADLINE, HOPS, Context
 from ..schemes import ApiKeys, Certificates, Jwt, Passwords, Scheme, Tokens
@@ -149,13 +149,18 @@ class Doors:
         others = [name for name in schemes if name not in gates]
         self._ways = [(name, *gates) for name in others] or [(name,) for name in gates]
         self._meter = meter
+        declared = {name: each.declared() for name, each in schemes.items()}
         self.security: tuple[Requirement, ...] = tuple(
-            {name: scopes if name not in gates else () for name in way} for way in self._ways
+            {name: scopes if takes_scopes(declared[name]) else () for name in way}
+            for way in self._ways
         )
         """What the card asks for."""
-        challenges = dict.fromkeys(each.challenge for each in self._verifiers.values())
+        said = [each.challenge for each in self._verifiers.values() if each.challenge]
+        # A 401 must say how to come in (RFC 9110 §15.5.2). HTTP has no word for certificates, and
+        # where there are no schemes at all the tokens of IAT are asked for.
+        said = said or [f'{"MutualTLS" if gates else "Bearer"} realm="{realm}"']
         self.challenges: tuple[Header, ...] = tuple(
-            (b"www-authenticate", text.encode("latin-1", "replace")) for text in challenges if text
+            (b"www-authenticate", text.encode("latin-1", "replace")) for text in dict.fromkeys(said)
         )
 
     def on_card(self, card: Card) -> Card:
@@ -169,12 +174,26 @@ class Doors:
         self, headers: Mapping[str, str], target: str, certificate: str
     ) -> Context | Awaitable[Context]:
         """See `Admit`."""
+        return self._admitted(headers, target, certificate, None)
+
+    def admit_or_anyone(
+        self, headers: Mapping[str, str], target: str, certificate: str
+    ) -> Context | Awaitable[Context]:
+        """The same, but a caller that shows no credentials at all is `anonymous`. What it may do
+        then is for the guard to say: only some operations are open to it."""
+        return self._admitted(headers, target, certificate, ANYONE)
+
+    def _admitted(
+        self, headers: Mapping[str, str], target: str, certificate: str, nobody: Context | None
+    ) -> Context | Awaitable[Context]:
         if not self._verifiers:
             return self._in(ANYONE, headers)
         try:
-            caller = self._caller(headers, target, certificate)
+            caller = self._caller(headers, target, certificate) or nobody
         except KeysNeeded as need:
             return self._later(need, headers, target, certificate)
+        if caller is None:
+            raise Unauthenticated()
         return self._in(caller, headers)
 
     async def _later(
@@ -183,9 +202,12 @@ class Doors:
         for _ in range(MOST_FETCHES):
             await need.source.look()
             try:
-                return self._in(self._caller(headers, target, certificate), headers)
+                caller = self._caller(headers, target, certificate)
             except KeysNeeded as another:
                 need = another
+                continue
+            if caller is not None:
+                return self._in(caller, headers)
         raise Unauthenticated()
 
     def _in(self, caller: Context, headers: Mapping[str, str]) -> Context:
@@ -193,17 +215,21 @@ class Doors:
             self._meter.take(caller)
         return told(caller, headers)
 
-    def _caller(self, headers: Mapping[str, str], target: str, certificate: str) -> Context:
-        """The first way in that is open."""
+    def _caller(self, headers: Mapping[str, str], target: str, certificate: str) -> Context | None:
+        """The first way in that is open; None for a caller that shows nothing at all."""
+        shown = "authorization" in headers
         for way in self._ways:
             try:
                 found = [self._verifiers[name].look(headers, target, certificate) for name in way]
             except Unauthenticated:
+                shown = True
                 continue  # perhaps what is wrong here is right for another scheme
             callers = [each for each in found if each is not None]
             if len(callers) == len(way):
                 return reduce(_both, callers) if len(callers) > 1 else callers[0]
-        raise Unauthenticated()
+        if shown:
+            raise Unauthenticated()
+        return None
 
     def refusal_headers(self, error: Exception) -> tuple[Header, ...]:
         """What HTTP wants told beside the error: how to come in, or when to come again."""

@@ -15,9 +15,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 from msgspec.structs import replace
 
 from ..agent import Agent, Skill
-from ..agent.agent import no_extended_card
-from ..card import Card
-from ..errors import Forbidden, TaskNotFound, Unauthenticated
+from ..card import Card, takes_scopes
+from ..errors import ExtendedCardOff, Forbidden, TaskNotFound, Unauthenticated
 from ..ops import (
     GetExtendedCard,
     GetHook,
@@ -33,6 +32,7 @@ from ..ops import (
     Watch,
 )
 from ..peer import Batch, Context, Peer
+from .anonymous import Anonymous
 from .rates import Meter
 
 READS = frozenset((GetTask, ListTasks, Watch, GetHook, ListHooks, GetExtendedCard))
@@ -76,9 +76,10 @@ class Guarded:
         extended: Callable[[Context], Awaitable[Card]] | None = None,
         *,
         asked: Peer | None = None,
+        anonymous: Anonymous | None = None,
     ) -> None:
         self.agent, self.peer, self.meter = agent, peer, meter
-        self._extended = extended
+        self._extended, self._anonymous = extended, anonymous
         last = asked or peer  # who knows the tasks stands behind all others
         self._tells = last if isinstance(last, Tells) else None
         self._by_skill = agent.authorizer is not None or any(
@@ -109,7 +110,7 @@ class Guarded:
 
     async def _card(self, op: GetExtendedCard, ctx: Context) -> Card:
         if self._extended is None:
-            raise no_extended_card(self.agent)
+            raise ExtendedCardOff()
         if not ctx.schemes:
             raise Unauthenticated()  # A2A 1.0 §3.1.11: it is for callers we know
         await self._allowed(op, ctx)
@@ -120,13 +121,16 @@ class Guarded:
             self.meter.check_live(await self._tells.live(ctx))
 
     async def _allowed(self, op: Operation[Any], ctx: Context) -> None:
-        """Raises `Forbidden`, or `TaskNotFound` for a task that is not the caller's."""
-        needs(ctx, self.agent.scopes)
-        if not self._by_skill:
-            return
+        """Raises `Forbidden`, `Unauthenticated` for what is not open to callers we do not know, or
+        `TaskNotFound` for a task that is not the caller's."""
+        stranger = self._is_stranger(ctx)
+        if not stranger:
+            needs(ctx, self.agent.scopes)
+            if not self._by_skill:
+                return
         task = task_in(op)
-        skill = await self._skill(op, ctx, task)
-        if skill is not None and type(op) not in READS:
+        skill = await self._skill_for(op, ctx, task)
+        if not stranger and skill is not None and type(op) not in READS:
             needs(ctx, skill.scopes)
         authorizer = self.agent.authorizer
         if authorizer is not None:
@@ -135,6 +139,27 @@ class Guarded:
                 verdict = await verdict
             if verdict is False:
                 raise Forbidden()
+
+    def _is_stranger(self, ctx: Context) -> bool:
+        """Whether the caller showed no credentials, where others must."""
+        return self._anonymous is not None and not ctx.schemes
+
+    async def _skill_for(self, op: Operation[Any], ctx: Context, task: str) -> Skill | None:
+        """The skill that an operation is about, if the caller may do that without credentials or
+        has shown some."""
+        if self._anonymous is None or ctx.schemes:
+            return await self._skill(op, ctx, task)
+        opened = self._anonymous.opens(op)
+        try:
+            skill = await self._skill(op, ctx, task)
+        except TaskNotFound:
+            if opened:
+                raise
+            raise Unauthenticated() from None  # perhaps it is there for a caller that says its name
+        free = opened and not (skill and skill.scopes)
+        if not (free or self._anonymous.does(op, skill)):
+            raise Unauthenticated()
+        return skill
 
     async def _skill(self, op: Operation[Any], ctx: Context, task: str) -> Skill | None:
         if self._tells is None:
@@ -147,7 +172,7 @@ class Guarded:
             with suppress(TaskNotFound):
                 return self.agent.skills.get(await self._tells.skill_of(ctx, op.open_as))
         skill = self._tells.skill_for(op)
-        if skill.extended and not may_use(ctx, skill):
+        if skill.extended and (self._is_stranger(ctx) or not may_use(ctx, skill)):
             raise self.agent.unknown(skill.id)  # as if it did not exist
         return skill
 
@@ -164,13 +189,16 @@ def may_use(ctx: Context, skill: Skill) -> bool:
 
 
 def with_requirements(card: Card, agent: Agent) -> Card:
-    """The card with what each skill asks for (A2A 0.3 §5.5.4): the agent's ways in, more scopes."""
+    """The card with what each skill asks for (A2A 0.3 §5.5.4): the agent's ways in, more scopes
+    where the scheme has any."""
     skills = tuple(
         replace(
             skill,
             security=tuple(
                 {
                     name: tuple(dict.fromkeys((*scopes, *agent.skills[skill.id].scopes)))
+                    if takes_scopes(card.schemes[name])
+                    else scopes
                     for name, scopes in requirement.items()
                 }
                 for requirement in card.security

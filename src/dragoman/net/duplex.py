@@ -76,11 +76,19 @@ class Duplex:
     ) -> Signal:
         """The one answer to a call, a greeting or a ping."""
         async with asyncio.timeout(TIMEOUT):
-            id, queue = await self._begin(signal, ctx)
-            try:
-                told = await queue.get()
-            finally:
-                del self._waiting[id]
+            return await self._answer(*await self._begin(signal, ctx))
+
+    async def say_prepared(self, id: Id, frame: Frame) -> Signal:
+        """The one answer to what `caller` has put into a frame before the channel was open."""
+        queue = self._waiting[id] = asyncio.Queue(AHEAD)
+        await self._say(frame.body)
+        return await self._answer(id, queue)
+
+    async def _answer(self, id: Id, queue: asyncio.Queue[Signal]) -> Signal:
+        try:
+            told = await queue.get()
+        finally:
+            del self._waiting[id]
         if isinstance(told, Fault):
             raise told.error
         return told

@@ -11,71 +11,44 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv6Address
 from urllib.parse import urlsplit
 
 import httpcore2
 from msgspec import Struct
 
 from ..errors import BadParams, DragomanError
+from .resolver import Resolve, Resolver, system_resolver
+from .scopes import Rules, TypedHost, Unreachable, checked, literal, refusal
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses of a name."""
+__all__ = [
+    "Egress",
+    "Reply",
+    "Resolve",
+    "Rules",
+    "Target",
+    "TypedHost",
+    "Unreachable",
+    "addresses",
+    "guard",
+    "parse",
+    "safe_field",
+    "system_resolver",
+]
 
 LONGEST_URL = 2048
 PORTS = {"http": 80, "https": 443}
-OPEN_PORTS = (80, 443, 8080, 8443)
-"""Where web servers listen. Others only by setting, or when private addresses are allowed: mail
-servers and databases have been talked to through webhooks before."""
 CONNECTIONS = 100
 KEEP = 15.0
 """Seconds an unused connection is kept."""
+NEXT_ADDRESS = 0.25
+"""Seconds before the next address of a host is tried beside the one before."""
 
 _URL = re.compile(r"[!#-;=?-\[\]_a-z~%]+", re.ASCII)  # RFC 3986: what may stand in a URL at all
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 _FIELD = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-
-
-def _networks(*texts: str) -> tuple[Network, ...]:
-    return tuple(ip_network(text) for text in texts)
-
-
-PRIVATE = _networks(
-    *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"),
-    *("::1/128", "fc00::/7"),
-)
-"""What `allow_private` opens. Link-local stays shut: cloud metadata lives there."""
-
-NEVER = _networks(
-    *("0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24"),
-    *("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
-    "168.63.129.16/32",  # a cloud's own services, under a public address
-    *("::/128", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32"),
-    *("2002::/16", "3fff::/20", "5f00::/16", "fe80::/10", "fec0::/10", "ff00::/8"),
-    *("::/96", "::ffff:0:0:0/96"),  # IPv4 in disguise, beside the mapped ones
-)
-"""What no setting opens."""
-
-
-class Rules(Struct, frozen=True, kw_only=True):
-    """Where we may go."""
-
-    allow_private: bool = False
-    hosts: tuple[str, ...] = ()
-    """If any are given, only these: a name, or `.example.com` for all names under it."""
-    ports: tuple[int, ...] = OPEN_PORTS
 
 
 class Target(Struct, frozen=True):
@@ -102,66 +75,50 @@ class Reply(Struct, frozen=True):
     whole: bool
 
 
-class Unreachable(Exception):
-    """There was no answer; the text says why in a word."""
-
-
-def may_call(address: Address, rules: Rules) -> bool:
-    """Whether a connection may go to this address."""
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    if mapped is not None:
-        address = mapped
-    if any(address in network for network in PRIVATE):
-        return rules.allow_private
-    if any(address in network for network in NEVER):
-        return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
-
-
 def parse(url: str, rules: Rules) -> Target:
     """The URL's parts; `BadParams` for anything that is not a plain web address we may call."""
     if len(url) > LONGEST_URL:
-        raise _bad(f"The url is longer than {LONGEST_URL} characters")
+        raise refusal(f"The url is longer than {LONGEST_URL} characters")
     if not _URL.fullmatch(url.lower()):
-        raise _bad("The url holds characters that must be percent-encoded")
+        raise refusal("The url holds characters that must be percent-encoded")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise _bad("The url is not valid") from None
+        raise refusal("The url is not valid") from None
     scheme = parts.scheme.lower()
     if scheme not in PORTS:
-        raise _bad("The url must begin with http:// or https://")
+        raise refusal("The url must begin with http:// or https://")
     if "@" in parts.netloc:
-        raise _bad("The url must not hold a user name or password")
+        raise refusal("The url must not hold a user name or password")
     host = _host(parts.netloc, parts.hostname or "")
     port = PORTS[scheme] if port is None else port
     if not rules.allow_private and port not in rules.ports:
-        raise _bad(f"Port {port} is not open for calls from here (--allow-private opens all)")
+        raise refusal(f"Port {port} is not open for calls from here (--allow-private opens all)")
     if rules.hosts and not any(_covers(pattern, host) for pattern in rules.hosts):
-        raise _bad("This host is not on the list of hosts that may be called")
+        raise refusal("This host is not on the list of hosts that may be called")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if not path.startswith("/"):
-        raise _bad("The url is not valid")
+        raise refusal("The url is not valid")
     target = Target(scheme, host, port, path)
-    if _literal(host) is not None:
-        _checked([host], rules)
+    if literal(host) is not None:
+        checked([host], rules)
     return target
 
 
 def _host(netloc: str, host: str) -> str:
     host = host.lower()
     if netloc.startswith("["):
-        if "%" in netloc or not isinstance(_literal(host), IPv6Address):
-            raise _bad("The url has no valid host")
+        if "%" in netloc or not isinstance(literal(host), IPv6Address):
+            raise refusal("The url has no valid host")
         return host
     host = host.removesuffix(".")
     if not host or len(host) > 253 or not _NAME.fullmatch(host):
-        raise _bad("The url has no valid host")
+        raise refusal("The url has no valid host")
     # What ends in a number is an IPv4 address or nothing: 0x7f.1 and 2130706433 are 127.0.0.1 to
     # some resolvers, so only the plain form is taken.
-    if _NUMBER.fullmatch(host.rpartition(".")[2]) and _literal(host) is None:
-        raise _bad("The url has no valid host")
+    if _NUMBER.fullmatch(host.rpartition(".")[2]) and literal(host) is None:
+        raise refusal("The url has no valid host")
     return host
 
 
@@ -170,44 +127,19 @@ def _covers(pattern: str, host: str) -> bool:
     return host.endswith(pattern) if pattern.startswith(".") else host == pattern
 
 
-def _literal(host: str) -> Address | None:
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
-
-
-def _checked(addresses: Iterable[str], rules: Rules) -> list[str]:
-    """The addresses, if every one of them may be called."""
-    found = list(addresses)
-    for text in found:
-        address = _literal(text.partition("%")[0])
-        if address is None or "%" in text or not may_call(address, rules):
-            raise _bad("The url leads to an address that may not be called")
-    if not found:
-        raise Unreachable("no address")
-    return found
-
-
-def _bad(message: str) -> BadParams:
-    return BadParams(message, field="url")
-
-
-async def system_resolver(host: str, port: int) -> list[str]:
-    """Asks the system, as everyone does."""
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as exc:
-        raise Unreachable("unknown name") from exc
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+async def addresses(
+    host: str, port: int, guard: Rules | TypedHost, resolve: Resolve = system_resolver
+) -> list[str]:
+    """The addresses of a host, if every one of them may be called."""
+    found = [host] if literal(host) is not None else await resolve(host, port)
+    return guard.checked(found) if isinstance(guard, TypedHost) else checked(found, guard)
 
 
 class _Backend(httpcore2.AsyncNetworkBackend):
     """Connects to checked addresses only. The one place where this module opens a socket."""
 
-    def __init__(self, rules: Rules, resolve: Resolve) -> None:
-        self._rules = rules
+    def __init__(self, guard: Rules | TypedHost, resolve: Resolve) -> None:
+        self._guard = guard
         self._resolve = resolve
         self._sockets = httpcore2.AnyIOBackend()
 
@@ -219,15 +151,48 @@ class _Backend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        literal = _literal(host) is not None
-        addresses = [host] if literal else await self._resolve(host, port)
-        failure: Exception = Unreachable("no address")
-        for address in _checked(addresses, self._rules):
-            try:
-                return await self._sockets.connect_tcp(address, port, timeout)
-            except httpcore2.ConnectError as exc:
-                failure = exc
-        raise failure
+        try:
+            async with asyncio.timeout(timeout):
+                found = await addresses(host, port, self._guard, self._resolve)
+        except TimeoutError:
+            raise Unreachable("its name is not found in time") from None
+        if len(found) == 1:
+            return await self._sockets.connect_tcp(found[0], port, timeout)
+        return await self._race(found, port, timeout)
+
+    async def _race(
+        self,
+        found: list[str],
+        port: int,
+        timeout: float | None,  # noqa: ASYNC109  (of each attempt)
+    ) -> httpcore2.AsyncNetworkStream:
+        """The first connection that stands. The next address is tried when one fails or is slow
+        (RFC 8305): a machine whose IPv6 leads nowhere would wait long for each connection."""
+        trying: set[asyncio.Task[httpcore2.AsyncNetworkStream]] = set()
+        failure: BaseException = Unreachable("no address")
+        try:
+            while found or trying:
+                if found:
+                    attempt = self._sockets.connect_tcp(found.pop(0), port, timeout)
+                    trying.add(asyncio.ensure_future(attempt))
+                done, _ = await asyncio.wait(
+                    trying,
+                    timeout=NEXT_ADDRESS if found else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    trying.discard(task)
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
+                    failure = error
+            raise failure
+        finally:
+            for task in trying:
+                task.cancel()
+            for stream in await asyncio.gather(*trying, return_exceptions=True):
+                if isinstance(stream, httpcore2.AsyncNetworkStream):
+                    await stream.aclose()
 
     async def connect_unix_socket(
         self,
@@ -241,28 +206,33 @@ class _Backend(httpcore2.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
-def guard(rules: Rules, resolve: Resolve = system_resolver) -> httpcore2.AsyncNetworkBackend:
+def guard(
+    rules: Rules | TypedHost, resolve: Resolve | None = None
+) -> httpcore2.AsyncNetworkBackend:
     """Sockets that lead to checked addresses only, for a pool of someone else's."""
-    return _Backend(rules, resolve)
+    return _Backend(rules, resolve or system_resolver)
 
 
 class Egress:
     """Calls addresses that others gave us."""
 
-    def __init__(self, rules: Rules, resolve: Resolve = system_resolver) -> None:
+    def __init__(
+        self, rules: Rules, resolve: Resolve | None = None, *, connections: int = CONNECTIONS
+    ) -> None:
         self.rules = rules
-        self._resolve = resolve
+        self._resolve = resolve or Resolver()
+        self._connections = connections
         self._pool: httpcore2.AsyncConnectionPool | None = None
 
     async def check(self, url: str, seconds: float = 5.0) -> None:
         """`BadParams` if this URL may not be called. A name that has no address now may get one
         later: that is no reason to refuse it."""
         target = parse(url, self.rules)
-        if _literal(target.host) is not None:
+        if literal(target.host) is not None:
             return
         try:
             async with asyncio.timeout(seconds):
-                _checked(await self._resolve(target.host, target.port), self.rules)
+                checked(await self._resolve(target.host, target.port), self.rules)
         except (TimeoutError, Unreachable):
             return
 
@@ -299,9 +269,9 @@ class Egress:
     ) -> Reply:
         if self._pool is None:
             # Built here and not by httpx2: this pool asks no environment for a proxy.
-            backend = _Backend(self.rules, self._resolve)
+            backend = guard(self.rules, self._resolve)
             self._pool = httpcore2.AsyncConnectionPool(
-                max_connections=CONNECTIONS, keepalive_expiry=KEEP, network_backend=backend
+                max_connections=self._connections, keepalive_expiry=KEEP, network_backend=backend
             )
         url = httpcore2.URL(
             scheme=target.scheme.encode(),

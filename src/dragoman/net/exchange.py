@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from time import perf_counter
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from ..dialects.sse import event
 from ..errors import (
     AgentCrashed,
     BadParams,
@@ -25,8 +26,10 @@ from ..errors import (
     TooMany,
     TooSlow,
     Unparseable,
+    VersionUnsupported,
 )
-from ..model import Task
+from ..model import Json, Task
+from ..ops import GetExtendedCard
 from ..peer import ANYONE, Batch, Context, Peer
 from ..session import Answer, Call, Fault, Frame, Id, Signal
 from ..settings import Limits
@@ -37,6 +40,7 @@ from .log import Log
 from .metrics import Metrics
 from .outlet import Outlet
 from .policy import Policy
+from .proxies import typed_base
 
 JSON_TYPE: Header = (b"content-type", b"application/json")
 SSE_HEADERS: tuple[Header, ...] = (
@@ -44,6 +48,8 @@ SSE_HEADERS: tuple[Header, ...] = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+PIECE = 64 * 1024
+"""Bytes of an answer that the server is given at once."""
 
 
 class Callee(Protocol):
@@ -66,6 +72,9 @@ class Callee(Protocol):
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """How to say this signal."""
+
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the last frame, for the log."""
 
 
 class OpenStream:
@@ -116,9 +125,17 @@ class Exchange:
 
     policy = Policy.CALLER
 
-    def __init__(self, floor: Floor, callee: Callable[[], Callee], target: str = "") -> None:
+    def __init__(
+        self,
+        floor: Floor,
+        callee: Callable[[], Callee],
+        target: str = "",
+        spoken: Collection[str] | None = None,
+    ) -> None:
+        """`spoken` are the dialects of `callee` that are served here; None: all of them."""
         self.floor = floor
         self.callee = callee
+        self._spoken = spoken
         self.target = target
         """Where there is one address; else each request says its own."""
 
@@ -138,6 +155,7 @@ class Exchange:
         echo: tuple[Header, ...] = ()
         try:
             refused: BadParams | None = None
+            body = b""
             try:
                 try:
                     admitted = floor.admit(headers, target, certificate_in(scope))
@@ -145,14 +163,14 @@ class Exchange:
                 except BadParams as exc:
                     refused, ctx = exc, ANYONE  # told below, with the id of the call
                 except DragomanError:
-                    echo = await unwanted(scope, receive, headers)
+                    body, echo = await unwanted(scope, receive, headers)
                     raise
                 # What GET and DELETE ask is all in their path.
-                body = b""
                 if scope["method"] == "POST":
                     body = await self._body(scope, receive, headers)
             except DragomanError:
-                session.receive(Frame(b"", target, headers))  # for the version it names
+                # For the version and, if the body came, the id to answer under.
+                ident = next(iter(session.receive(Frame(body, target, headers)))).id
                 raise
             signal = next(iter(session.receive(Frame(body, target, headers))))
             if isinstance(signal, Call):
@@ -164,10 +182,15 @@ class Exchange:
                 raise AssertionError(f"a callee heard {type(signal).__name__}")
             if refused is not None:
                 raise refused
+            if self._spoken is not None and session.dialect not in self._spoken:
+                raise VersionUnsupported(supported=", ".join(self._spoken))
             if session.tenant:
                 ctx = in_tenant(ctx, session.tenant)
             ctx = spoken(ctx, session.dialect)
             method = type(signal.op).__name__
+            floor.log.details("read", session.notes)
+            if isinstance(signal.op, GetExtendedCard):
+                ctx = replace(ctx, base=typed_base(scope, headers))
             if ctx.extensions:
                 echo = self._echo(ctx, session.extensions_header)
             if signal.stream:
@@ -175,15 +198,18 @@ class Exchange:
                 return
             value = await floor.peer.call(signal.op, ctx)
             (frame,) = session.send(Answer(ident, value))
-            await send(_head(frame, echo))
-            await send(_rest(frame))
+            if len(frame.body) > PIECE:
+                await say(floor, send, frame, echo)
+            else:
+                await send(_head(frame, echo))
+                await send(_rest(frame))
             if ctx.trace:
                 task = value.id if isinstance(value, Task) else ""
                 floor.log.info("call", method=method, task=task, trace=ctx.trace)
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             error = self._error(exc, method, session.dialect)
             (frame,) = session.send(Fault(ident, error))
-            await say(send, frame, (*echo, *floor.refusal_headers(error)))
+            await say(floor, send, frame, (*echo, *floor.refusal_headers(error)))
         floor.metrics.answered(method, session.dialect, perf_counter() - began)
 
     async def _body(self, scope: Scope, receive: Receive, headers: Mapping[str, str]) -> bytes:
@@ -270,7 +296,7 @@ class Exchange:
         method = type(call.op).__name__ + "+stream"
         deadlines, stall = floor.deadlines, floor.limits.stall
         try:
-            # The first batch decides between a plain error and a stream (a2a-wire D10).
+            # The first batch decides between an answer and a stream (a2a-wire D10).
             async for batch in steps:
                 deadlines.watch(task, loop.time() + stall)
                 if not out.started:
@@ -298,7 +324,7 @@ class Exchange:
                 await out.end()
         except Exception as exc:
             if not out.started:
-                raise  # answered plainly by our caller
+                raise  # answered by our caller, as the dialect answers what it refuses
             await out.end(Fault(call.id, self._error(exc, method, session.dialect)))
         finally:
             floor.deadlines.waits.pop(task, None)
@@ -354,10 +380,33 @@ async def _watch(stream: OpenStream, receive: Receive) -> None:
     stream.end("gone")
 
 
-async def say(send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
-    """One whole answer."""
+async def say(floor: Floor, send: Send, frame: Frame, echo: tuple[Header, ...]) -> None:
+    """One whole answer. A large one leaves piece by piece, as it is read: given away at once it
+    would stay in the server's memory for as long as its reader likes."""
+    if frame.headers.get("content-type") == "text/event-stream":
+        frame = replace(frame, body=event(frame.body, frame.mark, frame.name))
+        echo = (*echo, *SSE_HEADERS)
     await send(_head(frame, echo))
-    await send(_rest(frame))
+    if len(frame.body) <= PIECE:
+        await send(_rest(frame))
+        return
+    body, limits, deadlines, loop = frame.body, floor.limits, floor.deadlines, floor.loop
+    task = asyncio.current_task(loop)
+    assert task is not None  # noqa: S101  an ASGI app always runs in a task
+    last = loop.time() + limits.answer_time
+    try:
+        for at in range(0, len(body), PIECE):
+            deadlines.watch(task, min(loop.time() + limits.stall, last))
+            piece, more = body[at : at + PIECE], at + PIECE < len(body)
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+    except asyncio.CancelledError:
+        if not deadlines.late(task):
+            raise
+        task.uncancel()  # and the server drops an answer that does not end
+        floor.metrics.streams_stalled += 1
+        floor.log.warning("answer_stalled", size=len(body))
+    finally:
+        deadlines.waits.pop(task, None)
 
 
 def _head(frame: Frame, echo: tuple[Header, ...]) -> dict[str, Any]:

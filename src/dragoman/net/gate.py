@@ -5,16 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
+from typing import cast
 
 from msgspec.structs import replace
 
 from ..agent import Agent
 from ..card import Card
-from ..errors import ConfigError
+from ..errors import ConfigError, NoExtendedCard
 from ..peer import Context, Peer
 from ..schemes import Certificates
 from ..settings import Settings
 from . import tls
+from .addresses import GRPC, chosen
+from .anonymous import Anonymous
 from .asgi import Handler
 from .auth import Admit, Doors, anyone
 from .authorize import Guarded, may_use, with_requirements
@@ -40,8 +43,6 @@ class Gate:
             if isinstance(scheme, Certificates) and not settings.tls.client_ca:
                 raise ConfigError(f"[auth.{name}] needs client_ca in [tls].")
         self.agent = agent
-        self.sign: Callable[[Card], Card] = lambda card: card
-        """What is done last to an extended card."""
         self.meter = Meter(settings.rates)
         self._fetch = Fetcher(allow_private=settings.server.allow_private)
         metered = self.meter if settings.rates.calls_per_minute else None
@@ -50,6 +51,11 @@ class Gate:
         )
         self.admit: Admit = self.doors.admit if schemes or metered else anyone
         self.locked = bool(schemes)
+        self.anonymous = Anonymous(agent, settings.server.anonymous)
+        self.admit_or_anyone = self.admit
+        """The same where an operation of A2A follows, which `before` refuses to strangers."""
+        if self.locked and self.anonymous:
+            self.admit_or_anyone = self.doors.admit_or_anyone
         self._access = {
             Policy.CARD: Access("card_access", settings.server.card_access),
             Policy.METRICS: Access("metrics_access", settings.server.metrics_access),
@@ -65,32 +71,48 @@ class Gate:
         hidden = any(skill.extended for skill in self.agent.skills.values())
         return self.agent.may_extend and self.locked and (hidden or self.agent.extended is not None)
 
-    def before(self, peer: Peer, card: Callable[[], Card]) -> Peer:
-        """The peer behind its guard and terms; itself when there is nothing to ask."""
+    def before(self, peer: Peer, publish: Callable[[str, Card], Card]) -> Peer:
+        """The peer behind its guard and terms; itself when there is nothing to ask.
+
+        `publish` makes a card of the agent's what the public one is, at the address given."""
         behind = held(self.agent, peer)
         rates, agent = self.meter.rates, self.agent
         asks = agent.authorizer or agent.scopes or any(s.scopes for s in agent.skills.values())
-        if not (asks or self.extended or rates.streams or rates.live_tasks):
+        anonymous = self.anonymous if self.locked and self.anonymous else None
+        if not (asks or self.extended or anonymous or rates.streams or rates.live_tasks):
             return behind
 
         async def extended(caller: Context) -> Card:
-            return await self._extended_card(caller, card())
+            return publish(caller.base, await self._extended_card(caller))
 
-        return Guarded(agent, behind, self.meter, extended if self.extended else None, asked=peer)
+        return Guarded(
+            agent,
+            behind,
+            self.meter,
+            extended if self.extended else None,
+            asked=peer,
+            anonymous=anonymous,
+        )
 
-    async def _extended_card(self, caller: Context, public: Card) -> Card:
+    async def _extended_card(self, caller: Context) -> Card:
         also = [each.id for each in self.agent.skills.values() if may_use(caller, each)]
         card = self.agent.card((), also)
-        if self.agent.extended is not None:
-            written = self.agent.extended(caller)
-            card = await written if inspect.isawaitable(written) else written
-        card = replace(card, interfaces=card.interfaces or public.interfaces)
-        return self.sign(self.on_card(card))
+        if self.agent.extended is None:
+            return card
+        written = self.agent.extended(caller)
+        written = await written if inspect.isawaitable(written) else written
+        if written is None:
+            raise NoExtendedCard()
+        # What the agent understands does not depend on whom it tells.
+        named = {each.uri for each in written.extensions}
+        more = tuple(each for each in card.extensions if each.uri not in named)
+        return cast(Card, replace(written, extensions=(*written.extensions, *more)))
 
     def on_card(self, card: Card) -> Card:
         """The card with the schemes in force and what each skill asks for."""
         card = replace(self.doors.on_card(card), extended=self.extended)
-        return with_requirements(card, self.agent)
+        card = with_requirements(card, self.agent)
+        return self.anonymous.on_card(card) if self.locked else card
 
     async def close(self) -> None:
         """Ends what was opened to ask issuers."""
@@ -99,6 +121,22 @@ class Gate:
     def policed(self, routes: Mapping[str, Mapping[str, Handler]]) -> Routes:
         """The routes, each kept as its policy says; refused if it has none."""
         return policed(routes, self.doors, self._access)
+
+
+def check_certificates(settings: Settings, agent: Agent) -> None:
+    """Refuses to serve HTTP to callers known by certificates that our server cannot tell apart.
+
+    Granian verifies a client's certificate and does not say whose it was. Other ASGI servers may
+    say it, so this is asked only where ours listens."""
+    if all(binding == GRPC for binding, _ in chosen(settings.server)):
+        return
+    for name, scheme in {**agent.auth, **settings.auth}.items():
+        if isinstance(scheme, Certificates) and not scheme.shared:
+            raise ConfigError(
+                f"[auth.{name}]: over HTTP it is not told whose certificate it was, so its callers "
+                'would all be refused there. Add shared = "NAME" for all holders together, or '
+                'serve gRPC alone: interfaces = ["GRPC"].'
+            )
 
 
 def check_exposure(settings: Settings, agent: Agent) -> None:

@@ -12,6 +12,7 @@ from ..card import Interface
 from ..errors import ConfigError
 from ..settings import Settings
 from . import tls
+from .addresses import GRPC, chosen
 from .exchange import Floor
 
 if TYPE_CHECKING:
@@ -34,9 +35,16 @@ FORMS = {
 class GrpcDoor:
     """The gRPC side of an app, there or not. All its verbs are harmless when it is not."""
 
-    def __init__(self, floor: Floor, settings: Settings, *, wanted: bool) -> None:
+    def __init__(self, floor: Floor, settings: Settings) -> None:
+        """`ConfigError` if it is asked for and nobody could say where it is reached."""
         self._floor, self._settings = floor, settings
-        self._wanted = wanted and settings.server.grpc is not False
+        server = settings.server
+        self._versions = tuple(v for binding, v in chosen(server) if binding == GRPC)
+        if self._versions and not server.grpc_url and (server.public_url or server.trusted_proxies):
+            raise ConfigError(
+                "gRPC is asked for, but behind public_url or trusted_proxies only you know where "
+                "it is reached: set grpc_url (--grpc-url HOST:PORT), or leave it out (--no-grpc)."
+            )
         self.server: GrpcServer | None = None
 
     @property
@@ -45,18 +53,9 @@ class GrpcDoor:
         return self.server.port if self.server is not None else None
 
     def open(self) -> None:
-        """Takes its port, if it is wanted and can be had.
-
-        Raises `ConfigError` if it was asked for and cannot be; else the log says why there is none.
-        """
-        if not self._wanted:
-            return
-        try:
+        """Takes its port if it is asked for; `ConfigError` if it cannot be had."""
+        if self._versions:
             self.server = self._opened()
-        except ConfigError as exc:
-            if self._settings.server.grpc:
-                raise
-            self._floor.log.warning("no_grpc", why=exc.message)
 
     def _opened(self) -> GrpcServer:
         try:
@@ -70,7 +69,9 @@ class GrpcDoor:
             raise ConfigError(
                 "gRPC cannot be held to TLS 1.3: set minimum = '1.2' in [tls], or --no-grpc."
             )
-        return GrpcServer(self._floor, server.host, server.grpc_port, tls.pem(secured))
+        return GrpcServer(
+            self._floor, server.host, server.grpc_port, tls.pem(secured), self._versions
+        )
 
     async def start(self) -> None:
         """Answers from now on."""
@@ -88,19 +89,15 @@ class GrpcDoor:
             await self.server.end()
 
     def interfaces(self, base: str) -> tuple[Interface, ...]:
-        """Its entries on the card of an agent that is reached at `base`.
-
-        Behind a public URL or proxies nobody but the operator knows where gRPC is reached: then
-        only `grpc_url` puts it on the card.
-        """
+        """Its entries on the card of an agent that is reached at `base`."""
         if self.server is None:
             return ()
         server = self._settings.server
         url = server.grpc_url
         if not url:
-            host = urlsplit(base).hostname or ""
-            if server.public_url or server.trusted_proxies or not host:
+            host = urlsplit(base).hostname
+            if not host:
                 return ()
             url = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
             url = FORMS[server.grpc_form, bool(self._settings.tls.cert)] + url
-        return tuple(Interface(url=url, binding="GRPC", version=v) for v in ("1.0", "0.3"))
+        return tuple(Interface(url=url, binding=GRPC, version=v) for v in self._versions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Container, Coroutine, Iterable
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -18,7 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from msgspec.structs import replace
 
-from ..dialects.a2a.grpc import RPCS, SERVICES, GrpcCallee
+from ..dialects.a2a.grpc import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
 from ..dialects.a2a.proto import POOL
 from ..errors import (
     AgentCrashed,
@@ -42,7 +42,6 @@ Servicer = Any
 """grpcio has no types of its own."""
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-NAMES = tuple(service.name for service in SERVICES)
 NOTHING = Batch([], last=True)
 """What a stream that just stops is taken for."""
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -68,15 +67,25 @@ def options(limits: Limits) -> list[tuple[str, int]]:
 class GrpcServer:
     """Answers gRPC until `end`. `port` is known as soon as it is made."""
 
-    def __init__(self, floor: Floor, host: str, port: int, pem: Pem | None = None) -> None:
+    def __init__(
+        self,
+        floor: Floor,
+        host: str,
+        port: int,
+        pem: Pem | None = None,
+        versions: Container[str] = VERSIONS,
+    ) -> None:
+        """`versions` are those of A2A that are served, beside the agent's own methods."""
         self.floor = floor
+        served = [each for each in SERVICES if each is METHODS or each.version in versions]
+        self._names = tuple(service.name for service in served)
         self._server = grpc.aio.server(
             options=options(floor.limits), maximum_concurrent_rpcs=floor.limits.connections
         )
         self._health = health.aio.HealthServicer()
-        self._server.add_generic_rpc_handlers((_Table(self._unary, self._stream),))
+        self._server.add_generic_rpc_handlers((_Table(self._unary, self._stream, self._names),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        _reflect((*NAMES, HEALTH, reflection.SERVICE_NAME), self._server)
+        _reflect((*self._names, HEALTH, reflection.SERVICE_NAME), self._server)
         self.port = self._listen(host, port, pem)
         self._secured = pem is not None
         self._ending: asyncio.Task[None] | None = None
@@ -100,7 +109,7 @@ class GrpcServer:
     async def start(self) -> None:
         """Serves from now on."""
         await self._server.start()
-        for name in ("", *NAMES):
+        for name in ("", *self._names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def refuse(self, wait: float) -> None:
@@ -215,6 +224,7 @@ class GrpcServer:
         if not isinstance(signal, Call):
             assert isinstance(signal, Fault)  # noqa: S101  a callee hears only these two
             raise signal.error
+        floor.log.details("read", session.notes)
         ctx = in_tenant(ctx, session.tenant)
         left = servicer.time_remaining()
         deadline = None if left is None else asyncio.get_running_loop().time() + left
@@ -238,18 +248,20 @@ class GrpcServer:
 
 
 class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped
-    """All rpcs by path; what is not here gRPC answers with UNIMPLEMENTED itself."""
+    """The rpcs of these services by path; gRPC answers others with UNIMPLEMENTED itself."""
 
     def __init__(
         self,
         unary: Callable[[str, bytes, Servicer], Coroutine[Any, Any, bytes]],
         stream: Callable[[str, bytes, Servicer], Coroutine[Any, Any, None]],
+        services: Container[str],
     ) -> None:
         self._handlers = {
             path: grpc.unary_stream_rpc_method_handler(partial(stream, path))
             if rpc.stream
             else grpc.unary_unary_rpc_method_handler(partial(unary, path))
-            for path, (_, rpc) in RPCS.items()
+            for path, (service, rpc) in RPCS.items()
+            if service.name in services
         }
 
     def service(self, details: Any) -> Any:

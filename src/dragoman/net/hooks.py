@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
@@ -16,11 +17,17 @@ from ..errors import BadParams, DragomanError
 from ..events import Stamped
 from ..model import Hook, Task
 from .egress import Egress, Reply, Unreachable, parse, safe_field
-from .vault import Vault
+from .vault import SECRETS, Vault
 
 LONGEST_ID = 256
+NEED_PROOF = frozenset(
+    ("concealed", "digest", "dpop", "gnap", "hoba", "mutual", "negotiate", "ntlm", "vapid")
+)
+"""Schemes that want an answer to a challenge or a proof made for each request, beside SCRAM's: a
+secret that is fixed cannot follow their names."""
 ANSWER_SIZE = 4096
 """Read of an answer, and shown to nobody: it may come from a place its owner must not see."""
+_SCHEME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # RFC 9110 §5.6.2: a token
 
 
 class Courier:
@@ -42,15 +49,25 @@ class Courier:
         """Refuses, with `BadParams`, a hook that could never or must never be called."""
         if len(hook.hook_id) > LONGEST_ID:
             raise BadParams(f"An id has at most {LONGEST_ID} characters", field="id")
-        for field in ("token", "scheme", "credentials"):
+        if not hook.hook_id.isprintable():
+            raise BadParams("An id has no control characters", field="id")
+        for field in SECRETS:
             value = getattr(hook, field)
             if value and not safe_field(value):
                 raise BadParams("This cannot stand in a header", field=field)
+        if not all(map(_SCHEME.fullmatch, hook.schemes)):
+            raise BadParams("This is not the name of an authentication scheme", field="scheme")
+        if hook.schemes and hook.credentials and not _scheme(hook):
+            names = ", ".join(hook.schemes)
+            raise BadParams(f"We cannot authenticate with any of: {names}", field="scheme")
         await self._egress.check(hook.url)
 
-    def sealed(self, hook: Hook) -> Hook:
-        """See `Vault.sealed`."""
-        return self._vault.sealed(hook)
+    def sealed(self, hook: Hook, known: Hook | None = None) -> Hook:
+        """See `Vault.sealed`. A masked secret is kept only for the same receiver: else whoever may
+        set a webhook but not read its secrets could have them sent somewhere else."""
+        if known is not None and self._origin(hook) != self._origin(known):
+            known = None
+        return self._vault.sealed(hook, known)
 
     def masked(self, hook: Hook) -> Hook:
         """See `Vault.masked`."""
@@ -66,6 +83,9 @@ class Courier:
             return parse(hook.url, self._egress.rules).authority
         except DragomanError:
             return ""
+
+    def _origin(self, hook: Hook) -> tuple[str, str]:
+        return hook.url.partition(":")[0].lower(), self.host(hook)
 
     async def deliver(self, hook: Hook, entry: Stamped, task: Task | None) -> Answer:
         """One try. Never raises for what the receiver does."""
@@ -85,12 +105,13 @@ class Courier:
             return Answer(error=str(exc))
         except DragomanError as exc:
             return Answer(error=f"refused: {exc.message}")
-        return Answer(status=reply.status, retry_after=self._retry_after(reply))
+        return Answer(status=reply.status, retry_after=self._retry_after(reply), size=len(body))
 
     def _proof(self, hook: Hook, seq: int, body: bytes) -> dict[str, str]:
         headers = {"user-agent": "dragoman"}
-        if hook.scheme:
-            headers["authorization"] = f"{hook.scheme} {hook.credentials}".strip()
+        scheme = _scheme(hook)
+        if scheme and hook.credentials:
+            headers["authorization"] = f"{scheme} {hook.credentials}"
         if hook.token:
             # 0.3 and most SDKs name it with X, a2a-go without (a2a-wire D8).
             headers["x-a2a-notification-token"] = hook.token
@@ -117,6 +138,15 @@ class Courier:
     async def close(self) -> None:
         """Lets go of connections."""
         await self._egress.close()
+
+
+def _scheme(hook: Hook) -> str:
+    """The first of its schemes that we can do: its name, then the credentials. Else nothing."""
+    for scheme in hook.schemes:
+        name = scheme.lower()
+        if name not in NEED_PROOF and not name.startswith("scram-"):
+            return scheme
+    return ""
 
 
 def webhook_id(hook: Hook, seq: int) -> str:

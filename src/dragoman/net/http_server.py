@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from .allowed_hosts import AllowedHosts, Refusal
 from .asgi import Handler, Receive, Scope, Send, answer, headers_in, unwanted
 
 Routes = Mapping[str, Mapping[str, Handler]]
@@ -30,12 +31,14 @@ class HttpServer:
         stop: Callable[[], Awaitable[None]] | None = None,
         patterns: Patterns | None = None,
         seen: Callable[[Scope], Scope] | None = None,
+        hosts: AllowedHosts | None = None,
     ) -> None:
         self.routes = {path: dict(methods) for path, methods in routes.items()}
         self._patterns = dict(patterns or {})
         self._start, self._stop = start, stop
         self._seen = seen
         """A request as it was before our own proxies, if there are any."""
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI connection."""
@@ -46,6 +49,10 @@ class HttpServer:
         look for an `async` callable."""
         if self._seen is not None and scope["type"] != "lifespan":
             scope = self._seen(scope)
+        if self._hosts is not None and scope["type"] != "lifespan":
+            refused = self._hosts.refusal(scope)
+            if refused is not None:
+                return _refuse(scope, receive, send, refused)
         if scope["type"] == "http":
             path, method = scope["path"], scope["method"]
             methods = self.routes.get(path)
@@ -80,6 +87,15 @@ class HttpServer:
         await send({"type": "lifespan.shutdown.complete"})
 
 
+async def _refuse(scope: Scope, receive: Receive, send: Send, refused: Refusal) -> None:
+    if scope["type"] == "websocket":
+        await _no_socket(receive, send)
+        return
+    _, extra = await unwanted(scope, receive, headers_in(scope["headers"]))
+    body = msgspec.json.encode({"error": refused.error, "message": refused.message})
+    await answer(send, refused.status, body, extra=extra, head=scope["method"] == "HEAD")
+
+
 async def _no_socket(receive: Receive, send: Send) -> None:
     """A WebSocket where none is spoken."""
     await receive()
@@ -90,7 +106,7 @@ async def _no_route(
     scope: Scope, receive: Receive, send: Send, methods: Mapping[str, Handler] | None
 ) -> None:
     head = scope["method"] == "HEAD"
-    extra = await unwanted(scope, receive, headers_in(scope["headers"]))
+    _, extra = await unwanted(scope, receive, headers_in(scope["headers"]))
     if methods is None:
         body = msgspec.json.encode({"error": "not_found", "path": scope["path"][:200]})
         await answer(send, 404, body, extra=extra, head=head)

@@ -32,7 +32,9 @@ def iat_routes(desk: IatDesk) -> dict[str, dict[str, Handler]]:
         "/iat": {"POST": IatExchange(desk, IatCallee, "POST /iat")},
         "/iat/ws": {SOCKET: socket, "GET": socket},
         "/a2a": {"POST": IatExchange(desk, PlainCallee, "POST /a2a")},
-        "/a2a/stream": {"POST": IatExchange(desk, PlainStream, "POST /a2a/stream")},
+        "/a2a/stream": {
+            verb: IatExchange(desk, PlainStream, f"{verb} /a2a/stream") for verb in ("GET", "POST")
+        },
         "/manifest": {"GET": desk.manifest},
         "/health": {"GET": desk.health},
     }
@@ -57,11 +59,13 @@ class IatExchange(Exchange):
         method = "-"
         try:
             # A token may stand in the body, so unlike elsewhere it is read first, within limits.
-            body = await self._body(scope, receive, headers)
+            asked = scope["method"] == "POST"
+            body = await self._body(scope, receive, headers) if asked else b""
             first, *others = session.receive(Frame(body, target, headers))
             ident = first.id
             found = await desk.guard.who(
-                *(session.heard, headers, target, certificate_in(scope), body),
+                *(session.heard, headers, target, certificate_in(scope)),
+                body if asked else scope["query_string"],
                 plain=self._plain,
             )
             if isinstance(first, Fault):
@@ -76,11 +80,11 @@ class IatExchange(Exchange):
                 if isinstance(each, Call):
                     await floor.peer.call(each.op, ctx)
             (frame,) = session.send(Answer(ident, value))
-            await say(send, frame, ())
+            await say(floor, send, frame, ())
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             error = self._error(exc, method, session.dialect)
             (frame,) = session.send(Fault(ident, error))
-            await say(send, frame, floor.refusal_headers(error))
+            await say(floor, send, frame, floor.refusal_headers(error))
         floor.metrics.answered(method, session.dialect, perf_counter() - began)
 
     def _steps(self, call: Call, ctx: Context) -> AsyncGenerator[Batch, None]:

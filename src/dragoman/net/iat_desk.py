@@ -51,6 +51,7 @@ class IatDesk:
             settings.iat,
             gate.admit,
             agent=self.agent.name,
+            me=self.me,
             book=book,
             locked=gate.locked,
             insecure=settings.server.insecure,

@@ -236,6 +236,7 @@ class Guard:
         admit: Admit,
         *,
         agent: str,
+        me: str,
         book: SessionBook,
         locked: bool,
         insecure: bool,
@@ -247,6 +248,8 @@ class Guard:
         self.sessions = Sessions(agent, book, iat.session, clock)
         self._admit, self._locked, self._insecure = admit, locked, insecure
         self._meter = meter
+        self._me = me
+        """How we are called in envelopes."""
 
     async def who(
         self,
@@ -277,8 +280,7 @@ class Guard:
         body: bytes,
         plain: bool,
     ) -> IatSession:
-        if SIGNATURE in headers:
-            await self._signatures.check(headers, body)
+        if SIGNATURE in headers and await self._proved(said, headers, body):
             return self._named(_name(said), headers)
         joining = said.action in JOINING
         for token in _tokens(said, headers):
@@ -300,6 +302,20 @@ class Guard:
         if self._insecure:
             return IatSession(said.sender, self._counted(ANYONE, headers), 0)
         raise Unauthenticated()
+
+    async def _proved(self, said: Envelope, headers: Mapping[str, str], body: bytes) -> bool:
+        """Whether the sender has the shared secret, and means us: what was signed for another
+        agent is not good here, so nobody who is told something can tell it on in our name."""
+        try:
+            if said.to != self._me:
+                # Before it counts as used: it is still good where it belongs.
+                raise Unauthenticated("A signed message must name this agent in `to`.")
+            await self._signatures.check(headers, body)
+        except Unauthenticated:
+            if self._insecure:
+                return False
+            raise
+        return True
 
     async def _check_name(self, who: str, found: IatSession) -> None:
         """A session is of one agent, and a name is of one principal as long as it has a session:

@@ -8,34 +8,41 @@ comes back says `watch` with the cursor in the metadata.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
 from ..dialects.iat.callee import NOTHING, IatCallee
 from ..dialects.iat.caller import IatCaller
 from ..dialects.iat.wire import Envelope, Kind, envelope_in
-from ..errors import DragomanError, Malformed, TooLarge, TooMany
+from ..errors import DragomanError, Malformed, TooLarge, TooMany, Unauthenticated
 from ..model import Json
 from ..ops import SendMessage
 from ..peer import Context
 from ..session import Answer, Call, Fault, Frame, Met, Ping, Signal, Update
 from .asgi import Receive, Scope, Send, answer, headers_in
 from .auth import certificate_in
+from .connections import METER, SocketMeter
 from .duplex import Duplex
 from .exchange import Exchange, OpenStream
 from .iat_desk import IatDesk
-from .iat_guard import JOINING, IatSession
+from .iat_guard import HEADER, JOINING, IatSession
+from .iat_signatures import SIGNATURE
 from .incoming import Incoming
 from .outgoing import Outgoing
 from .patient import through
+from .policy import refuse
 
 TARGET = "GET /iat/ws"
 GOING, REFUSED, TOO_BIG, TOO_MUCH, LATER = 1001, 1008, 1009, 1008, 1013
 """Codes of closing (RFC 6455 §7.4.1)."""
+CREDENTIALS, JOIN = ("authorization", HEADER), "register"
+FRAMING = 65_536
+"""Bytes beside a message that may come before it is seen whole: heads of frames, pings."""
 
 
 class IatSocket(Exchange):
@@ -44,6 +51,8 @@ class IatSocket(Exchange):
     def __init__(self, desk: IatDesk) -> None:
         super().__init__(desk.floor, desk.session, TARGET)
         self._desk = desk
+        self._strangers: Counter[str] = Counter()
+        """Sockets that have not said who they are, by address."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One socket, from the handshake to its end."""
@@ -52,9 +61,15 @@ class IatSocket(Exchange):
             return
         await receive()
         desk = self._desk
-        full = desk.stopping or len(desk.sockets) >= desk.settings.sockets
-        if full or not _same_site(headers_in(scope["headers"])):
-            await send({"type": "websocket.close", "code": LATER if full else REFUSED})
+        address = (scope.get("client") or ("",))[0]
+        try:
+            known = await self._knows(headers_in(scope["headers"]), certificate_in(scope))
+        except DragomanError as error:
+            self.failed(error, "-")
+            await send({"type": "websocket.close", "code": REFUSED})
+            return
+        if desk.stopping or self._full(address, known=known):
+            await send({"type": "websocket.close", "code": LATER})
             return
         task = asyncio.current_task(self.floor.loop)
         assert task is not None  # noqa: S101  an ASGI app always runs in a task
@@ -62,6 +77,11 @@ class IatSocket(Exchange):
         desk.sockets.add(stream)
         self.floor.streams.add(stream)
         line = SocketLine(self, desk, scope, receive, send)
+        if known:
+            line.recognize()
+        else:
+            line.stranger = address
+            self._strangers[address] += 1
         code = 1000
         try:
             await send({"type": "websocket.accept"})
@@ -74,9 +94,39 @@ class IatSocket(Exchange):
         finally:
             desk.sockets.discard(stream)
             self.floor.streams.discard(stream)
+            line.recognize()
             line.peer.lost()
         with suppress(Exception):  # it may be closed already, and nobody is left to be told
             await send({"type": "websocket.close", "code": code})
+
+    async def _knows(self, headers: Mapping[str, str], certificate: str) -> bool:
+        """Whether the handshake says who comes. What it says must be right; who says nothing there
+        says it in the first frame, as a signature does."""
+        if SIGNATURE in headers or not any(name in headers for name in CREDENTIALS):
+            return False
+        guard, nobody = self._desk.guard, Envelope(kind=Kind.REQUEST)
+        try:
+            await guard.who(nobody, headers, TARGET, certificate, b"")
+        except Unauthenticated:
+            joining = replace(nobody, action=JOIN)  # which the shared secret is good for
+            await guard.who(joining, headers, TARGET, certificate, b"")
+        return True
+
+    def _full(self, address: str, *, known: bool) -> bool:
+        """Whether there is no place for another socket. Half of them are for those we know, and
+        one address has a tenth of the rest."""
+        most = self._desk.settings.sockets
+        if known or not most:
+            return len(self._desk.sockets) >= most
+        strangers = self._strangers
+        share = bool(address) and strangers[address] >= max(1, most // 10)
+        return share or strangers.total() >= max(1, most // 2) or len(self._desk.sockets) >= most
+
+    def recognized(self, address: str) -> None:
+        """A socket from this address said who it is, or is closed."""
+        self._strangers[address] -= 1
+        if self._strangers[address] <= 0:
+            del self._strangers[address]
 
     async def _plain(self, scope: Scope, send: Send) -> None:
         """Who asks without a handshake hears what is missing, if it may come in at all."""
@@ -85,8 +135,7 @@ class IatSocket(Exchange):
         try:
             await self._desk.guard.who(nobody, headers, TARGET, certificate_in(scope), b"")
         except DragomanError as error:
-            extra = self.floor.refusal_headers(error)
-            await answer(send, 401, b'{"error":"unauthorized"}', extra=extra)
+            await refuse(send, error, self.floor.refusal_headers(error))
             return
         upgrade = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
         await answer(send, 426, b'{"error":"upgrade_required"}', extra=upgrade)
@@ -114,7 +163,9 @@ class SocketLine:
         self._certificate = certificate_in(scope)
         self._incoming = Incoming(receive, self._floor.loop)
         self.callee: IatCallee = desk.session()
-        self.peer = Duplex(caller or IatCaller(me=desk.me), self._say, f"{desk.me}-")
+        # Names that nobody else has: so what comes back to us is known.
+        names = f"{desk.me}-{secrets.token_hex(8)}-"
+        self.peer = Duplex(caller or IatCaller(me=desk.me), self._say, names)
         self._welcomed = welcomed
         """Where we dialed: told of the first answer, which has the token of all that follows."""
         floor = self._floor
@@ -123,6 +174,24 @@ class SocketLine:
         self._is_cut = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._left, self._since = float(desk.settings.messages_per_second), self._floor.loop.time()
+        self.stranger: str | None = None
+        """The address, as long as nobody on it said who it is."""
+        self._meter: SocketMeter | None = scope.get(METER)
+        if self._meter is not None:
+            self._meter.limit, self._meter.on_excess = floor.limits.hello_size, self._cut
+        idle = desk.settings.idle if welcomed is not None else floor.limits.hello_time
+        self._deadline = floor.loop.time() + idle
+        """When the next good frame must be here: a bad one is no sign of life."""
+
+    def recognize(self) -> None:
+        """Somebody we know is on this socket: from now on it has its full limits."""
+        if self.stranger is not None:
+            self._door.recognized(self.stranger)
+            self.stranger = None
+        settings = self._desk.settings
+        self._deadline = self._floor.loop.time() + settings.idle
+        if self._meter is not None:
+            self._meter.limit = settings.message_size + FRAMING
 
     async def run(self) -> int:
         """Until the other side leaves or breaks a rule; the code to close with."""
@@ -147,13 +216,15 @@ class SocketLine:
             await asyncio.wait((writer, *self._tasks))
 
     async def _read(self, reader: asyncio.Task[Any]) -> int:
-        settings, deadlines, loop = self._desk.settings, self._floor.deadlines, self._floor.loop
+        settings, deadlines = self._desk.settings, self._floor.deadlines
         while True:
-            deadlines.watch(reader, loop.time() + settings.idle)
+            deadlines.watch(reader, self._deadline)
             message = await self._incoming.next()
             del deadlines.waits[reader]
             if message["type"] == "websocket.disconnect":
                 return 1000
+            if self._meter is not None:
+                self._meter.heard += 1
             body = _body(message)
             if len(body) > settings.message_size:
                 return await self._refused(TooLarge(limit=str(settings.message_size)), TOO_BIG)
@@ -176,16 +247,26 @@ class SocketLine:
 
     async def _heard(self, body: bytes) -> bool:
         """Takes one message; false if there were too many of them."""
-        callee = self.callee
         try:
             said = envelope_in(body)
         except Malformed as error:
             await self._refuse(error)
             return self._may_talk()
+        try:
+            return await self._taken(said, body)
+        except Exception as exc:  # the driver's border: no frame ends the socket, or goes unlogged
+            await self._tell(Fault(said.id, self._door.failed(exc, said.action[:40] or "-")))
+            return self._may_talk()
+
+    async def _taken(self, said: Envelope, body: bytes) -> bool:
+        callee = self.callee
+        if self.peer.caller.echoed(said):
+            return self._may_talk()
         if self._welcomed is not None and self.peer.caller.expects(said):
             self._welcomed(said)
             self._welcomed = None
             await self.peer.hear(said)
+            self.recognize()
             return True
         try:
             # Every frame shows who sends it: what the handshake showed only opens a session.
@@ -195,6 +276,7 @@ class SocketLine:
             callee.take(said, stream=True)  # for the form and the id to answer with
             await self._tell(Fault(said.id, self._door.failed(error, "-")))
             return self._may_talk()
+        self.recognize()
         if self.peer.caller.expects(said):
             await self.peer.hear(said)  # what we asked for may come as fast as it is read
             return True
@@ -280,9 +362,3 @@ class SocketLine:
 def _body(message: dict[str, Any]) -> bytes:
     text = message.get("text")
     return text.encode() if text is not None else message.get("bytes") or b""
-
-
-def _same_site(headers: dict[str, str]) -> bool:
-    """Whether no foreign web page opened this: browsers say which page it was."""
-    origin = headers.get("origin", "")
-    return not origin or urlsplit(origin).netloc == headers.get("host", "")

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import math
 import socket
-from collections.abc import Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -22,17 +23,26 @@ from typing import Any
 
 from granian._granian import SocketHolder
 from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings
+from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server as Embedded
 
 from ..errors import ConfigError
 from ..settings import Limits, Tls
 from .asgi import Handler
+from .connections import Connections
+from .descriptors import RESERVE
 from .tls import granian_options
 
 BACKLOG = 1024
+HEADER_LINES, LINE_COST = 100, 32
+"""How many header lines HTTP/1 takes, and what HTTP/2 adds to the size of each (RFC 9113 §6.5.2):
+with both, one limit lets the same requests through in either version."""
+SEND_BUFFER = 128 * 1024
+"""Bytes of one answer that wait for its reader inside of an HTTP/2 connection."""
+DEFER = 3
+"""Seconds in which the system takes a connection that sends nothing; it rounds to 1, 3, 7..."""
 _THREADS = Path("/proc/self/task")
-_NAMED = _THREADS.is_dir()  # Linux
+_LINUX = _THREADS.is_dir()
 _GONE, _PATIENT = 1.0, 0.03
 """Seconds for Granian's threads to end, once it says that it has."""
 _UNSEEN = 0.05
@@ -40,8 +50,9 @@ _UNSEEN = 0.05
 _numbers = count(1)
 
 
-def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
+def bind(host: str, port: int, flag: str = "--port", limits: Limits | None = None) -> socket.socket:
     """A listening socket, or a `ConfigError` that says what to do; `flag` is what set the port."""
+    limits = limits or Limits()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.getaddrinfo(host, port)
@@ -49,6 +60,13 @@ def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
         # Connections inherit it. Without, an event after the headers waits 40 ms for the reader's
         # delayed acknowledgement.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if _LINUX:
+            # The system itself keeps connections that send nothing, for a while;
+            seconds = math.ceil(min(limits.hello_time, DEFER))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, seconds)
+            # and ends those whose peer reads nothing or is gone.
+            stall = math.ceil(limits.stall * 1000)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stall)
         return sock
     except socket.gaierror:
         raise ConfigError(
@@ -77,7 +95,7 @@ def raise_file_limit(wanted: int) -> None:
     except ModuleNotFoundError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted += 256  # files, logs and what the agent opens
+    wanted += RESERVE
     goal = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < goal:
         resource.setrlimit(resource.RLIMIT_NOFILE, (goal, hard))
@@ -121,16 +139,30 @@ class Listener(Embedded):
     """Serves an ASGI app on a socket until `end`."""
 
     def __init__(
-        self, app: Handler, sock: socket.socket, limits: Limits, tls: Tls | None = None
+        self,
+        app: Handler,
+        sock: socket.socket,
+        limits: Limits,
+        tls: Tls | None = None,
+        exempt: Callable[[str], bool] | None = None,
     ) -> None:
+        self.connections = Connections(limits, exempt)
         super().__init__(
-            app,
+            self.connections.watched(app),
             interface=Interfaces.ASGINL,  # we start and stop the app ourselves
             http=HTTPModes.auto,
             backlog=BACKLOG,
-            backpressure=limits.connections,
+            backpressure=self.connections.capacity,
             http1_settings=HTTP1Settings(
                 header_read_timeout=int(limits.head_time * 1000), max_buffer_size=limits.head_size
+            ),
+            http2_settings=HTTP2Settings(
+                # A peer that is gone without a word answers no ping.
+                keep_alive_interval=int(limits.head_time * 1000),
+                keep_alive_timeout=math.ceil(limits.stall),
+                max_concurrent_streams=limits.http2_streams,
+                max_headers_size=limits.head_size + HEADER_LINES * LINE_COST,
+                max_send_buffer_size=SEND_BUFFER,
             ),
             log_enabled=False,
             **granian_options(tls or Tls()),
@@ -147,6 +179,7 @@ class Listener(Embedded):
 
     def begin(self) -> asyncio.Task[None]:
         """Starts to serve; the task ends when the server does."""
+        self.connections.start(self._socket.getsockname()[1])
         self._serving = asyncio.get_running_loop().create_task(
             self.serve(self._work)  # type: ignore[arg-type]  # its own are coroutines too
         )
@@ -166,6 +199,7 @@ class Listener(Embedded):
         if serving is None:
             return
         await asyncio.wait({serving}, timeout=wait)
+        self.connections.stop()
         if serving.done():
             await self._threads_gone()
         else:
@@ -177,10 +211,10 @@ class Listener(Embedded):
         the one that calls the app, which lives as long as anybody can still be answered. Both want
         the interpreter once more before they end, and abort the process if it is closing then."""
         began = monotonic()
-        pause, looked = 0.002 if _NAMED else _UNSEEN, False
+        pause, looked = 0.002 if _LINUX else _UNSEEN, False
         while monotonic() < began + _GONE:
             await asyncio.sleep(pause)
-            if not (_NAMED and _lives(self._name)):
+            if not (_LINUX and _lives(self._name)):
                 return
             if not looked and monotonic() > began + _PATIENT:
                 looked = True

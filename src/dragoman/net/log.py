@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -27,13 +27,23 @@ MOST_LINES = 20_000
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printable, without space, quote, = and backslash
 
 
+_PLACES = re.compile(r"(=?)%[-#0-9 +.]*([a-zA-Z%])")
+
+
 def quoted(value: object) -> str:
     """The value as it stands when it is one plain word, else in quotes with escapes."""
     text = str(value)
     if _PLAIN.fullmatch(text):
         return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    return '"' + _one_line(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def _one_line(text: str) -> str:
+    """The text without anything that could end its line or command a terminal."""
+    if text.isprintable():
+        return text
+    escaped = text.replace("\n", "\\n")
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped)
 
 
 class Log:
@@ -54,6 +64,12 @@ class Log:
         """Something only a developer wants to see."""
         if self.level <= 10:
             self.line("debug", event, fields)
+
+    def details(self, event: str, found: Callable[[], Iterable[Mapping[str, object]]]) -> None:
+        """The same for what is worth finding out only if a developer wants to see it."""
+        if self.level <= 10:
+            for fields in found():
+                self.line("debug", event, fields)
 
     def info(self, event: str, **fields: object) -> None:
         """Something started or ended as it should."""
@@ -83,7 +99,7 @@ class Log:
             self._second = second
             self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         millis = int((now - second) * 1000)
-        words = [f"{self._stamp}.{millis:03d}Z {level} {event}"]
+        words = [f"{self._stamp}.{millis:03d}Z {level} {_one_line(event)}"]
         words += [
             f"{key}={quoted(value)}" for key, value in fields.items() if value not in ("", None)
         ]
@@ -145,11 +161,25 @@ class Bridge(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             fields["traceback"] = "".join(traceback.format_exception(record.exc_info[1])).strip()
         level = "error" if record.levelno >= 40 else record.levelname.lower()
-        message = record.getMessage()
         if record.name.startswith("dragoman"):
-            self.log.line(level, message, fields)
+            self.log.line(level, _message(record), fields)
         else:
+            message = record.getMessage()
             self.log.line(level, "log", {"logger": record.name, "message": message, **fields})
+
+
+def _message(record: logging.LogRecord) -> str:
+    """A message of ours. What stands behind `key=` is quoted like any field: ids, names and errors
+    come from others, who must not be able to write fields of their own."""
+    if not isinstance(record.args, tuple):
+        return record.getMessage()
+    given = iter(record.args)
+    values: list[object] = []
+    for field, conversion in _PLACES.findall(str(record.msg)):
+        if conversion != "%":
+            value = next(given, None)
+            values.append(quoted(value) if field and conversion == "s" else value)
+    return str(record.msg) % tuple(values)
 
 
 _RECORD_KEYS = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {

@@ -13,7 +13,14 @@ from typing import TypeVar
 
 import msgspec
 
-from ..errors import ConfigError, DragomanError, Forbidden, TooMany, Unauthenticated
+from ..errors import (
+    ConfigError,
+    DragomanError,
+    Forbidden,
+    StoreUnavailable,
+    TooMany,
+    Unauthenticated,
+)
 from ..peer import Context
 from .asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
 from .auth import Doors, certificate_in
@@ -93,7 +100,7 @@ def _kept(handler: Handler, doors: Doors, access: Mapping[Policy, Access]) -> Ha
 
 @policy(Policy.OPEN)
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    await _say(send, Forbidden("This route has no policy."), ())
+    await refuse(send, Forbidden("This route has no policy."), ())
 
 
 def _behind(handler: Handler, doors: Doors, access: Access) -> Handler:
@@ -104,7 +111,7 @@ def _behind(handler: Handler, doors: Doors, access: Access) -> Handler:
             elif not access.holds((scope.get("client") or ("",))[0]):
                 raise Forbidden()
         except DragomanError as error:
-            await _say(send, error, doors.refusal_headers(error))
+            await refuse(send, error, doors.refusal_headers(error))
             return
         await handler(scope, receive, _private(send))
 
@@ -135,10 +142,11 @@ def _private(send: Send) -> Send:
     return sent
 
 
-_STATUS = {Unauthenticated: 401, TooMany: 429}
+_STATUS = {Unauthenticated: 401, TooMany: 429, StoreUnavailable: 503}
 
 
-async def _say(send: Send, error: DragomanError, extra: tuple[Header, ...]) -> None:
+async def refuse(send: Send, error: DragomanError, extra: tuple[Header, ...]) -> None:
+    """Tells it where there is no dialect to tell it in."""
     status = next((_STATUS[each] for each in type(error).__mro__ if each in _STATUS), 403)
     body = msgspec.json.encode({"error": error.reason, "message": error.message})
     await answer(send, status, body, extra=extra)

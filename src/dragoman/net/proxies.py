@@ -15,6 +15,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from msgspec import Struct
 
 from ..errors import ConfigError
+from .allowed_hosts import PROXIED
 from .asgi import Header, Scope, headers_in
 
 HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?")
@@ -29,6 +30,15 @@ SCHEMES = {
 
 # RFC 7239 §4: a parameter; its value is a token or quoted.
 _PAIR = re.compile(r'\s*([A-Za-z]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;,"=]+)\s*')
+
+
+def typed_base(scope: Scope, headers: Mapping[str, str]) -> str:
+    """The address as the caller typed it: right for it whatever stands between (every cache keys
+    on the host too). Only used when no public URL is set and we listen on all addresses."""
+    host = headers.get("host", "")
+    if not HOST.fullmatch(host):
+        host = f"127.0.0.1:{(scope.get('server') or ('', 80))[1]}"
+    return f"{scope.get('scheme', 'http')}://{host}"
 
 
 class Hop(Struct, frozen=True):
@@ -52,7 +62,7 @@ class Proxies:
     def seen(self, scope: Scope) -> Scope:
         """The request as the caller made it; as it came, if it came from nobody we believe."""
         client = scope.get("client")
-        if client is None or not self._trusted(client[0]):
+        if client is None or not self.trusts(client[0]):
             return scope
         hops = self._hops(headers_in(scope["headers"]))
         if not hops:
@@ -62,11 +72,12 @@ class Proxies:
     def _caller(self, hops: list[Hop]) -> Hop:
         """The nearest that is none of ours, else the farthest."""
         for hop in reversed(hops):
-            if not self._trusted(hop.address):
+            if not self.trusts(hop.address):
                 return hop
         return hops[0]
 
-    def _trusted(self, text: str) -> bool:
+    def trusts(self, text: str) -> bool:
+        """Whether this is the address of a proxy of ours."""
         try:
             address = ip_address(text)
         except ValueError:
@@ -76,7 +87,7 @@ class Proxies:
 
 
 def _before(scope: Scope, hop: Hop) -> Scope:
-    changed: Scope = {**scope, "client": (hop.address, 0)}
+    changed: Scope = {**scope, "client": (hop.address, 0), PROXIED: True}
     scheme = scope.get("scheme", "http")
     changed["scheme"] = SCHEMES.get((scheme, hop.scheme), scheme)
     if hop.host and HOST.fullmatch(hop.host):

@@ -137,10 +137,10 @@ class JwtVerifier:
             raise Unauthenticated()
         tenants = scheme.tenants
         if scheme.tenant_claim:
-            tenants = _words(claims.get(scheme.tenant_claim))
+            tenants = _names(claims.get(scheme.tenant_claim))
             if not tenants:
                 raise Unauthenticated()
-        grant = Grant(tenants=tenants, scopes=_words(claims.get(scheme.scope_claim)))
+        grant = Grant(tenants=tenants, scopes=_scopes(claims.get(scheme.scope_claim)))
         return caller(self._name, f"{self._name}:{principal}", grant), until
 
 
@@ -212,10 +212,13 @@ def _seconds(value: object, *, required: bool = False) -> float:
         raise Unauthenticated() from None
 
 
-def _words(value: object) -> tuple[str, ...]:
-    """A claim with several values: a list, or words in one string (RFC 6749 §3.3)."""
-    if isinstance(value, str):
-        return tuple(value.split())
-    if isinstance(value, list):
-        return tuple(each for each in value if isinstance(each, str))
-    return ()
+def _names(value: object) -> tuple[str, ...]:
+    """A claim with one value, or a list of them, each exactly as it is said. An empty one is none:
+    it would be the tenant of callers that belong to no other."""
+    listed = value if isinstance(value, list) else [value]
+    return tuple(each for each in listed if isinstance(each, str) and each)
+
+
+def _scopes(value: object) -> tuple[str, ...]:
+    """Scopes: a list, or one string with spaces between them and nothing else (RFC 6749 §3.3)."""
+    return _names(value.split(" ") if isinstance(value, str) else value)

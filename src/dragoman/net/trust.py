@@ -23,8 +23,8 @@ from msgspec import Struct
 
 from ..card import Card
 from ..dialects.a2a import cards, signatures
-from ..dialects.a2a.presence import FORMS, Uncanonical
-from ..dialects.a2a.signatures import Claim, Document, Key, Refused
+from ..dialects.a2a.presence import Uncanonical
+from ..dialects.a2a.signatures import FORMS, STRICT, Claim, Document, Key, Refused
 from ..errors import CardUntrusted, ConfigError, PeerMisbehaved, StoreUnavailable
 from ..model import Json
 from .jwks import Fetch, Fetcher, KeySource
@@ -55,6 +55,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
     alg: str = ""
     form: str = ""
     """How the signer wrote the card: `strict` is the specification's way; see docs/guide/cards."""
+    versions: tuple[str, ...] = ()
+    """Whose readers have a signature of their own: of 1.0, of 0.3, or of both."""
+    uncovered: tuple[str, ...] = ()
+    """What of the card its signatures do not cover, since signers such as a2a-sdk leave out what is
+    empty (requirements without scopes): members of `Card`, as they stand not in `card`."""
 
 
 class Trust:
@@ -75,7 +80,7 @@ class Trust:
         """`keys` count for every origin, or, as a mapping, for the one that each is listed under.
 
         `jku` lists key sets that a card may name: an address, an origin (all below it), or `self`.
-        `strict` takes only signatures over the specification's own form.
+        `strict` takes only signatures over all members of their version, as the specification says.
         """
         if policy not in get_args(PolicyWord):
             raise ConfigError(f"A trust policy is one of {', '.join(get_args(PolicyWord))}.")
@@ -83,7 +88,7 @@ class Trust:
         self._fetcher = Fetcher(allow_private=allow_private)
         self._fetch: Fetch = fetch or self._fetcher
         self._clock = clock
-        self._forms = ("strict",) if strict else tuple(FORMS)
+        self._forms = STRICT if strict else tuple(FORMS)
         self._jku = tuple(jku)
         self._pins = Pins(pins) if pins is not None else None
         self._known: list[tuple[str, Mapping[str, Any]]] = []
@@ -134,21 +139,50 @@ class Trust:
     async def _proved(self, document: Document, place: str) -> Verdict:
         reasons, known = list(document.refused), False
         fetches = [MOST_FETCHES]
+        signer: Key | None = None
+        held: set[str] = set()
         for claim in document.claims:
+            if signer is not None:
+                # The same signer has more to say: to the readers of the other version.
+                if form := document.proved(claim, signer, self._forms):
+                    held.add(form)
+                continue
             keys = await self._keys(claim, place, fetches, reasons)
             known = known or bool(keys)
             for key in keys:
-                form = document.proved(claim, key, self._forms)
-                if form is None:
-                    continue
-                if self._pins is not None:
-                    self._pins.add(place, key.kid, self._clock())
-                found = document.card(form)
-                return Verdict(card=found, proved=True, kid=key.kid, alg=key.alg, form=form)
-            what = "its signature does not hold" if keys else "it is no key that counts here"
-            reasons.append(f"`{claim.kid[:80]}`: {what}")
-        why = "invalid" if known or not document.claims else "unknown_key"
-        raise _untrusted(place, why, "; ".join(reasons))
+                if form := document.proved(claim, key, self._forms):
+                    signer = key
+                    held.add(form)
+                    break
+            else:
+                what = "its signature does not hold" if keys else "it is no key that counts here"
+                reasons.append(f"`{claim.kid[:80]}`: {what}")
+        if signer is None:
+            why = "invalid" if known or not document.claims else "unknown_key"
+            raise _untrusted(place, why, "; ".join(reasons))
+        return self._verdict(document, signer, held, place)
+
+    def _verdict(self, document: Document, signer: Key, held: set[str], place: str) -> Verdict:
+        """What a signer has proved in these forms."""
+        # In each version the one that covers most: they are listed in that order.
+        best = {FORMS[form].version: form for form in reversed(FORMS) if form in held}
+        forms = tuple(form for form in FORMS if form in best.values())
+        if (found := document.contradicted(forms)) is not None:
+            # Else whoever changes what one version's readers use takes its signature away.
+            version, names = found
+            what = f"no signature covers what readers of {version} use: {', '.join(names)}"
+            raise _untrusted(place, "invalid", what)
+        if self._pins is not None:
+            self._pins.add(place, signer.kid, self._clock())
+        return Verdict(
+            card=document.card(forms),
+            proved=True,
+            kid=signer.kid,
+            alg=signer.alg,
+            form=forms[0],
+            versions=tuple(FORMS[form].version for form in forms),
+            uncovered=document.uncovered(forms),
+        )
 
     async def _keys(
         self, claim: Claim, place: str, fetches: list[int], reasons: list[str]

@@ -9,10 +9,13 @@ import hmac
 
 from msgspec.structs import replace
 
-from ..errors import ConfigError
+from ..errors import BadParams, ConfigError
 from ..model import Hook
 from ..store.seal import Seal, Unopened
 
+SECRETS = ("token", "credentials")
+"""The fields of a hook that are sealed and masked."""
+_HIDDEN = "****"
 _SHOWN = 4
 """Characters of a secret that its owner is shown later,"""
 _LONG = 12
@@ -26,20 +29,26 @@ class Vault:
         self._seal = Seal(secret, "dragoman webhooks at rest")
         self._sign = hmac.digest(secret, b"dragoman webhook signatures", hashlib.sha256)
 
-    def sealed(self, hook: Hook) -> Hook:
-        """The hook as it is stored."""
-        return replace(
-            hook,
-            token=self._closed(hook.token, hook, "token"),
-            credentials=self._closed(hook.credentials, hook, "credentials"),
-        )
+    def sealed(self, hook: Hook, known: Hook | None = None) -> Hook:
+        """The hook as it is stored. A secret that is given masked stays the one of the `known`
+        hook, which is stored under the same id; `BadParams` if that is not what was masked."""
+        shown = self.masked(known) if known is not None else None
+        stored: dict[str, str] = {}
+        for field in SECRETS:
+            secret: str = getattr(hook, field)
+            if not _masked(secret):
+                stored[field] = self._closed(secret, hook, field)
+            elif shown is not None and getattr(shown, field) == secret:
+                stored[field] = getattr(known, field)
+            else:
+                # It would be sent to the receiver as if it were the secret itself.
+                raise BadParams("This is a masked value; send the value itself", field=field)
+        return replace(hook, **stored)
 
     def opened(self, hook: Hook) -> Hook:
         """The hook as it was given; `ConfigError` if it was sealed with another key."""
         return replace(
-            hook,
-            token=self._open(hook.token, hook, "token"),
-            credentials=self._open(hook.credentials, hook, "credentials"),
+            hook, **{field: self._open(getattr(hook, field), hook, field) for field in SECRETS}
         )
 
     def masked(self, hook: Hook) -> Hook:
@@ -47,9 +56,9 @@ class Vault:
         try:
             hook = self.opened(hook)
         except ConfigError:
-            hidden = {field: getattr(hook, field) and "****" for field in ("token", "credentials")}
+            hidden = {field: getattr(hook, field) and _HIDDEN for field in SECRETS}
             return replace(hook, **hidden)
-        return replace(hook, token=mask(hook.token), credentials=mask(hook.credentials))
+        return replace(hook, **{field: mask(getattr(hook, field)) for field in SECRETS})
 
     def signing_key(self, hook: Hook) -> bytes:
         """What signs the calls of an opened hook: its token, which the receiver knows, else a key
@@ -81,4 +90,9 @@ def mask(secret: str) -> str:
     """Enough of a secret to recognise it, not enough to use it."""
     if not secret:
         return ""
-    return "****" + (secret[-_SHOWN:] if len(secret) >= _LONG else "")
+    return _HIDDEN + (secret[-_SHOWN:] if len(secret) >= _LONG else "")
+
+
+def _masked(secret: str) -> bool:
+    """Whether this is what `mask` makes of a secret."""
+    return secret.startswith(_HIDDEN) and len(secret) in (len(_HIDDEN), len(_HIDDEN) + _SHOWN)

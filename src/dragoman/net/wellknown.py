@@ -9,8 +9,9 @@ from email.utils import formatdate
 from ..card import Card
 from ..dialects.a2a import cards
 from .asgi import JSON, Handler, Header, Receive, Scope, Send, answer, headers_in
+from .older import A2A_GO
 from .policy import Policy, policy
-from .proxies import HOST
+from .proxies import typed_base
 
 MAX_AGE = 300
 MOST_HOSTS = 64
@@ -26,12 +27,16 @@ class CardPages:
         self._modified = formatdate(since, usegmt=True).encode()
         self._ready: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
-    def routes(self) -> dict[str, dict[str, Handler]]:
-        """Its two addresses."""
-        return {
+    def routes(self, *, a2a_go: bool = True) -> dict[str, dict[str, Handler]]:
+        """Its addresses; `a2a_go` says whether that dialect is served."""
+        found: dict[str, dict[str, Handler]] = {
             "/.well-known/agent-card.json": {"GET": self.current, "HEAD": self.current},
             "/.well-known/agent.json": {"GET": self.legacy, "HEAD": self.legacy},
         }
+        if a2a_go:
+            below = f"{A2A_GO}/.well-known/agent.json"
+            found[below] = {"GET": self.a2a_go, "HEAD": self.a2a_go}
+        return found
 
     @policy(Policy.CARD)
     async def current(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,8 +51,13 @@ class CardPages:
         """The card for readers of 0.1 and 0.2."""
         await self._answer("legacy", scope, headers_in(scope["headers"]), send)
 
+    @policy(Policy.CARD)
+    async def a2a_go(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The card for clients of the community a2a-go, below the address they are given."""
+        await self._answer("a2a-go", scope, headers_in(scope["headers"]), send)
+
     async def _answer(self, form: str, scope: Scope, headers: dict[str, str], send: Send) -> None:
-        body, etag = self._page(form, self._base or _asked(scope, headers))
+        body, etag = self._page(form, self._base or typed_base(scope, headers))
         extra: tuple[Header, ...] = (
             (b"etag", etag),
             (b"last-modified", self._modified),
@@ -65,24 +75,16 @@ class CardPages:
     def _page(self, form: str, base: str) -> tuple[bytes, bytes]:
         page = self._ready.get((form, base))
         if page is None:
-            body = _FORMS[form](self._card_at(base))
+            body = _FORMS[form](self._card_at(base), base)
             page = body, b'"%s"' % hashlib.sha256(body).hexdigest()[:20].encode()
             if len(self._ready) < MOST_HOSTS:
                 self._ready[(form, base)] = page
         return page
 
 
-_FORMS: dict[str, Callable[[Card], bytes]] = {
-    "pure": cards.pure_1_0,
-    "merged": cards.merged,
-    "legacy": cards.legacy,
+_FORMS: dict[str, Callable[[Card, str], bytes]] = {
+    "pure": lambda card, base: cards.pure_1_0(card),
+    "merged": lambda card, base: cards.merged(card),
+    "legacy": lambda card, base: cards.legacy(card),
+    "a2a-go": lambda card, base: cards.alone(card, f"{base}{A2A_GO}"),
 }
-
-
-def _asked(scope: Scope, headers: dict[str, str]) -> str:
-    """The address as the caller typed it: right for it whatever stands between (every cache keys
-    on the host too). Only used when no public URL is set and we listen on all addresses."""
-    host = headers.get("host", "")
-    if not HOST.fullmatch(host):
-        host = f"127.0.0.1:{(scope.get('server') or ('', 80))[1]}"
-    return f"{scope.get('scheme', 'http')}://{host}"

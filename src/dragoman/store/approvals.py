@@ -18,7 +18,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from ..errors import ConfigError, TaskFinished, TaskNotFound
+from ..errors import ConfigError, StoreUnavailable, TaskFinished, TaskNotFound
 from ..events import Ask
 from ..model import Data, Json, Message, Role, State, Task, Text
 from .base import Input, Row, Store, Whose
@@ -120,10 +120,15 @@ class Audit:
         self.path = path
         """None: decisions are only told to the ordinary log."""
 
+    def check(self) -> None:
+        """`StoreUnavailable` if no decision can be kept now: then none may be taken."""
+        if self.path is not None:
+            os.close(self._open(self.path))
+
     def record(
         self, task_id: str, question: str, decision: bool | None, by: str, answer: int
     ) -> None:
-        """Keeps a decision. On the disk when it returns."""
+        """Keeps a decision. On the disk when it returns; `StoreUnavailable` if it is not."""
         line = Decision(
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             id=name_of(task_id, question),
@@ -133,15 +138,29 @@ class Audit:
             by=by or "unknown",
             answer=answer,
         )
+        if self.path is not None:
+            self._append(self.path, msgspec.json.encode(line) + b"\n")
         log.info("%s approval=%s task=%s by=%s", line.verdict, line.id, task_id, line.by)
-        if self.path is None:
-            return
-        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def _append(self, path: Path, line: bytes) -> None:
+        handle = self._open(path)
         try:
-            os.write(handle, msgspec.json.encode(line) + b"\n")
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":
+                line = b"\n" + line  # a full disk or a power cut left half a line: it stays alone
+            if os.write(handle, line) != len(line):
+                raise OSError("no space for the whole line")
             os.fsync(handle)
+        except OSError as error:
+            raise _unwritable(path, error) from error
         finally:
             os.close(handle)
+
+    def _open(self, path: Path) -> int:
+        try:
+            return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise _unwritable(path, error) from error
 
     def read(self) -> Iterator[Decision]:
         """All decisions, oldest first, each once."""
@@ -157,6 +176,11 @@ class Audit:
             if key not in seen:
                 seen.add(key)
                 yield found
+
+
+def _unwritable(path: Path, error: OSError) -> StoreUnavailable:
+    log.error("file=%s the audit log cannot be written: %s", path, error)
+    return StoreUnavailable("The audit log cannot be written, so nothing can be approved now")
 
 
 def audit_of(store: str) -> Audit:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from ..events import Ask, Stamped
 from ..lifecycle import FINAL, WAITING
 from ..model import Hook, Json, Message, State, Task
+from .bulkheads import Bulkheads
 from .sessions import SessionBook
 
 Done = Callable[[Exception | None], None]
@@ -209,6 +210,9 @@ class Delivery(Struct, frozen=True, gc=False, kw_only=True):
     hook: Hook
     scope: Scope
     seq: int
+    last: int = 0
+    """The newest event that waits for this webhook; 0 for a dead letter that is tried again, which
+    is told alone."""
     attempt: int = 0
     """Tries so far, this one included when it was claimed."""
     due_at: int = 0
@@ -345,21 +349,25 @@ class Store(Protocol):
     async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
         """Ends a webhook and what is still due to it; fine if there is none."""
 
-    async def due(self, limit: int, hold_ms: int) -> list[Delivery]:
-        """Takes deliveries whose time has come, and hides them for `hold_ms` from other takers.
+    async def due(
+        self, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
+    ) -> list[Delivery]:
+        """Takes deliveries whose time has come, oldest first, and hides them for `hold_ms` from
+        other takers; those that the bulkheads do not admit are passed over.
 
         Of each hook only the oldest that is neither delivered nor given up: in order per hook."""
 
-    async def delivered(self, id: int) -> None:
-        """It arrived."""
+    async def delivered(self, id: int, through: int = 0) -> None:
+        """It arrived, and with it all that came behind it up to the seq `through`."""
 
     async def retry(
         self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
     ) -> None:
         """It did not; again after this time. If it was not even tried, no attempt is counted."""
 
-    async def bury(self, id: int, status: int, error: str) -> None:
-        """It never will: a dead letter. What comes behind it is tried again."""
+    async def bury(self, id: int, status: int, error: str, through: int = 0) -> None:
+        """It never will: a dead letter, which stands for all up to the seq `through`. What comes
+        behind it is tried again."""
 
     async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
         """What is on its way, or (dead) what was given up, oldest first."""

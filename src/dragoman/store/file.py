@@ -36,6 +36,7 @@ from .base import (
     Whose,
     Write,
 )
+from .bulkheads import Bulkheads
 from .clock import Clock
 from .codec import cut
 from .file_damage import Damaged, Quarantine
@@ -435,14 +436,16 @@ class FileStore:
         if self._ledger.delete_hook(scope, task_id, hook_id):
             await self._save_hooks(task_id)
 
-    async def due(self, limit: int, hold_ms: int) -> list[Delivery]:
+    async def due(
+        self, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
+    ) -> list[Delivery]:
         """See `Store`."""
         # Who holds what need not be written: there is only this process.
-        return self._ledger.post.due(limit, self._clock(), hold_ms)
+        return self._ledger.post.due(limit, self._clock(), hold_ms, bulkheads)
 
-    async def delivered(self, id: int) -> None:
+    async def delivered(self, id: int, through: int = 0) -> None:
         """See `Store`."""
-        await self._settle(id, post.arrived)
+        await self._settle(id, post.arrived(through))
 
     async def retry(
         self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
@@ -450,9 +453,9 @@ class FileStore:
         """See `Store`."""
         await self._settle(id, post.later(wait_ms, (status, error), tried=tried))
 
-    async def bury(self, id: int, status: int, error: str) -> None:
+    async def bury(self, id: int, status: int, error: str, through: int = 0) -> None:
         """See `Store`."""
-        await self._settle(id, post.given_up((status, error)))
+        await self._settle(id, post.given_up((status, error), through))
 
     async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
         """See `Store`."""

@@ -20,6 +20,7 @@ from .base import (
     Whose,
     Write,
 )
+from .bulkheads import Bulkheads
 from .codec import cut
 from .ledger import Clock, Ledger
 from .memory_sessions import MemorySessions
@@ -149,13 +150,15 @@ class MemoryStore:
         """See `Store`."""
         self._ledger.delete_hook(scope, task_id, hook_id)
 
-    async def due(self, limit: int, hold_ms: int) -> list[Delivery]:
+    async def due(
+        self, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
+    ) -> list[Delivery]:
         """See `Store`."""
-        return self._ledger.post.due(limit, self._ledger.clock(), hold_ms)
+        return self._ledger.post.due(limit, self._ledger.clock(), hold_ms, bulkheads)
 
-    async def delivered(self, id: int) -> None:
+    async def delivered(self, id: int, through: int = 0) -> None:
         """See `Store`."""
-        self._ledger.settle(id, post.arrived)
+        self._ledger.settle(id, post.arrived(through))
 
     async def retry(
         self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
@@ -163,9 +166,9 @@ class MemoryStore:
         """See `Store`."""
         self._ledger.settle(id, post.later(wait_ms, (status, error), tried=tried))
 
-    async def bury(self, id: int, status: int, error: str) -> None:
+    async def bury(self, id: int, status: int, error: str, through: int = 0) -> None:
         """See `Store`."""
-        self._ledger.settle(id, post.given_up((status, error)))
+        self._ledger.settle(id, post.given_up((status, error), through))
 
     async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
         """See `Store`."""

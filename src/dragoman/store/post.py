@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ..model import Hook
 from .base import Delivery, Scope
+from .bulkheads import Bulkheads, Principal, host_of
 
 _SEQ_BITS = 32
 """The id of a delivery is the number of its hook and, in this many bits, its seq."""
@@ -108,9 +109,15 @@ def taken(mail: Mail, now: int, hold_ms: int) -> tuple[Mail, Delivery | None]:
     return mail, told(mail, found)
 
 
-def arrived(mail: Mail, seq: int, now: int) -> Mail:
-    """It was delivered."""
-    return mail if _open(mail, seq) is None else _freed(_without(mail, seq), seq, now)
+def arrived(through: int = 0) -> Rule:
+    """It was delivered, and with it all that came behind it up to `through`."""
+
+    def rule(mail: Mail, seq: int, now: int) -> Mail:
+        if _open(mail, seq) is None:
+            return mail
+        return _freed(_without(mail, seq, through), seq, now)
+
+    return rule
 
 
 def postponed(mail: Mail, seq: int, due_at: int, said: Said, *, tried: bool) -> Mail:
@@ -129,19 +136,21 @@ def later(wait_ms: int, said: Said, *, tried: bool) -> Rule:
     return lambda mail, seq, now: postponed(mail, seq, now + wait_ms, said, tried=tried)
 
 
-def given_up(said: Said) -> Rule:
-    """`buried`, likewise."""
-    return lambda mail, seq, now: buried(mail, seq, now, said)
+def given_up(said: Said, through: int = 0) -> Rule:
+    """It is given up, as one with all that came behind it up to `through`; what comes behind that
+    is tried."""
 
+    def rule(mail: Mail, seq: int, now: int) -> Mail:
+        found = _open(mail, seq)
+        if found is None:
+            return mail
+        status, error = said
+        after = _without(mail, seq, through)
+        last = after.sent if seq == mail.sent + 1 else seq
+        dead = replace(found, seq=last, dead_at=now, status=status, error=error)
+        return _freed(_filed(after, dead), seq, now)
 
-def buried(mail: Mail, seq: int, now: int, said: Said) -> Mail:
-    """It is given up; what comes behind it is tried."""
-    found = _open(mail, seq)
-    if found is None:
-        return mail
-    status, error = said
-    dead = replace(found, dead_at=now, status=status, error=error)
-    return _freed(_filed(_without(mail, seq), dead), seq, now)
+    return rule
 
 
 def again(mail: Mail, seq: int, now: int) -> Mail | None:
@@ -153,6 +162,11 @@ def again(mail: Mail, seq: int, now: int) -> Mail | None:
     return None
 
 
+def place_of(mail: Mail) -> tuple[Principal, str]:
+    """Behind which bulkheads it is."""
+    return (mail.scope.tenant, mail.scope.principal), host_of(mail.hook.url)
+
+
 def told(mail: Mail, letter: Letter) -> Delivery:
     """A letter as others see it."""
     return Delivery(
@@ -160,6 +174,7 @@ def told(mail: Mail, letter: Letter) -> Delivery:
         hook=mail.hook,
         scope=mail.scope,
         seq=letter.seq,
+        last=mail.last if letter.seq > mail.sent else 0,
         attempt=letter.attempt,
         due_at=0 if letter.dead_at else mail.due_at,
         dead_at=letter.dead_at,
@@ -206,9 +221,10 @@ def _filed(mail: Mail, letter: Letter) -> Mail:
     return replace(mail, letters=letters)
 
 
-def _without(mail: Mail, seq: int) -> Mail:
+def _without(mail: Mail, seq: int, through: int) -> Mail:
     if seq == mail.sent + 1:
-        return replace(mail, sent=seq, attempt=0, status=0, error="")
+        sent = max(seq, min(through, mail.last))
+        return replace(mail, sent=sent, attempt=0, status=0, error="")
     return replace(mail, letters=tuple(one for one in mail.letters if one.seq != seq))
 
 
@@ -282,12 +298,18 @@ class Post:
             self._tasks.pop(task_id, None)
         return bool(gone)
 
-    def due(self, limit: int, now: int, hold_ms: int) -> list[Delivery]:
+    def due(
+        self, limit: int, now: int, hold_ms: int, bulkheads: Bulkheads | None
+    ) -> list[Delivery]:
         """See `Store.due`."""
         ready = [mail for n in self._due if (mail := self._mails[n]).due_at <= now]
         ready.sort(key=lambda mail: (mail.due_at, mail.n))
         found: list[Delivery] = []
-        for mail in ready[:limit]:
+        for mail in ready:
+            if len(found) >= limit:
+                break
+            if bulkheads is not None and not bulkheads.admit(*place_of(mail)):
+                continue
             held, delivery = taken(mail, now, hold_ms)
             self.keep(held)
             if delivery is not None:

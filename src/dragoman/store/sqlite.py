@@ -32,6 +32,7 @@ from .base import (
     Whose,
     Write,
 )
+from .bulkheads import Bulkheads
 from .clock import Clock, steady_of
 from .lanes import Lane
 from .locks import Locks
@@ -208,13 +209,15 @@ class SqliteStore:
         """See `Store`."""
         await self._write_post(lambda post: post.delete_hook(scope, task_id, hook_id))
 
-    async def due(self, limit: int, hold_ms: int) -> list[Delivery]:
+    async def due(
+        self, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
+    ) -> list[Delivery]:
         """See `Store`."""
-        return await self._write_post(lambda post: post.due(limit, hold_ms))
+        return await self._write_post(lambda post: post.due(limit, hold_ms, bulkheads))
 
-    async def delivered(self, id: int) -> None:
+    async def delivered(self, id: int, through: int = 0) -> None:
         """See `Store`."""
-        await self._write_post(lambda post: post.settle(id, arrived))
+        await self._write_post(lambda post: post.settle(id, arrived(through)))
 
     async def retry(
         self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
@@ -223,9 +226,9 @@ class SqliteStore:
         rule = later(wait_ms, (status, error), tried=tried)
         await self._write_post(lambda post: post.settle(id, rule))
 
-    async def bury(self, id: int, status: int, error: str) -> None:
+    async def bury(self, id: int, status: int, error: str, through: int = 0) -> None:
         """See `Store`."""
-        await self._write_post(lambda post: post.settle(id, given_up((status, error))))
+        await self._write_post(lambda post: post.settle(id, given_up((status, error), through)))
 
     async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
         """See `Store`."""

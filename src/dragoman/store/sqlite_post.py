@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
+import msgspec
+
 from ..errors import TaskNotFound
 from ..model import Hook
 from . import post
 from .base import Delivery, Scope
+from .bulkheads import Bulkheads, host_of
 from .codec import Unpacker, pack
 from .ledger import Clock
 from .post import Letter, Mail, Rule
@@ -21,7 +24,12 @@ SELECT n, body, hook.tenant, hook.principal, sent, last_seq, due_at, taken, hook
 _BY_N = _SELECT + "WHERE n = ?"
 _BY_TASK = _SELECT + "WHERE task_id = ? ORDER BY n"
 _BY_ID = _SELECT + "WHERE task_id = ? AND hook_id = ?"
-_DUE = _SELECT + "WHERE due_at > 0 AND due_at <= ? ORDER BY due_at, n LIMIT ?"
+_READY = """
+SELECT n FROM hook WHERE due_at > 0 AND due_at <= ?
+  AND (tenant, principal) NOT IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))
+  AND host NOT IN (SELECT value FROM json_each(?))
+ORDER BY due_at, n LIMIT ?"""
 _WAITING = _SELECT + "WHERE due_at > 0 ORDER BY n"
 _LETTERS = "SELECT seq, dead_at, attempt, status, error FROM letter WHERE n = ? ORDER BY seq"
 _DEAD_LETTERS = """
@@ -29,15 +37,17 @@ SELECT n, seq, dead_at, attempt, status, error FROM letter
 WHERE dead_at > 0 ORDER BY dead_at, n, seq LIMIT ?"""
 _TASK = "SELECT last_seq, ended FROM task WHERE task_id = ? AND tenant = ? AND principal = ?"
 _INSERT = """
-INSERT INTO hook (task_id, hook_id, tenant, principal, body, sent, due_at, taken, attempt, status,
-  error) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, '')"""
+INSERT INTO hook (task_id, hook_id, tenant, principal, body, host, sent, due_at, taken, attempt,
+  status, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, '')"""
 _UPDATE = """
-UPDATE hook SET body = ?, sent = ?, due_at = ?, taken = ?, attempt = ?, status = ?, error = ?
-WHERE n = ?"""
+UPDATE hook SET body = ?, host = ?, sent = ?, due_at = ?, taken = ?, attempt = ?, status = ?,
+  error = ? WHERE n = ?"""
+_HOST = "UPDATE hook SET host = ? WHERE n = ? AND host = ''"  # set before there were hosts
 _GROWN = "UPDATE hook SET due_at = ? WHERE task_id = ? AND due_at = 0"
 _FIND = "SELECT n FROM hook WHERE task_id = ? AND hook_id = ? AND tenant = ? AND principal = ?"
 
 _hook_in = Unpacker(Hook)
+_json = msgspec.json.Encoder().encode
 
 
 class SqlitePost:
@@ -60,7 +70,7 @@ class SqlitePost:
         """A new hook."""
         place = (hook.task_id, hook.hook_id, scope.tenant, scope.principal)
         due_at = self._clock() if sent < last else 0
-        self._db.execute(_INSERT, (*place, pack(hook), sent, due_at))
+        self._db.execute(_INSERT, (*place, pack(hook), host_of(hook.url), sent, due_at))
         self.tasks.add(hook.task_id)
 
     def grown(self, task_id: str) -> None:
@@ -99,17 +109,30 @@ class SqlitePost:
 
     # Deliveries.
 
-    def due(self, limit: int, hold_ms: int) -> list[Delivery]:
+    def due(self, limit: int, hold_ms: int, bulkheads: Bulkheads | None) -> list[Delivery]:
         """See `Store.due`."""
         now = self._clock()
         deliveries: list[Delivery] = []
-        for found in self._db.execute(_DUE, (now, limit)).fetchall():
-            mail = self._mail(found)
-            held, delivery = post.taken(mail, now, hold_ms)
-            self._save(mail, held)
-            if delivery is not None:
-                deliveries.append(delivery)
+        looking = True
+        while looking and len(deliveries) < limit:
+            # A bulkhead that fills up during a look is passed over by the next one.
+            looking = False
+            for number in self._ready(now, limit - len(deliveries), bulkheads):
+                mail = self._mail(self._db.execute(_BY_N, number).fetchone())
+                principal, host = post.place_of(mail)
+                if bulkheads is not None and not bulkheads.admit(principal, host):
+                    self._db.execute(_HOST, (host, mail.n))
+                    looking = True
+                    continue
+                held, delivery = post.taken(mail, now, hold_ms)
+                self._save(mail, held)
+                if delivery is not None:
+                    deliveries.append(delivery)
         return deliveries
+
+    def _ready(self, now: int, limit: int, bulkheads: Bulkheads | None) -> list[tuple[Any, ...]]:
+        full = (bulkheads.full_principals, bulkheads.full_hosts) if bulkheads else ([], [])
+        return self._db.execute(_READY, (now, *map(_json, full), limit)).fetchall()
 
     def settle(self, id: int, rule: Rule) -> bool:
         """Something became of a delivery; whether that changed anything."""
@@ -156,7 +179,8 @@ class SqlitePost:
 
     def _save(self, before: Mail, after: Mail) -> None:
         said = (after.attempt, after.status, after.error)
-        place = (pack(after.hook), after.sent, after.due_at, after.taken)
+        host = host_of(after.hook.url)
+        place = (pack(after.hook), host, after.sent, after.due_at, after.taken)
         self._db.execute(_UPDATE, (*place, *said, after.n))
         if before.letters == after.letters:
             return

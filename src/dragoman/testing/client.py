@@ -55,7 +55,7 @@ class Client:
         self._agent = agent
         world = World(allow_private=True)
         self._serve(
-            agent.peer()
+            agent.peer(store=self.store)
             if isinstance(agent, Backend)
             else Engine(agent, self.store, settings, outside=world)
         )

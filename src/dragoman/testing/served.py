@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ..agent import Agent
 from ..app import App, engine_for
+from ..net.gate import check_certificates
 from ..net.listener import Listener, bind
 from ..net.log import Log
 from ..serving import address, wind_down
@@ -27,13 +28,17 @@ async def served(
         known = Settings()
         server = replace(known.server, store="memory:", grpc_port=0, allow_private=True)
         settings = replace(known, server=server)
-    sock = bind("127.0.0.1", 0)
+    if grpc:
+        settings = replace(settings, server=replace(settings.server, grpc=True))
+    check_certificates(settings, agent)
+    sock = bind("127.0.0.1", 0, limits=settings.limits)
     app = listener = None
     try:
         url = address(sock, tls=bool(settings.tls.cert))
-        app = App(agent, engine_for(agent, settings), settings, Log("error"), url, grpc=grpc)
+        base = settings.server.public_url or url
+        app = App(agent, engine_for(agent, settings), settings, Log("error"), base)
         await app.start()
-        listener = Listener(app.route, sock, settings.limits, settings.tls)
+        listener = Listener(app.route, sock, settings.limits, settings.tls, app.trusts)
         listener.begin()
         yield url
     finally:

@@ -78,11 +78,8 @@ async def a_stream_ends_with_a_question(c: Caller) -> Any:
 
 @scenario(
     T,
-    ["task input-required", "working", "input-required: How many days?"],
-    v0_1=(
-        ["input-required: Which city?", "working", "input-required: How many days?"],
-        NO_TASK,
-    ),
+    ["task working", "input-required: How many days?"],
+    v0_1=(["working", "input-required: How many days?"], NO_TASK),
 )
 async def an_answer_is_streamed_too(c: Caller) -> Any:
     task = await c.send("", skill="trip")

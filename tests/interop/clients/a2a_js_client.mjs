@@ -18,7 +18,7 @@ import {
 } from "@a2a-js/sdk/client";
 import { TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError } from "@a2a-js/sdk/errors";
 
-const SKILLS = ["echo", "files", "slow", "trip", "write"];
+const SKILLS = ["echo", "files", "silent", "slow", "trip", "write"];
 const PATIENCE = 20_000;
 const CARD = "/.well-known/agent-card.json";
 

@@ -1,5 +1,7 @@
 """What the last a2a-sdk of 0.3 sees of a running agent over REST: one JSON line per scenario.
 
+JSON-RPC is asked only for what differs there.
+
 Runs in the environment of `a2a-sdk==0.3.26`, never in ours: `python THIS_FILE URL`.
 """
 
@@ -35,20 +37,21 @@ from a2a.types import (
     TransportProtocol,
 )
 
-PATIENCE = 20.0
+PATIENCE = 60.0
+REST = TransportProtocol.http_json
 
 
 class Caller:
     """The same agent, asked for whole answers and for streams."""
 
-    async def connect(self, http: httpx.AsyncClient, url: str) -> None:
+    async def connect(self, http: httpx.AsyncClient, url: str, transport: str) -> None:
         card = await A2ACardResolver(http, url).get_agent_card()
 
         def client(streaming: bool) -> Client:
             config = ClientConfig(
                 httpx_client=http,
                 streaming=streaming,
-                supported_transports=[TransportProtocol.http_json],
+                supported_transports=[transport],
                 use_client_preference=True,
             )
             return ClientFactory(config).create(card)
@@ -123,6 +126,19 @@ async def cancel_and_resubscribe(caller: Caller) -> None:
     assert (await listening)[-1].final
 
 
+async def resubscribe_in_silence(caller: Caller) -> None:
+    """Longer than the server stays silent: keep-alive comments are no events."""
+    task_id, listening = await caller.start(said("9", "silent"))
+    heard = [e async for e in caller.streaming.resubscribe(TaskIdParams(id=task_id))]
+    assert text_of(heard[-1][0]) == "done", heard
+    assert heard[-1][1].final, heard
+    assert (await listening)[-1].final
+
+
+async def resubscribe_in_silence_json_rpc(caller: Caller) -> None:
+    await resubscribe_in_silence(caller)
+
+
 async def webhooks(caller: Caller) -> None:
     task_id, listening = await caller.start(said("300", "slow"))
     authentication = PushNotificationAuthenticationInfo(schemes=["Bearer"], credentials="secret")
@@ -167,6 +183,8 @@ SCENARIOS: list[Callable[[Caller], Awaitable[None]]] = [
     send,
     stream,
     cancel_and_resubscribe,
+    resubscribe_in_silence,
+    resubscribe_in_silence_json_rpc,
     webhooks,
     multi_turn,
     refusals,
@@ -181,7 +199,9 @@ async def main(url: str) -> None:
             caller = Caller()
             try:
                 async with asyncio.timeout(PATIENCE):
-                    await caller.connect(http, url)
+                    json_rpc = scenario.__name__.endswith("json_rpc")
+                    transport = TransportProtocol.jsonrpc if json_rpc else REST
+                    await caller.connect(http, url, transport)
                     await scenario(caller)
             except Exception:
                 detail = traceback.format_exc()

@@ -51,7 +51,7 @@ COMPLETED = TaskState.TASK_STATE_COMPLETED
 CANCELED = TaskState.TASK_STATE_CANCELED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 
-SKILLS = {"echo", "write", "trip", "slow", "files"}
+SKILLS = {"echo", "write", "trip", "slow", "silent", "files"}
 PATIENCE = 20.0
 
 

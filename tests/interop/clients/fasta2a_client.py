@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from fasta2a.client import A2AClient
 
-SKILLS = {"echo", "write", "trip", "slow", "files"}
+SKILLS = {"echo", "write", "trip", "slow", "silent", "files"}
 
 
 def said(skill: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:

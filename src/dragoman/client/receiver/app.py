@@ -29,7 +29,11 @@ Tell = Callable[[Notice], Awaitable[None]]
 
 MAX_SIZE = 4 * 1024 * 1024
 TYPES = frozenset(("", "application/json", "application/a2a+json"))
-AGAIN = (b"retry-after", b"2")
+_BESIDE: dict[int, tuple[Header, ...]] = {
+    401: ((b"www-authenticate", b'Bearer realm="webhooks"'),),
+    503: ((b"retry-after", b"2"),),
+}
+"""What is told beside a status."""
 
 STATUS: dict[type[DragomanError], int] = {
     Unauthenticated: 401,
@@ -86,7 +90,7 @@ class Receiver:
         except DragomanError as exc:
             log.warning("refused reason=%s: %s", exc.reason, exc.message)
             status = next(STATUS[cls] for cls in type(exc).__mro__ if cls in STATUS)
-            return status, (AGAIN,) if status == 503 else ()
+            return status, _BESIDE.get(status, ())
         finally:
             self._free += 1
 

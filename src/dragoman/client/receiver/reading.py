@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ...dialects import jsonrpc
 from ...dialects.a2a import REST_0_3, V0_1, V0_3, V1_0
 from ...dialects.a2a.go import A2A_GO
 from ...dialects.a2a.scalars import Wrong
@@ -85,6 +86,7 @@ _VERSIONS: tuple[tuple[Callable[[Marks], bool], Version], ...] = (
 
 def entry_in(body: bytes, seq: int = 0) -> Stamped | Message:
     """What a body says; `Unparseable` or `BadParams` if it says nothing we know."""
+    jsonrpc.check_answer(body)
     try:
         marks = _read_marks(body)
         version = next(version for marked, version in _VERSIONS if marked(marks))

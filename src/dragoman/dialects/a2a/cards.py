@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.card import (
     Card,
@@ -139,8 +140,16 @@ def legacy(card: Card) -> bytes:
     if old:
         # 0.1's way to say it, where `securitySchemes` means nothing.
         told = authentication_out(card.schemes.values())
-        document = msgspec.structs.replace(document, authentication=told)
+        document = replace(document, authentication=told)
     return msgspec.json.encode(document)
+
+
+def alone(card: Card, url: str) -> bytes:
+    """The card of a dialect that has an address of its own, for readers of 0.1: they know one `url`
+    and must not find their way to another one."""
+    told = authentication_out(card.schemes.values())
+    document = replace(_document(card), url=url, authentication=told)
+    return msgspec.json.encode(replace(document, supported_interfaces=None, signatures=None))
 
 
 def _document(card: Card) -> Document:
@@ -178,7 +187,7 @@ def _with_old(card: Card, old: list[Interface]) -> Document:
     if not old:
         return document
     main = old[0]
-    return msgspec.structs.replace(
+    return replace(
         document,
         protocol_version="0.3.0",
         url=main.url,
@@ -191,7 +200,7 @@ def _with_old(card: Card, old: list[Interface]) -> Document:
         or None,
         security=required_0_3(card.security),
         skills=[
-            msgspec.structs.replace(_skill_out(skill), security=required_0_3(skill.security))
+            replace(_skill_out(skill), security=required_0_3(skill.security))
             for skill in card.skills
         ],
     )
@@ -202,7 +211,7 @@ def _with_transitions(can: Capabilities | None, card: Card) -> Capabilities | No
     told = any(extension.uri == TRANSITIONS for extension in card.extensions)
     if can is None or not told:
         return can
-    return msgspec.structs.replace(can, state_transition_history=True)
+    return replace(can, state_transition_history=True)
 
 
 def _extension_out(extension: Extension) -> WireExtension:
@@ -274,13 +283,12 @@ def _interfaces_in(found: Document) -> Iterable[Interface]:
         Interface(
             url=i.url,
             binding=i.protocol_binding,
-            version=_short(i.protocol_version or "1.0"),
+            version=version_in(i.protocol_version, listed=True),
             tenant=i.tenant or "",
         )
         for i in found.supported_interfaces or ()
     ]
-    # Before 0.2.5 a card did not say its version; on this wire it is 0.3 then.
-    version = _short(found.protocol_version or "0.3")
+    version = version_in(found.protocol_version, listed=False)
     old = [(i.url, i.transport) for i in found.additional_interfaces or ()]
     if found.url:
         old.insert(0, (found.url, found.preferred_transport or "JSONRPC"))
@@ -294,8 +302,13 @@ def _interfaces_in(found: Document) -> Iterable[Interface]:
     return dict.fromkeys(listed)
 
 
-def _short(version: str) -> str:
-    return ".".join(version.split(".")[:2])
+def version_in(said: str | None, *, listed: bool) -> str:
+    """The version that an interface speaks, as Major.Minor.
+
+    One that says none speaks 1.0 where it is `listed` in supportedInterfaces, which came with 1.0.
+    The main address of an older card speaks 0.3 then: before 0.2.5 cards had no word for it.
+    """
+    return ".".join((said or ("1.0" if listed else "0.3")).split(".")[:2])
 
 
 def _extension_in(extension: WireExtension) -> Extension:

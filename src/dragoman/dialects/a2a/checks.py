@@ -20,6 +20,7 @@ MEDIA = re.compile(r"(?i)(\*|[a-z0-9!#$&^_.+-]+)/(\*|[a-z0-9!#$&^_.+-]+)(\s*;\s*
 _OLD = frozenset(("text", "data", "file", "*"))
 """What 0.1 called modes; some still do."""
 _HOST_PORT = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
+_VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
 _WEB = ("http", "https")
 _SCHEMES = {"JSONRPC": _WEB, "HTTP+JSON": _WEB, "GRPC": (*_WEB, "grpc", "grpcs", "dns")}
 """What the addresses of core bindings begin with; those of others may begin with anything."""
@@ -57,6 +58,9 @@ def _basics(card: dict[str, Any]) -> Found:
     yield from _text(card, "description", empty=True)
     if not isinstance(card.get("capabilities"), dict):
         yield Problem("capabilities", "is missing")
+    for name in ("streaming", "pushNotifications", "stateTransitionHistory", "extendedAgentCard"):
+        yield from _flag(_object(card.get("capabilities")), name, "capabilities.")
+    yield from _flag(card, "supportsAuthenticatedExtendedCard")
     for name in ("documentationUrl", "iconUrl"):
         url = card.get(name)
         if url and not _web(url) and not (name == "iconUrl" and str(url).startswith("data:image/")):
@@ -78,6 +82,11 @@ def _modes(card: dict[str, Any]) -> Found:
 
 def _skills(card: dict[str, Any]) -> Found:
     skills = card.get("skills")
+    if skills is None:
+        # 1.0 is written by protobuf, which leaves an empty list out.
+        new = "supportedInterfaces" in card and "url" not in card
+        yield Problem("skills", "is missing", warning=new)
+        return
     if not isinstance(skills, list):
         yield Problem("skills", "is not a list")
         return
@@ -113,11 +122,12 @@ def _listed(listed: Json, where: str, names: tuple[str, ...]) -> Found:
         yield Problem(where, "is not a list")
         return
     seen: set[tuple[str, ...]] = set()
-    bindings: dict[str, str] = {}
+    carried: dict[str, bool] = {}
     for number, each in enumerate(map(_object, listed or [])):
         place = f"{where}[{number}]"
         for name in names:
             yield from _text(each, name, f"{place}.")
+        yield from _version(each, f"{place}.")
         url, binding = str(each.get(names[0]) or ""), str(each.get(names[1]) or "")
         if url and not _reaches(url, binding):
             yield Problem(f"{place}.url", f"'{url}' is no address of {binding}")
@@ -125,8 +135,8 @@ def _listed(listed: Json, where: str, names: tuple[str, ...]) -> Found:
         if key in seen:
             yield Problem(place, f"{binding} at {url} is listed twice")
         seen.add(key)
-        if url and bindings.setdefault(url, binding) != binding:
-            # §5.6.2 allows it, and asks for addresses of their own.
+        if url and carried.setdefault(url, binding == "GRPC") != (binding == "GRPC"):
+            # §5.6.2: bindings may share an address, but HTTP and gRPC hardly speak at the same one.
             yield Problem(f"{place}.url", "has another binding above", warning=True)
 
 
@@ -145,6 +155,7 @@ def _main(card: dict[str, Any]) -> Found:
         yield Problem("url", f"'{url}' is no address of {preferred}")
     if not card.get("protocolVersion"):
         yield Problem("protocolVersion", "is missing")
+    yield from _version(card)
     others = card.get("additionalInterfaces")
     listed = [_object(each) for each in others] if isinstance(others, list) else []
     there = [each.get("transport") for each in listed if each.get("url") == url]
@@ -158,7 +169,10 @@ def _security(card: dict[str, Any]) -> Found:
     schemes = card.get("securitySchemes")
     if schemes is not None and not isinstance(schemes, dict):
         yield Problem("securitySchemes", "is not an object")
-    known = set(_object(schemes))
+    kinds: dict[str, str] = {}
+    for name, scheme in _object(schemes).items():
+        kinds[name] = _kind_of(_object(scheme))
+        yield from _scheme(scheme, kinds[name], f"securitySchemes.{name}")
     skills = card.get("skills")
     holders = [("", card)]
     holders += [
@@ -171,9 +185,62 @@ def _security(card: dict[str, Any]) -> Found:
             for number, needed in enumerate(listed if isinstance(listed, list) else ()):
                 inner = _object(needed).get("schemes")
                 asked = inner if isinstance(inner, dict) else _object(needed)
-                for scheme in sorted(set(asked) - known):
-                    place = f"{where}{name}[{number}]"
-                    yield Problem(place, f"'{scheme}' is not one of the security schemes")
+                place = f"{where}{name}[{number}]"
+                for scheme, scopes in sorted(asked.items()):
+                    if scheme not in kinds:
+                        yield Problem(place, f"'{scheme}' is not one of the security schemes")
+                    elif kinds[scheme] not in ("", *_SCOPED) and _scopes(scopes):
+                        # OpenAPI, whose requirements these are: for other schemes it is empty.
+                        what = f"has scopes, which go with {' and '.join(_SCOPED)} only"
+                        yield Problem(f"{place}.{scheme}", what)
+
+
+_TYPES = {
+    "apiKey": ("apiKeySecurityScheme", ("in", "name")),
+    "http": ("httpAuthSecurityScheme", ("scheme",)),
+    "oauth2": ("oauth2SecurityScheme", ("flows",)),
+    "openIdConnect": ("openIdConnectSecurityScheme", ("openIdConnectUrl",)),
+    "mutualTLS": ("mtlsSecurityScheme", ()),
+}
+"""0.3's type of a scheme, 1.0's member for it, and what it must have."""
+_SCOPED = ("oauth2", "openIdConnect")
+_PLACES = ("header", "query", "cookie")
+
+
+def _kind_of(scheme: dict[str, Any]) -> str:
+    """0.3's type, in either spelling; empty if it is none."""
+    held = next((type for type, (member, _) in _TYPES.items() if member in scheme), "")
+    said = scheme.get("type")
+    return held or (said if isinstance(said, str) and said in _TYPES else "")
+
+
+def _scheme(scheme: Any, kind: str, where: str) -> Found:
+    if not isinstance(scheme, dict):
+        yield Problem(where, "is not an object")
+        return
+    if "type" in scheme and scheme["type"] not in _TYPES:
+        yield Problem(f"{where}.type", f"'{scheme['type']}' is none of {', '.join(_TYPES)}")
+    elif not kind:
+        yield Problem(where, f"is of no type: {', '.join(_TYPES)}")
+    if not kind:
+        return
+    member, needed = _TYPES[kind]
+    forms = [(scheme, where, needed)] if "type" in scheme else []
+    if member in scheme:
+        # 1.0 calls the place of a key otherwise.
+        new = tuple("location" if name == "in" else name for name in needed)
+        forms.append((_object(scheme[member]), f"{where}.{member}", new))
+    for holder, place, names in forms:
+        for name in names:
+            value = holder.get(name)
+            if not value:
+                yield Problem(f"{place}.{name}", "is missing")
+            elif name in ("in", "location") and value not in _PLACES:
+                yield Problem(f"{place}.{name}", f"'{value}' is none of {', '.join(_PLACES)}")
+
+
+def _scopes(said: Any) -> bool:
+    return bool(_object(said).get("list") if isinstance(said, dict) else said)
 
 
 def _extensions(card: dict[str, Any]) -> Found:
@@ -182,6 +249,7 @@ def _extensions(card: dict[str, Any]) -> Found:
     for number, each in enumerate(listed if isinstance(listed, list) else ()):
         where = f"capabilities.extensions[{number}]"
         yield from _text(_object(each), "uri", f"{where}.")
+        yield from _flag(_object(each), "required", f"{where}.")
         uri = str(_object(each).get("uri"))
         if uri in seen:
             yield Problem(where, f"{uri} is listed twice")
@@ -212,6 +280,17 @@ def _text(holder: dict[str, Any], name: str, where: str = "", *, empty: bool = F
         yield Problem(f"{where}{name}", "is missing" if value is None else "is not a text")
     elif not value.strip():
         yield Problem(f"{where}{name}", "is empty", warning=empty)
+
+
+def _flag(holder: dict[str, Any], name: str, where: str = "") -> Found:
+    if holder.get(name) is not None and not isinstance(holder[name], bool):
+        yield Problem(f"{where}{name}", f"'{holder[name]}' is neither true nor false")
+
+
+def _version(holder: dict[str, Any], where: str = "") -> Found:
+    said = holder.get("protocolVersion")
+    if isinstance(said, str) and said and not _VERSION.fullmatch(said):
+        yield Problem(f"{where}protocolVersion", f"'{said}' is not a version such as 1.0")
 
 
 def _media(listed: Json, where: str) -> Found:

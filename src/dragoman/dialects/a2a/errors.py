@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from dragoman import errors as e
 from dragoman.model import Json
+from dragoman.ops import AnyOperation, Invoke, SendMessage, SetHook
 
 DOMAIN = "a2a-protocol.org"
 INFO = "type.googleapis.com/google.rpc.ErrorInfo"
@@ -67,6 +68,23 @@ SPELLINGS: dict[type[e.DragomanError], Spelling] = {
     e.StoreUnavailable: S(-31503, "UNAVAILABLE", 503, "UNAVAILABLE", 503),
     e.AgentTimedOut: S(-31504, "AGENT_TIMED_OUT", 504, "DEADLINE_EXCEEDED"),
 }
+# The messages of the specifications' error tables (a2a-wire §12.1), the same in all versions.
+WORDS = {
+    "PARSE_ERROR": "Invalid JSON payload",
+    "INVALID_REQUEST": "Request payload validation error",
+    "METHOD_NOT_FOUND": "Method not found",
+    "INVALID_PARAMS": "Invalid parameters",
+    "INTERNAL_ERROR": "Internal error",
+    "TASK_NOT_FOUND": "Task not found",
+    "TASK_NOT_CANCELABLE": "Task cannot be canceled",
+    "PUSH_NOTIFICATION_NOT_SUPPORTED": "Push Notification is not supported",
+    "UNSUPPORTED_OPERATION": "This operation is not supported",
+    "CONTENT_TYPE_NOT_SUPPORTED": "Incompatible content types",
+    "INVALID_AGENT_RESPONSE": "Invalid agent response",
+    "EXTENDED_AGENT_CARD_NOT_CONFIGURED": "Authenticated Extended Card is not configured",
+    "EXTENSION_SUPPORT_REQUIRED": "Extension support required",
+    "VERSION_NOT_SUPPORTED": "Version not supported",
+}
 # 0.3 fixes no status; its Python SDK had these (a2a-wire §12.1), and others read the body.
 _STATUSES_0_3: dict[type[e.DragomanError], int] = {
     e.BadParams: 422,
@@ -100,6 +118,13 @@ def spelling_of(
 ) -> Spelling:
     """How this error is told; every error is at least a DragomanError."""
     return next(table[cls] for cls in type(error).__mro__ if cls in table)
+
+
+def message_out(error: e.DragomanError, spelling: Spelling) -> str:
+    """The message of the specification's table, for which clients and people look, and behind it
+    what we have to say."""
+    words, ours = WORDS.get(spelling.reason, ""), error.message
+    return ours if ours.startswith(words) else f"{words}: {ours}"
 
 
 def error_in(
@@ -214,7 +239,7 @@ def told_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
         "error": {
             "code": status,
             "status": spelling.grpc,
-            "message": error.message,
+            "message": message_out(error, spelling),
             "details": details_1_0(error),
         }
     }
@@ -222,7 +247,11 @@ def told_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
 
 def told_0_3(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
     """The REST body of 0.3, which fixes none: what each of its SDKs looks for (D5)."""
-    told = {"code": spelling.code, "message": error.message, "type": _names_0_3[spelling.code]}
+    told = {
+        "code": spelling.code,
+        "message": message_out(error, spelling),
+        "type": _names_0_3[spelling.code],
+    }
     data = details_0_3(error)
     return told if data is None else told | {"data": data}
 
@@ -232,6 +261,8 @@ def told_in(body: bytes, status: int) -> e.DragomanError | None:
     try:
         told = _read_told(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if status == 404:
+            return _missing("")
         return error_for(status) if status >= 400 else None
     said = told.error or told
     message = said.message or ""
@@ -242,10 +273,41 @@ def told_in(body: bytes, status: int) -> e.DragomanError | None:
         return error_in(code, message, said.details if said.details else said.data)
     if status < 400 and told.error is None:
         return None
+    if status == 404:
+        return _missing(message)
     error = _HEARD_0_3.get(status, type(error_for(status)))
     if error is e.PeerRefused:
         return e.PeerRefused(message or error_for(status).message, code=status)
     return error(message)
+
+
+_NO_TASK = re.compile(r"(?i)\btask\b.*\b(not found|not exist|unknown)|\b(no such|unknown) task\b")
+_NO_CARD = re.compile(r"(?i)\bcard\b.*\bnot (configured|found)")
+
+
+def _missing(message: str) -> e.DragomanError:
+    """The error behind a 404 without a code: all that 0.3's Python SDK tells is the message.
+
+    Of a path that is not served every web server says 404. Only words about a task mean one.
+    """
+    if _NO_TASK.search(message):
+        return e.TaskNotFound(message)
+    if _NO_CARD.search(message):
+        return e.NoExtendedCard(message)
+    return e.UnknownMethod(message or "The other side has nothing at this address (HTTP 404)")
+
+
+def about(error: e.DragomanError, op: AnyOperation) -> e.DragomanError:
+    """The error, as an answer to this operation: no task is missing where none was named."""
+    if not isinstance(error, e.TaskNotFound) or _names_task(op):
+        return error
+    return e.UnknownMethod(error.message)
+
+
+def _names_task(op: AnyOperation) -> bool:
+    if isinstance(op, SendMessage):
+        return bool(op.message.task_id or op.message.references)
+    return hasattr(op, "task_id") or isinstance(op, SetHook | Invoke)
 
 
 _CODES: dict[Json, int] = {s.reason: s.code for s in SPELLINGS.values()}
@@ -261,7 +323,6 @@ _names_0_3 = {
 _codes_by_name = {name: code for code, name in _names_0_3.items()}
 # All that the Python SDK of 0.3 tells beside a message.
 _HEARD_0_3 = {status: cls for cls, status in reversed(_STATUSES_0_3.items())} | {
-    404: e.TaskNotFound,
     400: e.Malformed,
 }
 

@@ -156,7 +156,7 @@ class GoCallee(Session):
         self.extensions = extensions.activated(frame.headers)
         if jsonrpc.bare_type(frame.headers.get("content-type", "")) not in JSON_TYPES:
             # The original takes anything; but then any web page could send it (as in `rpc`).
-            return (Fault(None, WRONG_TYPE),)
+            return (Fault(jsonrpc.id_in(jsonrpc.request_in(frame.body)), WRONG_TYPE),)
         request = request_in(frame.body)
         if isinstance(request, Fault):
             return (request,)
@@ -212,9 +212,8 @@ class GoCallee(Session):
         error = fault.error
         spelling = errors.spelling_of(error, A2A_GO.spellings)
         status = 415 if error is WRONG_TYPE else spelling.rpc
-        if self._silent and status == 200:
-            return NO_CONTENT
-        told = jsonrpc.Error(spelling.code, error.message, A2A_GO.details(error))
+        message = errors.message_out(error, spelling)
+        told = jsonrpc.Error(spelling.code, message, A2A_GO.details(error))
         return Frame(jsonrpc.encode(jsonrpc.Failure(fault.id, told)), "", NOTHING, status)
 
 
@@ -257,6 +256,7 @@ class GoCaller(RpcCaller):
             return super().receive(frame)
         (call,) = streams
         try:
+            jsonrpc.check_answer(frame.body)
             found = _read_bare(frame.body)
             if found.jsonrpc is None and (found.status is not None or found.artifact is not None):
                 return self._happened(call.id, *event_in(Raw(frame.body), seq_in(frame.mark)))
@@ -266,7 +266,7 @@ class GoCaller(RpcCaller):
             if _read_bare(response.result).status == RESUBSCRIBED["status"]:
                 return ()
             task = got_in(response.result)
-        except (ValueError, RecursionError, Wrong, PeerMisbehaved) as exc:
+        except (ValueError, RecursionError, Wrong, PeerMisbehaved, Unparseable) as exc:
             return (self._fault(call.id, PeerMisbehaved(str(exc))),)
         begin = Snapshot(task=task)
         entry = Stamped(task.id, task.context_id, seq_in(frame.mark), task.status.at, begin)

@@ -115,7 +115,8 @@ _write_bad_request = writer("google.rpc.BadRequest")
 
 def failure_1_0(error: e.DragomanError) -> Frame:
     """A google.rpc.Status with the same details as over JSON-RPC (1.0 §10.6)."""
-    code, text = CODES[errors.spelling_of(error).grpc], error.message[:MOST_TEXT]
+    told = errors.spelling_of(error)
+    code, text = CODES[told.grpc], errors.message_out(error, told)[:MOST_TEXT]
     details = [
         {"type_url": detail["@type"], "value": _DETAILS[detail["@type"]](detail)}
         for detail in errors.details_1_0(error)
@@ -143,7 +144,8 @@ def failure_0_3(error: e.DragomanError) -> Frame:
     """A code and a text with the error's name in front, if 0.3 has one for it."""
     told = errors.spelling_of(error, errors.SPELLINGS_0_3)
     name = NAMES_0_3.get(told.code)
-    text = f"{name}: {error.message}" if name else error.message
+    text = errors.message_out(error, told)
+    text = f"{name}: {text}" if name else text
     code = CODES[CODES_0_3.get(told.code, told.grpc)]
     return Frame(b"", "", {"grpc-message": text[:MOST_TEXT]}, code)
 
@@ -204,6 +206,12 @@ class GrpcCallee(Session):
         except Wrong as wrong:
             return (Fault(None, e.BadParams(str(wrong))),)
         return (Call(None, op, called.stream),)  # type: ignore[arg-type]  # any operation is one
+
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the request."""
+        if self._rpc is None or self._rpc.notes is None:
+            return ()
+        return self._rpc.notes(self._request)
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """One frame, but none for `End`: the stream's closing says it."""

@@ -28,6 +28,7 @@ from dragoman.ops import AnyOperation, Invoke
 from dragoman.session import Answer, Call, End, Fault, Frame, Session, Signal, Update
 
 from . import errors
+from .ending import Ending
 from .grpc import CODES, CURSOR, METHODS, NAMES_0_3
 from .grpc_heard import AskedService, Asking, asking, event_in
 from .proto import Fields, Proto, reader, value_in
@@ -66,6 +67,7 @@ class GrpcCaller(Session):
         self._service = SERVICES[version]
         self._tenant = tenant
         self._open: tuple[Call, Asking] | None = None
+        self._ending = Ending()
         self._headers = {"a2a-version": version}
         if uris := ", ".join(extensions):
             self._headers[self._service.extensions_header] = uris
@@ -87,7 +89,7 @@ class GrpcCaller(Session):
             headers = {**headers, "a2a-version": METHODS.version}
         if self._tenant and (self._service.tenants or name == METHODS.name):
             fields = {**fields, "tenant": self._tenant}
-        self._open = signal, found
+        self._open, self._ending = (signal, found), Ending()
         return (Frame(found.write(fields), f"/{name}/{found.rpc}", headers),)
 
     def _asking(self, op: AnyOperation, *, stream: bool) -> tuple[str, Asking | None]:
@@ -102,7 +104,8 @@ class GrpcCaller(Session):
         call, found = self._open
         if frame.status:
             text = frame.headers.get("grpc-message", "")
-            return self._done(Fault(call.id, error_in(frame.status, text, frame.body)))
+            error = error_in(frame.status, text, frame.body)
+            return self._done(Fault(call.id, errors.about(error, call.op)))
         try:
             if not call.stream:
                 return self._done(Answer(call.id, found.answer_in(found.read(frame.body))))
@@ -114,7 +117,7 @@ class GrpcCaller(Session):
             return self._done(Fault(call.id, e.PeerMisbehaved(str(wrong))))
         except e.DragomanError as error:
             return self._done(Fault(call.id, error))
-        if not last:
+        if not self._ending.is_last(entry, last):
             return (Update(call.id, entry),)
         return (Update(call.id, entry), *self._done(End(call.id)))
 

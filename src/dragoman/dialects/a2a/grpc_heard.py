@@ -20,7 +20,7 @@ from dragoman.ops import AnyOperation
 from . import cards, extensions
 from .grpc import CURSOR
 from .grpc_words import STATES, Words
-from .proto import Fields, Proto, bag_in, json_of, needed, reader, stamp_in, writer
+from .proto import ANY, Fields, Proto, bag_in, json_of, needed, reader, stamp_in, writer
 from .scalars import Wrong, numbered
 
 
@@ -65,7 +65,7 @@ def asking(
 ) -> Asking:
     """An rpc between these two messages of a package; a name with a dot is whole."""
     full = response if "." in response else f"{package}.{response}"
-    return Asking(rpc, writer(f"{package}.{request}"), op_out, reader(full), answer_in)
+    return Asking(rpc, writer(f"{package}.{request}"), op_out, reader(full, ANY), answer_in)
 
 
 # Tasks
@@ -141,7 +141,10 @@ def event_in(words: Words, step: Proto) -> tuple[Stamped | Message, bool]:
         return Stamped(task.id, task.context_id, seq, task.status.at, Snapshot(task=task)), False
     if member == "artifact_update":
         chunk = ArtifactChunk(
-            artifact=artifact_in(words, said.artifact), append=said.append, last=said.last_chunk
+            artifact=artifact_in(words, said.artifact),
+            append=said.append,
+            last=said.last_chunk,
+            metadata=bag,
         )
         return Stamped(said.task_id, said.context_id, seq, 0, chunk), False
     status = status_in(words, said.status)

@@ -25,8 +25,8 @@ from dragoman.model import AnyPart, Artifact, Json, Message, Role, State, Task
 from dragoman.ops import TaskPage
 
 from . import extensions
-from .proto import Fields, Proto, bag_in, needed, stamp_out
-from .scalars import Wrong, numbered
+from .proto import Fields, Proto, bag_in, needed, spend, stamp_out
+from .scalars import Wrong, links_in, numbered
 from .v1_0.convert import STATES_OUT
 
 STATES = tuple(STATES_OUT)
@@ -51,7 +51,9 @@ class Words(Struct, frozen=True, kw_only=True):
     said: str
     """of a status, what the agent says with it;"""
     message: str
-    """of an answer, a direct reply."""
+    """of an answer, a direct reply;"""
+    link: str
+    """of a part, where a link stands."""
     final: bool
     """Whether updates say that they are the last."""
 
@@ -66,16 +68,20 @@ class Words(Struct, frozen=True, kw_only=True):
         if not getattr(message, self.parts):
             raise Wrong("Expected at least one part", f".message.{self.parts}")
         try:
-            return self.message_in(message)
+            said = self.message_in(message)
+            links_in(said.parts, f".{self.parts}", self.link)
+            return said
         except Wrong as wrong:
             raise wrong.under(".message") from None
 
     def message_in(self, message: Proto) -> Message:
         """A message."""
+        parts = getattr(message, self.parts)
+        spend(len(parts))
         return Message(
             message_id=message.message_id,
             role=ROLES_IN.get(message.role, _AGENT),
-            parts=tuple(numbered(self.part_in, getattr(message, self.parts), f".{self.parts}")),
+            parts=tuple(numbered(self.part_in, parts, f".{self.parts}")),
             context_id=message.context_id,
             task_id=message.task_id,
             metadata=bag_in(message),
@@ -188,6 +194,7 @@ class Words(Struct, frozen=True, kw_only=True):
             "artifact": self.artifact_out(event.artifact),
             "append": event.append,
             "last_chunk": event.last,
+            "metadata": event.metadata,
         }
 
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import astuple, replace
 
 from dragoman.errors import TaskNotFound
 from dragoman.events import Stamped
-from dragoman.model import AnyPart, Message, Task
+from dragoman.model import AnyPart, Json, Message, Task
 from dragoman.ops import CancelTask, GetTask, SendMessage
 
-from .scalars import Wrong, each, numbered
+from .scalars import Wrong, each, links_in, numbered
 from .v0_3 import V0_3, calls
 from .v0_3 import convert as convert_0_3
 from .v0_3 import wire as wire_0_3
@@ -35,7 +35,9 @@ from .version import Method, method
 class Part(wire_1_0.Part, frozen=True, gc=False):
     """Of 1.0, or the one of 0.3 that differs."""
 
-    file: wire_0_3.File | None = None
+    file: wire_0_3.File | UnsetType | None = UNSET
+    type: Json = None
+    kind: None = None
 
 
 class Said(wire_1_0.Message, frozen=True, gc=False):
@@ -73,6 +75,7 @@ def send_in(params: SendParams) -> SendMessage:
     )
     op = calls.send_in(wire_0_3.SendParams(bare, options, metadata=params.metadata))
     parts = tuple(numbered(part_in, said.parts or (), ".message.parts"))
+    links_in(parts, ".message.parts", "")
     op = replace(op, message=replace(op.message, parts=parts))
     if options is not None and options.task_push_notification_config is not None:
         op = replace(op, hook=hooks_1_0.inline_in(options.task_push_notification_config))
@@ -85,7 +88,9 @@ _ANY_PART = (wire_0_3.Part("text", ""),)
 
 
 def part_in(part: Part) -> AnyPart:
-    if part.file is None:
+    holds_file = part.file or part.raw is not None or part.url is not None
+    convert_0_3.kind_in(part, "text" if part.text is not None else "file" if holds_file else "data")
+    if not part.file:
         return convert_1_0.part_in(part)
     if any(other is not None for other in (part.text, part.raw, part.url)):
         raise Wrong("Expected exactly one of `text`, `file`, `raw`, `url`, `data`")

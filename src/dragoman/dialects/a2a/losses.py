@@ -3,12 +3,13 @@
 Both versions: the work behind a task is opaque (what was heard, what a question is about, notes);
 a chunk has no time; an opened task is told as the task it is; errors without a code are told by
 the nearest that has one; in which dialect a webhook was set is known by hearing it; a method of
-the agent's own that is given nothing is given an empty object. 0.3 also has no filename or media
+the agent's own that is given nothing is given an empty object. 1.0 has one scheme for a webhook,
+the first of 0.3's. 0.3 also has no filename or media
 type on text and data: they live in metadata there; it lists all webhooks at once, and one that is
 set with a send has no task yet.
 
-REST has no ids of calls and no way to want no answer. 0.3 over REST is another .proto: no
-references to tasks, and the list of tasks is nothing but tasks.
+REST has no ids of calls and no way to want no answer. 0.3 over REST is another .proto: a send names
+no other tasks, and the list of tasks has no total.
 """
 
 from __future__ import annotations
@@ -37,8 +38,6 @@ class Wire(NamedTuple):
 
     version: Version
     part: Callable[[AnyPart], AnyPart]
-    references: bool = True
-    """Whether a message can name other tasks."""
 
 
 def carried_1_0(signal: Signal) -> Signal:
@@ -58,10 +57,12 @@ def carried_1_0_rest(signal: Signal) -> Signal:
 
 def carried_0_3_rest(signal: Signal) -> Signal:
     """What of a signal arrives over 0.3's REST."""
-    told = _unnumbered(_carried(signal, Wire(V0_3_REST, _part_0_3, references=False)))
+    told = _unnumbered(_carried(signal, Wire(V0_3_REST, _part_0_3)))
     match told:
-        case Answer(value=TaskPage(tasks=tasks)):
-            return replace(told, value=TaskPage(tasks, "", len(tasks), len(tasks)))
+        case Call(op=SendMessage(message=message) as op):
+            return replace(told, op=replace(op, message=replace(message, references=())))
+        case Answer(value=TaskPage(tasks=tasks) as page):
+            return replace(told, value=replace(page, page_size=len(tasks), total=len(tasks)))
         case _:
             return told
 
@@ -77,15 +78,15 @@ def _carried(signal: Signal, wire: Wire) -> Signal:
             message, hook = _message(op.message, wire), _inline(op.hook, version)
             return replace(signal, op=replace(op, message=message, hook=hook))
         case Call(op=SetHook(hook=hook)):
-            return replace(signal, op=SetHook(hook=_hook(hook)))
+            return replace(signal, op=SetHook(hook=_hook(hook, version)))
         case Call(op=ListHooks(task_id=task_id)) if version is V0_3:
             return replace(signal, op=ListHooks(task_id=task_id))
         case Call(op=Invoke(method=method, params=None)):
             return replace(signal, op=Invoke(method=method, params={}))
         case Answer(value=Hook() as hook):
-            return replace(signal, value=_hook(hook))
+            return replace(signal, value=_hook(hook, version))
         case Answer(value=HookPage() as page):
-            hooks = tuple(map(_hook, page.hooks))
+            hooks = tuple(_hook(hook, version) for hook in page.hooks)
             return replace(signal, value=HookPage(hooks, page.next_token * (version is not V0_3)))
         case Answer(value=Task() as task):
             return replace(signal, value=_task(task, wire))
@@ -104,14 +105,15 @@ def _carried(signal: Signal, wire: Wire) -> Signal:
             return signal
 
 
-def _hook(hook: Hook) -> Hook:
-    return replace(hook, dialect="")
+def _hook(hook: Hook, version: Version) -> Hook:
+    others = hook.other_schemes if version.name == "0.3" else ()
+    return replace(hook, dialect="", other_schemes=others)
 
 
 def _inline(hook: Hook | None, version: Version) -> Hook | None:
     if hook is None:
         return None
-    return _hook(replace(hook, task_id="") if version.name == "0.3" else hook)
+    return _hook(replace(hook, task_id="") if version.name == "0.3" else hook, version)
 
 
 def _entry(entry: Stamped, wire: Wire) -> Stamped:
@@ -147,8 +149,7 @@ def _task(task: Task, wire: Wire) -> Task:
 
 
 def _message(message: Message, wire: Wire) -> Message:
-    parts = tuple(map(wire.part, message.parts))
-    return replace(message, parts=parts, references=message.references if wire.references else ())
+    return replace(message, parts=tuple(map(wire.part, message.parts)))
 
 
 def _maybe(message: Message | None, wire: Wire) -> Message | None:
@@ -176,4 +177,5 @@ def _part_0_3(part: AnyPart) -> AnyPart:
 
 def _error(error: DragomanError, version: Version) -> DragomanError:
     told = errors.spelling_of(error, version.spellings)
-    return errors.error_in(told.code, error.message, version.details(error))
+    message = errors.message_out(error, told)
+    return errors.error_in(told.code, message, version.details(error))

@@ -1,4 +1,5 @@
-"""What of a card a signature covers: the members of A2A 1.0, present as protobuf says.
+"""What of a card a signature covers: the members of A2A 1.0, present as protobuf says. The members
+of 0.3 are in `presence_0_3`.
 
 A signature is over bytes, a card is an object, so both sides must write the same bytes for the
 same card (a2a-wire §10.5). The table below is the 1.0 model in the notation of the fact sheet:
@@ -89,6 +90,11 @@ def message(fields: Mapping[str, Kind]) -> Kind:
         return found
 
     return Kind(read, fields=fields)
+
+
+def free_object(value: Json, where: str) -> Json:
+    """An object of anything."""
+    return _OBJECT(value, where)
 
 
 def _struct(value: Json, where: str) -> Json:
@@ -183,46 +189,30 @@ CARD = message(
 """AgentCard of lf.a2a.v1 without its signatures."""
 
 
-def _strict(card: Json) -> bytes:
+def canonical(card: Json) -> bytes:
+    """RFC 8785."""
     return rfc8785.dumps(card)
 
 
-def _stripped(card: Json) -> bytes:
-    return _strict(_without_empty(card))
+def canonical_stripped(card: Json) -> bytes:
+    """What a2a-sdk (1.3.0) signs: it drops everything empty, required or not."""
+    return canonical(stripped(card))
 
 
-def _ascii(card: Json) -> bytes:
-    tree = _doubles(_without_empty(card))
+def ascii_stripped(card: Json) -> bytes:
+    """What it signed in the versions of 1.0 before: ASCII, and numbers as doubles."""
+    tree = _doubles(stripped(card))
     return json.dumps(tree, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
 
 
-FORMS: dict[str, Callable[[Json], bytes]] = {
-    "strict": _strict,
-    "stripped": _stripped,
-    "ascii": _ascii,
-}
-"""The bytes that signers in the wild sign. `strict` is what the specification asks for and what we
-sign. a2a-sdk (1.3.0) drops everything empty, required or not; before, it also wrote ASCII."""
-
-
-def payload(document: Json, form: str = "strict") -> bytes:
-    """The bytes that are signed; `Uncanonical` if there are none for this document."""
-    try:
-        return FORMS[form](CARD.read(document, ""))
-    except Uncanonical:
-        raise
-    except (ValueError, RecursionError) as exc:
-        raise Uncanonical(f"The card has no canonical form: {exc}") from None
-
-
-def _without_empty(value: Json) -> Json:
-    """None when nothing is left."""
+def stripped(value: Json) -> Json:
+    """Without all that is empty; None when nothing is left."""
     match value:
         case dict():
-            kept = {name: _without_empty(each) for name, each in value.items()}
+            kept = {name: stripped(each) for name, each in value.items()}
             return {name: each for name, each in kept.items() if each is not None} or None
         case list():
-            return [e for each in value if (e := _without_empty(each)) is not None] or None
+            return [e for each in value if (e := stripped(each)) is not None] or None
         case "":
             return None
         case _:

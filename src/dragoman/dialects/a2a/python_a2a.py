@@ -13,12 +13,13 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.errors import PeerMisbehaved, TaskNotFound
+from dragoman.errors import PeerMisbehaved, TaskNotFound, Unparseable
 from dragoman.events import Snapshot, Stamped
 from dragoman.lifecycle import FINAL
 from dragoman.ops import GetHook, SetHook
 from dragoman.session import Call, End, Frame, Signal, Update
 
+from .. import jsonrpc
 from .rpc import RpcCaller
 from .scalars import Wrong
 from .v0_1 import V0_1
@@ -72,10 +73,11 @@ class PythonCaller(RpcCaller):
             return super().receive(frame)
         (call,) = streams
         try:
+            jsonrpc.check_answer(frame.body)
             if _read_bare(frame.body).jsonrpc is not None:
                 return super().receive(replace(frame, mark=""))
             task = got_in(msgspec.Raw(frame.body))
-        except (ValueError, RecursionError, Wrong) as exc:
+        except (ValueError, RecursionError, Wrong, Unparseable) as exc:
             return (self._fault(call.id, PeerMisbehaved(str(exc))),)
         told = Snapshot(task=task)
         update = Update(call.id, Stamped(task.id, task.context_id, 0, task.status.at, told))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 from msgspec import Raw
@@ -30,9 +30,10 @@ from dragoman.session import Answer, Call, End, Fault, Frame, Session, Signal, U
 
 from .. import jsonrpc
 from . import errors, extensions
+from .ending import Ending
 from .routes import BINDINGS, REST_1_0, Binding, Found, Route, looked_up
 from .rpc import JSON_TYPES, NOTHING, SUPPORTED, seq_in, version_in
-from .scalars import Wrong
+from .scalars import Wrong, query_out
 from .version import Method, Version
 
 A2A_JSON = "application/a2a+json"
@@ -158,6 +159,12 @@ class RestCallee(Session):
             raise error
         jsonrpc.check(body)
 
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the last request."""
+        if self._asked is None or self._asked[0].notes is None:
+            return ()
+        return self._asked[0].notes(self._asked[1])
+
     def send(self, signal: Signal) -> Iterable[Frame]:
         """One frame, but none for `End`: the stream's closing says it."""
         say = _SAY.get(type(signal))
@@ -185,7 +192,10 @@ class RestCallee(Session):
         result = method.result_out(answer.value, op)
         # google.protobuf.Empty is an object; what a method of the agent's own says stays as it is.
         body = EMPTY if isinstance(op, DeleteHook) else jsonrpc.encode(result)
-        return Frame(body, "", self._answer_headers, 200)
+        headers = self._answer_headers
+        if method.headers_out is not None:
+            headers = {**headers, **method.headers_out(answer.value, op)}
+        return Frame(body, "", headers, 200)
 
     def _failure(self, fault: Fault) -> Frame:
         version, error = self._version, fault.error
@@ -215,6 +225,7 @@ class RestCaller(Session):
         # 0.3 has no tenants, and its prefix says that it is 0.3.
         self._prefix = binding.prefix or (f"/{quote(tenant, safe='')}" if tenant else "")
         self._open: tuple[Call, Method] | None = None
+        self._ending = Ending()
         self._headers = {"a2a-version": binding.version.name}
         if uris := ", ".join(extensions):
             self._headers[binding.version.extensions_header] = uris
@@ -233,11 +244,12 @@ class RestCaller(Session):
             return ()
         if not signal.silent:  # there is no way to want no answer but not to listen to it
             self._open = signal, route.method
+            self._ending = Ending()
         target = f"{route.verb} {self._prefix}{_filled(route.path, ids)}"
         accept = "text/event-stream, application/json" if signal.stream else "application/json"
         headers = self._headers | {"accept": accept}
         if _queried(route):
-            query = urlencode({k: _word(v) for k, v in said.items()}, quote_via=quote)
+            query = query_out(said)
             return (Frame(b"", f"{target}?{query}" if query else target, headers),)
         body = jsonrpc.encode(said if route.ids else params)
         return (Frame(body, target, headers | {"content-type": "application/json"}),)
@@ -258,13 +270,16 @@ class RestCaller(Session):
             body = _checked(frame.body)
             if call.stream:
                 entry, last = self._binding.version.event_in(body, seq_in(frame.mark))
-                if not last:
+                if not self._ending.is_last(entry, last):
                     return (Update(call.id, entry),)
                 self._open = None
                 return (Update(call.id, entry), End(call.id))
-            return self._done(Answer(call.id, method.result_in(body)))
+            value = method.result_in(body)
+            if method.headers_in is not None:
+                value = method.headers_in(value, frame.headers)
+            return self._done(Answer(call.id, value))
         except DragomanError as error:
-            return self._done(Fault(call.id, error))
+            return self._done(Fault(call.id, errors.about(error, call.op)))
         except (msgspec.DecodeError, Wrong, RecursionError) as exc:
             # A stream that has begun has no other way to tell that it failed.
             told = errors.told_in(frame.body, 200) if call.stream else None
@@ -277,7 +292,7 @@ class RestCaller(Session):
 
 def _checked(body: bytes) -> Raw:
     try:
-        jsonrpc.check(body)
+        jsonrpc.check_answer(body)
     except Unparseable as exc:
         raise PeerMisbehaved(exc.message) from None
     return Raw(body)
@@ -293,8 +308,3 @@ def _filled(path: str, ids: list[str]) -> str:
         head, _, rest = path.partition("{")
         path = head + quote(id, safe="") + rest.partition("}")[2]
     return path
-
-
-def _word(value: Json) -> str:
-    """A value in a query: ProtoJSON without the quotes."""
-    return value if isinstance(value, str) else jsonrpc.encode(value).decode()

@@ -28,6 +28,7 @@ from dragoman.session import Answer, Call, End, Fault, Frame, Id, Session, Signa
 
 from .. import jsonrpc
 from . import errors, extensions
+from .ending import Ending
 from .older import LOOKS, named_by
 from .scalars import Wrong
 from .v0_1 import V0_1
@@ -37,7 +38,9 @@ from .version import OWN, Method, Version, own
 
 NOTHING: Mapping[str, str] = {}
 NO_CONTENT = Frame(b"", "", NOTHING, 204)
-"""All that a notification is told (JSON-RPC §4.1), unless HTTP itself refuses it."""
+"""All that a notification is told that was done (JSON-RPC §4.1). One that fails is answered under
+the id null: most of those without an id have forgotten it, and should be told."""
+EVENT_STREAM: Mapping[str, str] = {"content-type": "text/event-stream"}
 JSON_TYPES = frozenset({"application/json", "application/a2a+json"})
 VERSIONS = (V1_0, V0_3)
 HEADERS = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_3, "0.1": V0_1}
@@ -63,7 +66,7 @@ class RpcCallee(Session):
     _headers = NOTHING
     _version: Version = V0_3
     _asked: tuple[Method, Struct, AnyOperation] | None = None
-    _silent = False
+    _silent = _streams = False
     _unread: DragomanError | None = None
 
     @property
@@ -97,13 +100,14 @@ class RpcCallee(Session):
         content_type = headers.get("content-type", "")
         if content_type not in JSON_TYPES and jsonrpc.bare_type(content_type) not in JSON_TYPES:
             self._unread = ContentTypeUnsupported("Expected application/json")
-            return (self._refused(None, self._unread, "", said),)
+            id = jsonrpc.id_in(jsonrpc.request_in(frame.body))
+            return (self._refused(id, self._unread, "", said),)
         request = jsonrpc.request_in(frame.body)
         # Not isinstance: where it is false, it costs a Struct's metaclass a search.
         if type(request) is not jsonrpc.Request:
             return (self._refused(request.id, request.error, "", said),)
         self._silent = silent = request.id is UNSET
-        id = None if request.id is UNSET else request.id
+        id = jsonrpc.id_in(request)
         name = request.method
         found = _METHODS.get(name) or self._own(name, said)
         if found is None or (said and version_in(said) is not found[0]):
@@ -111,8 +115,8 @@ class RpcCallee(Session):
             if found is None:
                 return (self._refused(id, self._unfit(name, said), name, said),)
         self._version, method = found
+        self._streams = method.stream
         if silent and method.stream:
-            self._silent = False
             return (Fault(id, Malformed("A stream needs an id")),)
         try:
             given = request.params
@@ -179,11 +183,12 @@ class RpcCallee(Session):
         spelling = errors.spelling_of(error, version.spellings)
         # Wrong content in a message is an answer; a wrong Content-Type is HTTP's own error.
         status = 415 if error is self._unread else spelling.rpc
-        if self._silent and status == 200:
-            return NO_CONTENT
-        message = version.words.get(type(error), error.message)
+        message = version.words.get(type(error)) or errors.message_out(error, spelling)
         told = jsonrpc.Error(spelling.code, message, version.details(error))
-        return Frame(jsonrpc.encode(jsonrpc.Failure(fault.id, told)), "", NOTHING, status)
+        # Clients of 0.3 read nothing but events from a streaming method (D10).
+        as_event = self._streams and status == 200 and version.refuses_in_stream
+        headers = EVENT_STREAM if as_event else NOTHING
+        return Frame(jsonrpc.encode(jsonrpc.Failure(fault.id, told)), "", headers, status)
 
 
 _SAY: dict[type[Signal], Callable[..., Frame]] = {
@@ -207,10 +212,11 @@ class RpcCaller(Session):
         self._version = version
         self._tenant = tenant
         self._open: dict[Id, tuple[Call, Method]] = {}
+        self._ending = Ending()
         headers = {"content-type": "application/json", "a2a-version": version.name}
         if uris := ", ".join(extensions):
             headers[version.extensions_header] = uris
-        # A stream that fails at once is answered in plain JSON (a2a-wire §11.3).
+        # A stream that fails at once may be answered in plain JSON (a2a-wire §11.3).
         self._headers = {
             False: headers | {"accept": "application/json"},
             True: headers | {"accept": "text/event-stream, application/json"},
@@ -232,6 +238,7 @@ class RpcCaller(Session):
         else:
             request = jsonrpc.Ask(signal.id, name, params)
             self._open[signal.id] = signal, method
+            self._ending = Ending()
         return (Frame(jsonrpc.encode(request), "POST", self._headers[signal.stream]),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
@@ -246,6 +253,8 @@ class RpcCaller(Session):
             error_told = errors.error_for(status) if status >= 400 else error
             return (self._fault(found[0].id if found else None, error_told),)
         found = self._find(response.id)
+        if found is None and response.id is None and (told := response.error) is not None:
+            return (Fault(None, self._refusal(told)),)  # of what wanted no answer
         if found is None:
             return (Fault(response.id, PeerMisbehaved("This answers nothing that was asked")),)
         call, method = found
@@ -253,7 +262,7 @@ class RpcCaller(Session):
             result = self._result(response, status, method)
             if call.stream:
                 entry, last = self._version.event_in(result, seq_in(frame.mark))
-                if not last:
+                if not self._ending.is_last(entry, last):
                     return (Update(call.id, entry),)
                 del self._open[call.id]
                 return (Update(call.id, entry), End(call.id))
@@ -275,9 +284,12 @@ class RpcCaller(Session):
         self._open.pop(id, None)
         return Fault(id, error)
 
+    def _refusal(self, told: jsonrpc.Error) -> DragomanError:
+        return errors.error_in(told.code, told.message or "", told.data, self._version.meanings)
+
     def _result(self, response: jsonrpc.Response, status: int, method: Method) -> Raw:
-        if (told := response.error) is not None:
-            raise errors.error_in(told.code, told.message or "", told.data, self._version.meanings)
+        if response.error is not None:
+            raise self._refusal(response.error)
         if response.result != jsonrpc.NULL or (method.null and status < 400):
             return response.result
         raise errors.error_for(status) if status >= 400 else PeerMisbehaved("There is no result")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
+from dragoman.model import Json
 from dragoman.ops import Operation
 
 from .grpc_words import Words
@@ -21,6 +22,8 @@ class Rpc(Struct, frozen=True, gc=False):
     write: Callable[[Fields], bytes]
     answer_out: Callable[[Any], Fields]
     stream: bool = False
+    notes: Callable[[Proto], Iterable[Mapping[str, Json]]] | None = None
+    """What was decided in reading the request, for the log."""
 
 
 def rpc(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TypeVar
+from urllib.parse import quote, urlencode
 
 import msgspec
+
+from dragoman.model import AnyPart, Json, Link
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -93,6 +96,27 @@ def count_in(value: int | float | str, path: str, low: int = 0, high: int = MAX_
     if not low <= number <= high:
         raise Wrong(f"Expected a number from {low} to {high}", path)
     return number
+
+
+def query_out(said: Mapping[str, Json]) -> str:
+    """Params as a query: ProtoJSON without the quotes."""
+    words = {
+        key: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for key, value in said.items()
+    }
+    return urlencode(words, quote_via=quote)
+
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:\S+").fullmatch
+
+
+def links_in(parts: Iterable[AnyPart], path: str, member: str) -> None:
+    """Raises `Wrong` for a link that leads nowhere; `member` is what holds its address. Only asked
+    of what callers say: what peers tell us is read more kindly."""
+    for index, part in enumerate(parts):
+        if type(part) is Link and not _URI(part.url):
+            what = "Expected an absolute URI such as https://example.com/file.pdf"
+            raise Wrong(what, f"{path}[{index}]{member}")
 
 
 def base64_out(content: bytes) -> str:

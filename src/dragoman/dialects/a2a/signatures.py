@@ -1,5 +1,9 @@
 """Signatures of cards: detached JWS over the canonical card (A2A 1.0 §8.4, a2a-wire §10.5).
 
+A merged card is two cards in one document, and readers of 1.0 and of 0.3 use other members of it.
+So each version has signatures of its own in the same list, and one that holds proves what its own
+readers use.
+
 What a signer says of itself is not believed: `jwk`, `x5c`, `x5u` and the unprotected header play no
 part, a `jku` is only a hint for those who already decided to trust it, and the algorithm is that of
 the key. One good signature suffices, so a bad one beside it is no reason to refuse.
@@ -9,7 +13,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -21,8 +25,8 @@ from msgspec import Struct
 from dragoman.card import Card, Signature
 from dragoman.model import Json
 
-from . import cards
-from .presence import FORMS, Uncanonical, document_in, payload
+from . import cards, presence, presence_0_3
+from .presence import Kind, Uncanonical, document_in
 
 MOST_SIGNATURES = 16
 """Looked at in one card."""
@@ -36,6 +40,43 @@ no header can choose `none`, or have a public key used as a shared secret."""
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _FORBIDDEN = ("crit", "b64")
 """Extensions that change what is signed; we know none (RFC 7515 §4.1.11)."""
+
+
+class Form(Struct, frozen=True):
+    """One way to write a card before it is signed."""
+
+    version: str
+    """Whose members it covers."""
+    model: Kind
+    write: Callable[[Json], bytes]
+    restored: Callable[[dict[str, Json]], dict[str, Json]] = dict
+    """What was left out and is known all the same."""
+
+
+FORMS = {
+    "strict": Form("1.0", presence.CARD, presence.canonical),
+    "stripped": Form("1.0", presence.CARD, presence.canonical_stripped),
+    "ascii": Form("1.0", presence.CARD, presence.ascii_stripped),
+    "0.3": Form("0.3", presence_0_3.CARD, presence.canonical),
+    "0.3-sdk": Form("0.3", presence_0_3.CARD, presence_0_3.sdk, presence_0_3.restored),
+}
+"""What signers in the wild sign, for each version the one first that covers all. `strict` is what
+the specification of 1.0 asks for; 0.3's asks for nothing in particular."""
+STRICT = ("strict", "0.3")
+"""Those that cover every member of their version."""
+_SDK = ("stripped", "0.3-sdk")
+"""Those that the verifiers of a2a-sdk take, 1.3.0 and 0.3.26."""
+
+
+def payload(document: Json, form: str = "strict") -> bytes:
+    """The bytes that are signed; `Uncanonical` if there are none for this document."""
+    how = FORMS[form]
+    try:
+        return how.write(how.model.read(document, ""))
+    except Uncanonical:
+        raise
+    except (ValueError, RecursionError) as exc:
+        raise Uncanonical(f"The card has no canonical form: {exc}") from None
 
 
 class Refused(ValueError):
@@ -89,17 +130,35 @@ def sign(document: Json, key: Key, jku: str = "", form: str = "strict") -> Signa
     return Signature(protected, _text(JWSRegistry.algorithms[key.alg].sign(signing, key.key)))
 
 
-def signed(card: Card, key: Key, jku: str = "", *, compatible: bool = False) -> Card:
-    """The card with our signature, and no other: what was signed before was another card.
+def signed(card: Card, key: Key, jku: str = "", *, compatible: bool = True) -> Card:
+    """The card with our signatures, and no others: what was signed before was another card.
 
-    `compatible` adds one over what a2a-sdk makes of the card, if that differs.
+    `compatible` adds those over what a2a-sdk makes of the card, where that differs.
     """
-    document = document_in(cards.pure_1_0(card))
-    forms = ["strict"]
-    if compatible and payload(document, "stripped") != payload(document):
-        forms.append("stripped")
-    made = tuple(sign(document, key, jku, form) for form in forms)
+    # Both documents are served, and may put 0.3's addresses in another order.
+    documents = [document_in(out(card)) for out in (cards.merged, cards.legacy)]
+    made = sign_all(documents, key, jku, compatible=compatible)
     return msgspec.structs.replace(card, signatures=made)
+
+
+def sign_all(
+    documents: Iterable[dict[str, Json]], key: Key, jku: str = "", *, compatible: bool = True
+) -> tuple[Signature, ...]:
+    """Signatures for the readers of each version that these documents have members for."""
+    names = (*STRICT, *_SDK) if compatible else STRICT
+    wanted: dict[bytes, tuple[dict[str, Json], str]] = {}
+    for document in documents:
+        versions = versions_in(document) or ("1.0",)
+        for name in names:
+            if FORMS[name].version in versions:
+                wanted.setdefault(payload(document, name), (document, name))
+    return tuple(sign(document, key, jku, name) for document, name in wanted.values())
+
+
+def versions_in(document: Mapping[str, Json]) -> tuple[str, ...]:
+    """The versions whose readers find an address in this document."""
+    found = {"1.0": document.get("supportedInterfaces"), "0.3": document.get("url")}
+    return tuple(version for version, where in found.items() if where)
 
 
 class Claim(Struct, frozen=True):
@@ -179,9 +238,71 @@ class Document:
                 return None
         return None
 
-    def card(self, form: str) -> Card:
-        """What was signed and nothing else: members that no signature covers are left out."""
-        return cards.card_in(self.payload(form))
+    def card(self, forms: Iterable[str]) -> Card:
+        """What was signed in these forms and nothing else: members that no signature covers are
+        left out."""
+        whole: dict[str, Any] = {}
+        for form in forms:
+            whole = _joined(whole, FORMS[form].restored(document_in(self.payload(form))))
+        return cards.card_in(msgspec.json.encode(whole))
+
+    def uncovered(self, forms: tuple[str, ...]) -> tuple[str, ...]:
+        """What readers use and nothing says that was signed in these forms: members of our `Card`.
+        Some forms leave out what is empty."""
+        found: dict[str, None] = {}
+        for version in versions_in(self.members):
+            own = [form for form in forms if FORMS[form].version == version]
+            found |= dict.fromkeys(_differences(self._seen(version), self.card(own or forms)))
+        return tuple(found)
+
+    def contradicted(self, forms: tuple[str, ...]) -> tuple[str, list[str]] | None:
+        """A version without a signature of its own, and what it says otherwise than the one that
+        was signed in these forms."""
+        signed = {FORMS[form].version for form in forms}
+        for version in versions_in(self.members):
+            for other in signed if version not in signed else ():
+                if names := _differences(self._seen(version), self._seen(other)):
+                    return version, names
+        return None
+
+    def _seen(self, version: str) -> Card:
+        """The card as readers of this version see it."""
+        model = next(form.model for form in FORMS.values() if form.version == version)
+        return cards.card_in(msgspec.json.encode(model.read(self.members, "")))
+
+
+def _differences(read: Card, known: Card) -> list[str]:
+    """The members of a card that say otherwise than another one, or more."""
+    return [
+        name
+        for name in Card.__struct_fields__
+        if name != "signatures"
+        and (
+            # Those for readers of other versions are none of its business.
+            not set(read.interfaces) <= set(known.interfaces)
+            if name == "interfaces"
+            else getattr(read, name) != getattr(known, name)
+        )
+    ]
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """Two views of one document, each without what the other alone has."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {
+            name: _joined(one[name], other[name])
+            if name in one and name in other
+            else one.get(name, other.get(name))
+            for name in (*one, *(name for name in other if name not in one))
+        }
+    if isinstance(one, list) and isinstance(other, list) and _names(one) == _names(other):
+        return [_joined(*pair) for pair in zip(one, other, strict=True)]
+    return one
+
+
+def _names(listed: list[Any]) -> list[Any]:
+    """What tells the members of a list apart, so that none is joined with another one."""
+    return [(e.get("id"), e.get("uri")) if isinstance(e, dict) else e for e in listed]
 
 
 def _text(raw: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -37,6 +37,12 @@ class Method(Struct, frozen=True, gc=False):
     """Whether null, or nothing at all, is a good answer."""
     params: type[Struct] = Struct
     """What `decode` gives, for framings that have it in pieces."""
+    headers_out: Callable[..., Mapping[str, str]] | None = None
+    """What REST says of an answer in headers, where the body has no place for it,"""
+    headers_in: Callable[..., Value] | None = None
+    """and the answer with what was said there."""
+    notes: Callable[..., Iterable[Mapping[str, Json]]] | None = None
+    """What was decided in reading the params, for the log."""
 
 
 def method(
@@ -94,6 +100,8 @@ class Version(Struct, frozen=True, gc=False, kw_only=True):
     """What its codes say."""
     words: Mapping[type[DragomanError], str] = {}
     """Messages of errors, where readers insist on them."""
+    refuses_in_stream: bool = False
+    """Whether a refused streaming method of JSON-RPC is answered with a stream of one error."""
 
     def asking(self, op: AnyOperation, *, stream: bool) -> tuple[str, Method] | None:
         """The method that asks this, if the version has one."""

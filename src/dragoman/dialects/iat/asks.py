@@ -40,9 +40,6 @@ class Execute(Struct, frozen=True, gc=False):
     query: str | None = None
     content: Json = None
     context_fragments: tuple[Json, ...] | None = None
-    allowed_tools: tuple[Json, ...] | None = None
-    """Names, or whole descriptions."""
-    tools: tuple[Json, ...] | None = None
     workspace_root: str | None = None
     skill: str | None = None
     task_id: str | None = None
@@ -54,6 +51,14 @@ class Execute(Struct, frozen=True, gc=False):
     accepts: tuple[str, ...] | None = None
     metadata: dict[str, Json] | None = None
     open_as: str | None = None
+
+
+class Offered(Struct, frozen=True, gc=False):
+    """The tools of any call."""
+
+    allowed_tools: tuple[Json, ...] | None = None
+    """Names, or whole descriptions."""
+    tools: tuple[Json, ...] | None = None
 
 
 class CallTool(Struct, frozen=True, gc=False):
@@ -133,14 +138,34 @@ def _message_in(said: Envelope, found: Execute) -> Message:
     )
 
 
-def tools_of(said: Envelope, known: Iterable[Tool]) -> tuple[Tool, ...]:
-    """The tools that an `execute` allows: described in it, or by its sender before."""
-    found = msgspec.convert(said.payload, Execute)
-    described = {tool.name: tool for tool in (*known, *tools_in(found.tools or ()))}
-    if found.allowed_tools is None:
-        return tools_in(found.tools or ())
-    named = tools_in(found.allowed_tools)
-    return tuple(described.get(tool.name, tool) for tool in named)
+class Offer(Struct, frozen=True, gc=False):
+    """The tools that go with a call, as far as it says so itself."""
+
+    allowed: tuple[Tool, ...] | None = None
+    """None if the call names none."""
+    described: tuple[Tool, ...] | None = None
+
+    def tools(self, known: tuple[Tool, ...], granted: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        """Those that are allowed: described in the call, or by its sender before."""
+        if self.allowed is None:
+            return granted if self.described is None else self.described
+        described = {tool.name: tool for tool in (*known, *granted, *(self.described or ()))}
+        return tuple(described.get(tool.name, tool) for tool in self.allowed)
+
+
+NO_OFFER = Offer()
+
+
+def offer_in(said: Envelope) -> Offer:
+    """The tools a call names or describes; `msgspec.ValidationError` or `BadParams` if it does so
+    wrongly."""
+    if said.payload.keys().isdisjoint(("allowed_tools", "tools")):
+        return NO_OFFER
+    found = msgspec.convert(said.payload, Offered)
+    return Offer(
+        None if found.allowed_tools is None else tools_in(found.allowed_tools),
+        None if found.tools is None else tools_in(found.tools),
+    )
 
 
 def tools_in(said: Iterable[Json]) -> tuple[Tool, ...]:

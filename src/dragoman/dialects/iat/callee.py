@@ -41,8 +41,18 @@ from dragoman.session import (
 
 from ..jsonrpc import bare_type
 from . import errors
-from .asks import ALIASES, CALLS, granted, introduced, introduction, resolve_in, status_in, tools_of
-from .wire import Envelope, Kind, envelope_in, envelope_out, word
+from .asks import (
+    ALIASES,
+    CALLS,
+    NO_OFFER,
+    granted,
+    introduced,
+    introduction,
+    offer_in,
+    resolve_in,
+    status_in,
+)
+from .wire import ERROR, Envelope, Kind, envelope_in, envelope_out, word
 from .words import DONE, STATUS, Said, Teller
 
 JSON_TYPES = frozenset(("application/json", ""))
@@ -83,6 +93,7 @@ class IatCallee(Session):
         self._calls: dict[str, Asked] = {}
         self._last = UNHEARD
         self._silent = False
+        self._offer = NO_OFFER
         self.known: tuple[Tool, ...] = ()
         """Tools the caller described when it introduced itself: allowed where a call says so."""
         self.granted: tuple[Tool, ...] = ()
@@ -98,10 +109,7 @@ class IatCallee(Session):
     @property
     def tools(self) -> tuple[Tool, ...]:
         """Those that go with the call heard last."""
-        said = self._last
-        if said.payload.keys().isdisjoint(("allowed_tools", "tools")):
-            return self.granted
-        return tools_of(said, (*self.known, *self.granted))
+        return self._offer.tools(self.known, self.granted)
 
     @property
     def heard(self) -> Envelope:
@@ -134,6 +142,7 @@ class IatCallee(Session):
         """What an envelope means; `stream` says whether the caller can hear a stream."""
         self._last = said
         self._silent = said.kind is Kind.NOTIFICATION
+        self._offer = NO_OFFER
         id = None if self._silent else said.id
         if said.kind in (Kind.REQUEST, Kind.NOTIFICATION):
             if said.ttl <= 0:
@@ -190,6 +199,8 @@ class IatCallee(Session):
         )
 
     def _call(self, id: Id, said: Envelope, op: object, *, stream: bool) -> Call:
+        # Read here, where a wrong one can still be told; the driver asks for them later.
+        self._offer = offer_in(said)
         self._open(id, said, op)
         return Call(id, op, stream, self._silent)  # type: ignore[arg-type]  # from the tables
 
@@ -245,7 +256,9 @@ class IatCallee(Session):
                 return NO_CONTENT
             status = 400 if isinstance(error, Malformed) else 200
         asked = self._calls.pop(word(id), None) or Asked(self._last, self._fallback)
-        said = Said(Kind.RESPONSE, "error", {"error": errors.error_out(error)})
+        if asked.envelope.fault:  # two that do not understand each other would go on for ever
+            return NO_CONTENT if status == 200 else Frame(b"", "", NOTHING, status)
+        said = Said(Kind.RESPONSE, ERROR, {ERROR: errors.error_out(error)})
         return self._frame(asked, "" if id is None else word(id), said, status=status)
 
     def _frame(

@@ -1,7 +1,8 @@
 """IAT on the side that asks: the host. One session is an HTTP exchange or a WebSocket.
 
-It speaks one form, and hears both. An agent that does not know the nested form says `ignored`
-(dialects §2.6): then `fell_back` is the flat form of what was said, to be sent again.
+It speaks one form, and hears both. An agent that does not know the nested form says `ignored`, or
+answers with an error without an id (dialects §2.6): then `fell_back` is the flat form of what was
+said, to be sent again. In the flat form `execute` is `execute_task`, and its `query` is `content`.
 """
 
 from __future__ import annotations
@@ -32,10 +33,8 @@ from dragoman.session import (
 
 from . import errors
 from .asks import introduced, introduction, operation_out, resolve_out, tools_out
-from .wire import MOST_TTL, TTL, Envelope, Kind, answer_in, envelope_out, word
+from .wire import ERROR, IGNORED, MOST_TTL, TTL, Envelope, Kind, answer_in, envelope_out, word
 from .words import ASKED, DONE, THEIRS, Payload, entry_in, error_told, question_in, task_in
-
-IGNORED = "ignored"
 
 
 class Open(Struct):
@@ -82,6 +81,8 @@ class IatCaller(Session):
         self._open: dict[str, Open] = {}
         self.fell_back: tuple[Frame, ...] = ()
         """What has to be said once more, in the flat form."""
+        self.heard_from = ""
+        """The name in the last envelope that was heard: a refusal says whose it is, too."""
 
     def using(self, ctx: Context) -> None:
         """What the next call is made with: tools, trace, place in the stream, hops left."""
@@ -152,8 +153,9 @@ class IatCaller(Session):
             ttl=self._ttl,
             token=self.token,
             cursor=self._cursor,
-            flat=self.flat,
         )
+        if self.flat:
+            said = _flattened(said)
         streams = isinstance(signal, Call) and signal.stream
         if not (isinstance(signal, Call) and signal.silent):
             # In the flat form an answer to a question has the question's id, and so its answer.
@@ -163,8 +165,13 @@ class IatCaller(Session):
 
     def expects(self, heard: Envelope) -> bool:
         """Whether an envelope belongs to a call of this side."""
-        ours = heard.parent in self._open
-        return ours and (heard.kind is not Kind.REQUEST or heard.action in ASKED)
+        if heard.parent not in self._open:
+            return heard.action == IGNORED and self._find_nested() is not None
+        return heard.kind is not Kind.REQUEST or heard.action in ASKED
+
+    def echoed(self, heard: Envelope) -> bool:
+        """Whether this is our own request that came back: a hub may tell everyone everything."""
+        return heard.kind is Kind.REQUEST and heard.id in self._open
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """What a whole response, or one envelope of a stream, says."""
@@ -181,10 +188,14 @@ class IatCaller(Session):
 
     def take(self, heard: Envelope) -> Iterable[Signal]:
         """What an envelope says to whoever waits for it."""
+        self.heard_from = heard.sender
         found = self._find(heard.parent)
+        if found is None and heard.action == IGNORED:
+            found = self._find_nested()  # they do not see our ids, and answer in our order
         if found is None:
             return (Fault(None, PeerMisbehaved("This answers nothing that was asked")),)
-        if heard.action == IGNORED:
+        unseen = heard.fault and heard.flat and not heard.id and not found.said.flat
+        if heard.action == IGNORED or unseen:
             return self._again(found)
         try:
             return self._told(found, heard)
@@ -196,12 +207,12 @@ class IatCaller(Session):
     def _told(self, found: Open, heard: Envelope) -> Iterable[Signal]:
         said, over = heard.payload, heard.kind is Kind.RESPONSE
         action = {"task_result": DONE}.get(heard.action, heard.action)
+        if over and (error_told(action, said) or (heard.fault and action != DONE)):
+            raise errors.error_in(said.get(ERROR, said.get("message", said.get("content"))))
         if over and isinstance(found.op, Met) and isinstance(said.get("session_token"), str):
             self.token = said["session_token"]
         if over and isinstance(found.op, Met | Ping):
             return (self._done(found, _met(found, heard)),)
-        if over and error_told(action, said):
-            raise errors.error_in(said["error"])
         if over and isinstance(found.op, Invoke):
             return (self._done(found, Answer(found.id, said.get("result"))),)
         if not found.stream:
@@ -220,11 +231,11 @@ class IatCaller(Session):
 
     def _again(self, found: Open) -> Iterable[Signal]:
         """They do not know our form: say it in the other one, once."""
-        if self.flat:
+        if found.said.flat:
             return (self._fault(found, VersionUnsupported("The agent ignores both forms")),)
         self.flat = True
-        found.said = msgspec.structs.replace(found.said, flat=True)
-        self.fell_back = (_frame(found.said, found.stream),)
+        found.said = _flattened(found.said)
+        self.fell_back = (*self.fell_back, _frame(found.said, found.stream))
         return ()
 
     def _nothing(self) -> Iterable[Signal]:
@@ -240,6 +251,10 @@ class IatCaller(Session):
             return self._open[parent]
         return next(iter(self._open.values())) if len(self._open) == 1 else None
 
+    def _find_nested(self) -> Open | None:
+        """The first open call that was said in the nested form."""
+        return next((each for each in self._open.values() if not each.said.flat), None)
+
     def _done(self, found: Open, signal: Answer | End | Met) -> Signal:
         self._open = {name: each for name, each in self._open.items() if each is not found}
         return signal
@@ -254,12 +269,19 @@ class IatCaller(Session):
 def _met(found: Open, heard: Envelope) -> Answer | Met:
     """Who answers `HELO` introduces itself; all else is a welcome, as it came."""
     said = heard.payload
-    if error_told(heard.action, said):
-        raise errors.error_in(said["error"])
     if isinstance(found.op, Met) and found.op.card is not None and "tools" in said:
         return introduced(found.id, heard)
     welcome: Json = {key: value for key, value in said.items() if key != "action"}
     return Answer(found.id, welcome)
+
+
+def _flattened(said: Envelope) -> Envelope:
+    """The same in the flat form, with the words that real agents know."""
+    if said.action != "execute":
+        return msgspec.structs.replace(said, flat=True)
+    payload = {"content": said.payload.get("query", ""), **said.payload}
+    payload.pop("query", None)
+    return msgspec.structs.replace(said, flat=True, action="execute_task", payload=payload)
 
 
 def _frame(said: Envelope, stream: bool) -> Frame:

@@ -1,27 +1,32 @@
-"""What real hosts post to an agent that is not an envelope: `{"content": "..."}` (dialects §2.3).
+"""What real hosts send to an agent that is not an envelope: `{"content": "..."}` (dialects §2.3).
 
 `/a2a` is answered with `{"result": "..."}`, and hears envelopes too; `/a2a/stream` with events
-`{"type": "chunk", "text": "..."}` until the stream closes. Such a caller can answer no questions.
+`{"type": "chunk", "text": "..."}` until the stream closes, and may be asked with GET. Such a caller
+reads nothing but `result` and `text`, and can answer no questions: so failures and questions are
+told there, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import Struct
 
-from dragoman.errors import DragomanError
-from dragoman.events import ArtifactChunk, Asked, Snapshot, Stamped, StateChanged
-from dragoman.lifecycle import FINAL
+from dragoman.errors import BadParams, DragomanError, Unparseable
+from dragoman.events import ArtifactChunk, Ask, Asked, Snapshot, Stamped, StateChanged
+from dragoman.lifecycle import FINAL, WAITING
 from dragoman.model import Json, Message, Role, State, Task, Text
 from dragoman.ops import SendMessage
 from dragoman.session import Answer, Call, Fault, Frame, Signal, Update
 
+from ..jsonrpc import check
 from . import errors
 from .callee import JSON_TYPES, NOTHING, IatCallee
 from .wire import Envelope, Kind, encode
-from .words import Teller
+
+_MOST_FIELDS = 16
 
 
 class Posted(Struct, frozen=True, gc=False):
@@ -49,45 +54,58 @@ class PlainCallee(IatCallee):
         try:
             if content_type not in JSON_TYPES:
                 raise msgspec.DecodeError
+            check(frame.body)
             said = _read(frame.body)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, RecursionError, Unparseable):
             return super().receive(frame)
-        self._plain = True
-        self._last = Envelope(kind=Kind.REQUEST, flat=True)
+        return (self._meant_plainly(said),)
+
+    def _meant_plainly(self, said: Posted) -> Call:
+        self._heard_plainly()
         message = Message(message_id="1", role=Role.USER, parts=(Text(said.content),))
         context = ({"kind": "system", "text": said.system},) if said.system else ()
         params = said.params if isinstance(said.params, dict) and said.params else None
         op = SendMessage(message=message, context=context, metadata=params)
-        return (Call("", op, self.streams),)
+        return Call("", op, self.streams)
+
+    def _heard_plainly(self) -> None:
+        self._plain = True
+        # It has no place for a name; what comes to this address is for us.
+        self._last = Envelope(kind=Kind.REQUEST, to=self._me, flat=True)
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """`{"result": ...}` or `{"error": ...}`; else what an envelope says."""
+        """`{"result": ...}`, with `error` beside it for a failure; else what an envelope says."""
         if not self._plain:
             return super().send(signal)
         match signal:
             case Answer(value=Task() as task):
-                told = Teller(full=False).task(task)
-                if "error" in told:
-                    return (_frame({"error": told["error"]["message"]}),)
-                return (_frame({"result": told["result_summary"]}),)
+                last = task.status.message.text if task.status.message else ""
+                return (_frame(_about(task.state, "result", task.text, last)),)
             case Answer(value=Message() as message):
                 return (_frame({"result": message.text}),)
             case Fault(error=error):
-                return (_frame(self._refusal(error), errors.status_for(error)),)
+                told = {"result": error.message, **_refusal(error)}
+                return (_frame(told, errors.status_for(error)),)
             case _:
                 return ()
-
-    def _refusal(self, error: DragomanError) -> Json:
-        return {"error": error.message, "code": errors.code_for(error)}
 
 
 class PlainStream(PlainCallee):
     """The same, told as it comes."""
 
     streams = True
+    _told = False
+    """Whether there are words already, from which the last ones have to be kept apart."""
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """As above; envelopes are told as streams too."""
+        """As above; envelopes are told as streams too. What GET asks stands in its query."""
+        verb, _, where = frame.target.partition(" ")
+        if verb == "GET":
+            try:
+                return (self._meant_plainly(_queried(where.partition("?")[2])),)
+            except BadParams as error:
+                self._heard_plainly()
+                return (Fault("", error),)
         headers = {**frame.headers, "accept": "text/event-stream"}
         return super().receive(msgspec.structs.replace(frame, headers=headers))
 
@@ -99,29 +117,71 @@ class PlainStream(PlainCallee):
             case Update(entry=Message() as message):
                 return (_frame({"type": "chunk", "text": message.text}),)
             case Update(entry=Stamped(event=event, seq=seq)):
-                told = _told(event)
+                told = self._step(event)
                 return (_frame(told, mark=str(seq)),) if told is not None else ()
             case Fault(error=error):
-                told = {"type": "error", **self._refusal(error)}
+                told = {"type": "chunk", "text": self._apart(error.message), **_refusal(error)}
                 return (_frame(told, errors.status_for(error)),)
             case _:
                 return ()
 
+    def _step(self, event: object) -> Json:
+        match event:
+            case ArtifactChunk(artifact=artifact):
+                self._told = self._told or bool(artifact.text)
+                return {"type": "chunk", "text": artifact.text}
+            case Snapshot(task=task):
+                last = task.status.message.text if task.status.message else ""
+                return self._stands(task.state, task.text, last)
+            case Asked(kind=kind, message=message):
+                auth = kind is Ask.CREDENTIALS
+                state = State.AUTH_REQUIRED if auth else State.INPUT_REQUIRED
+                return self._stands(state, "", message.text)
+            case StateChanged(state=state, message=message):
+                return self._stands(state, "", message.text if message else "")
+            case _:
+                return None
 
-def _told(event: object) -> Json:
-    match event:
-        case ArtifactChunk(artifact=artifact):
-            return {"type": "chunk", "text": artifact.text}
-        case Snapshot(task=task) if task.text:
-            return {"type": "chunk", "text": task.text}
-        case Asked(message=message):
-            return {"type": "error", "error": f"The agent asks: {message.text}"}
-        case StateChanged(state=state, message=message) if (
-            state in FINAL and state is not State.COMPLETED
-        ):
-            return {"type": "error", "error": message.text if message else state.value}
-        case _:
-            return None
+    def _stands(self, state: State, text: str, last: str) -> Json:
+        """How it stands with a task, if that is worth a word."""
+        if state is State.COMPLETED:  # its last words count if there were no others
+            told: dict[str, Json] = {"text": text or ("" if self._told else last)}
+        elif state in FINAL or state in WAITING:
+            told = _about(state, "text", text, last)
+            told["text"] = self._apart(told["text"])
+        else:
+            told = {"text": text}
+        self._told = self._told or bool(told["text"])
+        return {"type": "chunk", **told} if told["text"] else None
+
+    def _apart(self, words: str) -> str:
+        return f"\n{words}" if self._told else words
+
+
+def _queried(query: str) -> Posted:
+    """What `?content=...&system=...` asks."""
+    try:
+        found = parse_qs(query, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise BadParams("The query is not readable", field="content") from None
+    if "content" not in found:
+        raise BadParams("There is no ?content=", field="content")
+    return Posted(found["content"][0], found.get("system", [None])[0])
+
+
+def _about(state: State, key: str, text: str, last: str) -> dict[str, Json]:
+    """What a caller is told that looks at one member only: the text, and how it ended."""
+    if state is State.COMPLETED:
+        return {key: text or last}
+    if state in FINAL:
+        last = last or f"The task is {state.value}"
+    words = "\n".join(filter(None, (text, last)))
+    told: dict[str, Json] = {key: words, "status": state.value}
+    return {**told, "error": last} if state in FINAL else told
+
+
+def _refusal(error: DragomanError) -> dict[str, Json]:
+    return {"error": error.message, "code": errors.code_for(error)}
 
 
 def _frame(told: Json, status: int = 200, mark: str = "") -> Frame:

@@ -52,6 +52,12 @@ STATUSES: dict[type[DragomanError], int] = {
     errors.StoreUnavailable: 503,
 }
 
+_ON_THE_WAY: dict[int, type[DragomanError]] = {
+    502: errors.PeerUnreachable,
+    504: errors.PeerUnreachable,
+}
+"""What a proxy answers for whoever is not there."""
+
 
 def code_for(error: DragomanError) -> str:
     """The code of an error, or of the nearest it is one of."""
@@ -83,5 +89,5 @@ def error_in(told: Json) -> DragomanError:
 
 def error_for(status: int) -> DragomanError:
     """The error that a status alone tells."""
-    found = {status: cls for cls, status in STATUSES.items()}.get(status, PeerMisbehaved)
-    return found(f"The other side answered with status {status}")
+    found = {status: cls for cls, status in STATUSES.items()} | _ON_THE_WAY
+    return found.get(status, PeerMisbehaved)(f"The other side answered with status {status}")

@@ -22,6 +22,9 @@ TTL = 3
 """Hops that an envelope has left if it does not say."""
 MOST_TTL = 16
 """Hops that are believed."""
+_BESIDE = ("code", "details")
+_ABOUT = frozenset(("message", *_BESIDE))
+"""The members of an error of ours."""
 _LATEST_SECONDS = 10**11
 _LATEST_MILLIS = 10**16
 
@@ -35,7 +38,11 @@ class Kind(StrEnum):
     CHUNK = "chunk"
 
 
-KINDS = {**{kind.value: kind for kind in Kind}, "stream_chunk": Kind.CHUNK, "error": Kind.RESPONSE}
+ERROR = "error"
+"""An action, and in the flat form a type too."""
+IGNORED = "ignored"
+"""The action with which a real agent answers what it does not understand (dialects §2.6)."""
+KINDS = {**{kind.value: kind for kind in Kind}, "stream_chunk": Kind.CHUNK, ERROR: Kind.RESPONSE}
 FLAT_KINDS = {Kind.CHUNK: "stream_chunk"}
 
 Word = str | int | None
@@ -62,6 +69,8 @@ class Envelope(Struct, frozen=True, gc=False, kw_only=True):
     cursor: str = ""
     """The seq of the last event the sender has: where WebSockets have no headers."""
     flat: bool = False
+    fault: bool = False
+    """Whether it was heard as an error. Nobody answers an error with an error."""
 
 
 class HeaderIn(Struct, frozen=True, gc=False, rename={"sender": "from"}):
@@ -185,10 +194,13 @@ def envelope_in(body: bytes) -> Envelope:
     if flat and kind is not Kind.REQUEST:
         parent = own  # an answer has the id of what it answers
     hops = TTL if flat or metadata.ttl is None else metadata.ttl
-    action = payload.get("action")
+    named = payload.get("action")
+    action = named if isinstance(named, str) else heard.action or header.action or ""
+    if flat and kind is Kind.RESPONSE:
+        payload = _whole_error(payload)
     return Envelope(
         kind=kind,
-        action=action if isinstance(action, str) else heard.action or header.action or "",
+        action=action,
         payload=payload,
         id=own,
         parent=parent,
@@ -200,6 +212,7 @@ def envelope_in(body: bytes) -> Envelope:
         token=bare_token(metadata.auth_token or ""),
         cursor=_word(metadata.cursor),
         flat=flat,
+        fault=kind is Kind.RESPONSE and (header.type == ERROR or action in (ERROR, IGNORED)),
     )
 
 
@@ -231,14 +244,40 @@ def envelope_out(told: Envelope) -> bytes:
 def _flat(told: Envelope) -> Flat:
     asking = told.kind is Kind.REQUEST or not told.parent
     metadata: dict[str, Json] = {"auth_token": f"bearer {told.token}"} if told.token else {}
+    payload = _plain_error(told.payload) if told.kind is Kind.RESPONSE else told.payload
     return Flat(
         told.id if asking else told.parent,
         FLAT_KINDS.get(told.kind, told.kind.value),
-        *(told.sender, told.to, told.action, told.payload),
+        *(told.sender, told.to, told.action, payload),
         {"traceId": told.trace} if told.trace else {},
         *(metadata, told.at),
         told.parent if told.kind in (Kind.REQUEST, Kind.CHUNK) else "",
     )
+
+
+def _plain_error(payload: dict[str, Json]) -> dict[str, Json]:
+    """Flat peers read `error` as a string (dialects §2.6): our code and details stand beside it."""
+    error = payload.get(ERROR)
+    if not isinstance(error, dict) or not error.keys() <= _ABOUT:
+        return payload
+    words = isinstance(error.get("code"), str) and isinstance(error.get("message"), str)
+    if not words or not payload.keys().isdisjoint(_BESIDE):
+        return payload  # it is another's, or the places beside it are taken
+    beside = {key: error[key] for key in _BESIDE if key in error}
+    return {**payload, ERROR: error["message"], **beside}
+
+
+def _whole_error(payload: dict[str, Json]) -> dict[str, Json]:
+    """The error that `_plain_error` took apart. Words without a code stay words."""
+    words, code = payload.get(ERROR), payload.get("code")
+    if not isinstance(words, str) or not isinstance(code, str):
+        return payload
+    rest = {key: value for key, value in payload.items() if key not in _BESIDE}
+    told = {"code": code, "message": words}
+    return {
+        **rest,
+        ERROR: {**told, "details": payload["details"]} if "details" in payload else told,
+    }
 
 
 def millis(said: float) -> int:

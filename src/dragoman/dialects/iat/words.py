@@ -179,6 +179,8 @@ class Teller:
         self._texts.append(artifact.text)
         told: Payload = {**base, "index": self._chunks, "append": event.append, "last": event.last}
         self._chunks += 1
+        if event.metadata is not None:
+            told["metadata"] = event.metadata
         if self._full:
             told["artifact"] = msgspec.to_builtins(artifact)
             return Said(Kind.CHUNK, "", told)
@@ -309,11 +311,12 @@ def _chunk_in(said: Payload) -> ArtifactChunk:
         words = said.get("text", said.get("content"))
         name = _text(said.get("artifact_id"), "result")
         artifact = Artifact(artifact_id=name, parts=(Text(_text(words, "")),))
-    append = said.get("append")
+    append, metadata = said.get("append"), said.get("metadata")
     return ArtifactChunk(
         artifact=artifact,
         append=append if isinstance(append, bool) else True,
         last=said.get("last") is True,
+        metadata=metadata if isinstance(metadata, dict) else None,
     )
 
 

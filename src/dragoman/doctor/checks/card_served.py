@@ -9,7 +9,8 @@ from ..check import Level, check, given, need
 @check("card.found", "The card is at its well-known address.", "1.0 §8.2; 0.3 §5.3", once=True)
 def found(it: Patient) -> None:
     answer = it.wire.ask("GET", it.card_url)
-    need(answer.status == 200, f"answered {answer.status}")
+    moved = answer.headers.get("location", "")
+    need(answer.status == 200, f"answered {answer.status}{moved and f', moved to {moved[:200]}'}")
 
 
 @check("card.json", "The card is one JSON object.", "1.0 §8.2; 0.3 §5.5", once=True)

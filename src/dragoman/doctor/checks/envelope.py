@@ -263,7 +263,7 @@ def batch(it: Case) -> None:
 
 @check(
     "rpc.notification",
-    "A request without id gets no result: nothing, or an error that says so.",
+    "A request without id gets no result: nothing, or an error under the id null.",
     "JSON-RPC §4.1; 0.3 §6.11.1",
     Level.SHOULD,
     bindings=RPC,
@@ -273,7 +273,9 @@ def notification(it: Case) -> None:
     answer = call(it, id=...)
     if answer.status < 500 and not answer.body:
         return
-    code(it, answer, -32600, -32602)
+    # It asks for a task that nobody has: what failed may be told, or that the id is missing.
+    code(it, answer, -32001, -32600, -32602)
+    need(answer.json().get("id") is None, "the error has an id that nobody gave")
 
 
 @check(

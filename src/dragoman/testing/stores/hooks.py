@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from dragoman.errors import TaskNotFound
 from dragoman.events import StateChanged
 from dragoman.model import Hook, State
-from dragoman.store.base import Delivery, Existing, Idempotency
+from dragoman.store.base import Delivery, Existing, Idempotency, Scope
+from dragoman.store.bulkheads import Bulkheads, Principal, host_of
 
 from .bench import AGENT, ALICE, ALICE_ELSEWHERE, BOB, LEASE, Bench
 from .chapter import Chapter
@@ -42,6 +43,10 @@ async def due(bench: Bench, limit: int = 99) -> list[Delivery]:
 def places(deliveries: list[Delivery]) -> list[tuple[str, str, int]]:
     """Which events for which hooks."""
     return [(one.hook.task_id, one.hook.hook_id, one.seq) for one in deliveries]
+
+
+def _place(one: Delivery) -> tuple[Principal, str]:
+    return (one.scope.tenant, one.scope.principal), host_of(one.hook.url)
 
 
 class HookChapter(Chapter):
@@ -146,6 +151,60 @@ class HookChapter(Chapter):
             rest = await due(bench)
             assert len(rest) == 3
             assert places(rest)[-2:] == [("t2", "h1", 3), ("t2", "h2", 3)]
+
+    async def test_full_bulkheads_are_passed_over(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            for n in range(40):  # of one principal, each at a host of its own
+                await self._due_soon(bench, f"slow{n}", ALICE, f"https://h{n}.example.com/")
+            for n in range(5):  # of several principals, all at one host
+                scope = Scope("", f"caller{n}")
+                await self._due_soon(bench, f"same{n}", scope, "https://one.example.com:8443/")
+            await self._due_soon(bench, "quick", BOB, "https://quick.example.com/")
+            taken = await bench.store.due(20, HOLD, Bulkheads(4, 2))
+            names = [one.hook.task_id for one in taken]
+            assert names == ["slow0", "slow1", "slow2", "slow3", "same0", "same1", "quick"]
+            held = [_place(one) for one in taken]
+            assert await bench.store.due(20, HOLD, Bulkheads(4, 2, held)) == []
+            # Places that are free again are filled, oldest first, and never more than asked for.
+            (more,) = await bench.store.due(1, HOLD, Bulkheads(4, 2, held[2:]))
+            assert more.hook.task_id == "slow4"
+            assert len(await bench.store.due(99, HOLD, Bulkheads(99, 99))) == 38
+
+    async def _due_soon(self, bench: Bench, task_id: str, scope: Scope, url: str) -> None:
+        row = await bench.open_task(task_id, scope=scope)
+        await bench.store.set_hook(scope, hook(task_id, url=url))
+        await bench.append(bench.write(row.claim, WORKING))
+        bench.clock.tick(1)
+
+    async def test_one_call_may_tell_all_that_waits(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            row = await bench.open_task("t1")
+            await bench.store.set_hook(ALICE, hook("t1"))
+            await bench.append(bench.write(row.claim, WORKING, WORKING, WORKING))
+            (one,) = await due(bench)
+            assert (one.seq, one.last) == (3, 5)
+            await bench.append(bench.write(row.claim, WORKING))
+            await bench.store.delivered(one.id, 5)
+            (two,) = await due(bench)
+            assert (two.seq, two.last, two.attempt) == (6, 6, 1)
+            # Never more than there is.
+            await bench.store.delivered(two.id, 99)
+            assert await bench.store.outbox(dead=False, limit=9) == []
+            await bench.append(bench.write(row.claim, WORKING, WORKING))
+            (three,) = await due(bench)
+            assert (three.seq, three.last) == (7, 8)
+            await bench.store.bury(three.id, 500, "", 8)
+            assert await due(bench) == []
+            if self.durable:
+                await bench.reopen()
+            (dead,) = await bench.store.outbox(dead=True, limit=9)
+            assert (dead.seq, dead.status) == (8, 500)
+            assert await bench.store.redeliver(dead.id)
+            await bench.append(bench.write(row.claim, WORKING))
+            (again,) = await due(bench)
+            assert (again.seq, again.last) == (8, 0)
+            await bench.store.delivered(again.id, 9)
+            assert [(one.seq, one.last) for one in await due(bench)] == [(9, 9)]
 
     async def test_what_failed_is_tried_later(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from uuid import uuid4
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 HOOK_TOKEN, HOOK_CREDENTIALS = "token-of-the-webhook", "credentials-of-the-webhook"
 PROOF = (HOOK_TOKEN, f"Bearer {HOOK_CREDENTIALS}")
 SECRET_SKILL = "hidden"
@@ -92,7 +93,9 @@ async def refuses_itself(action: Awaitable[object], asked: Callable[[], int]) ->
 Operation = Callable[[Any], Awaitable[None]]
 
 
-async def judge(operations: list[Operation], connect: Callable[[], Awaitable[Any]]) -> None:
+async def judge(
+    operations: list[Operation], connect: Callable[[], Awaitable[Any]], to: TextIO | None = None
+) -> None:
     """One JSON line for each operation: ok (but what), or cannot and why, or the failure."""
     for operation in operations:
         line = {"scenario": operation.__name__, "ok": True, "cannot": "", "but": "", "detail": ""}
@@ -105,7 +108,7 @@ async def judge(operations: list[Operation], connect: Callable[[], Awaitable[Any
             line["but"] = str(what)
         except Exception:  # any failure is a verdict
             line |= {"ok": False, "detail": traceback.format_exc()}
-        print(json.dumps(line), flush=True)
+        print(json.dumps(line), file=to or sys.stdout, flush=True)
 
 
 def only_json_rpc(package: Path) -> str:

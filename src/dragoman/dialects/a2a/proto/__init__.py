@@ -10,8 +10,10 @@ JSON-shaped Struct and Value are read by `object_in` and `value_in`.
 
 from __future__ import annotations
 
+import sys
 from base64 import b85decode
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -21,6 +23,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.model import Json
+from dragoman.nesting import MAX_CONTAINERS
 
 from ..scalars import MAX_INT32, Wrong, count_in
 from .descriptors import FILES
@@ -35,17 +38,35 @@ for _file in FileDescriptorSet.FromString(b85decode(FILES)).file:
     POOL.AddSerializedFile(_file.SerializeToString())
 
 
-def reader(name: str) -> Callable[[bytes], Proto]:
-    """Reads the message of this name; raises `Wrong`."""
+ANY = sys.maxsize
+
+
+def reader(name: str, most: int = MAX_CONTAINERS) -> Callable[[bytes], Proto]:
+    """Reads the message of this name; raises `Wrong`. An answer may be a long list, of `ANY` size;
+    what callers send is not (`spend`)."""
     parse = _message(name).FromString
 
     def read(body: bytes) -> Proto:
+        _LEFT.set([most])
         try:
             return parse(body)
         except DecodeError:
             raise Wrong(f"This is not a {name}") from None
 
     return read
+
+
+_LEFT: ContextVar[list[int]] = ContextVar("containers left in the message that is read")
+
+
+def spend(containers: int) -> None:
+    """Counts what a message is made of as JSON's brackets are counted (`nesting`): each costs more
+    to convert than to send. Raises `Wrong` when it is too much. Depth is protobuf's own limit,
+    which is lower than ours."""
+    left = _LEFT.get([MAX_CONTAINERS])
+    left[0] -= containers
+    if left[0] < 0:
+        raise Wrong(f"Expected at most {MAX_CONTAINERS} parts, lists and objects")
 
 
 def writer(name: str) -> Callable[[Fields], bytes]:
@@ -86,7 +107,14 @@ def value_in(value: Proto) -> Json:
 
 def object_in(struct: Proto) -> dict[str, Json]:
     """A google.protobuf.Struct as the JSON object it is."""
+    spend(1)
     return {key: value_in(value) for key, value in struct.fields.items()}
+
+
+def list_in(items: Proto) -> list[Json]:
+    """A google.protobuf.ListValue as the JSON array it is."""
+    spend(1)
+    return [value_in(item) for item in items.values]
 
 
 _VALUES_IN: dict[str, Callable[[Any], Json]] = {
@@ -95,7 +123,7 @@ _VALUES_IN: dict[str, Callable[[Any], Json]] = {
     "string_value": str,
     "number_value": number_in,
     "struct_value": object_in,
-    "list_value": lambda items: [value_in(item) for item in items.values],
+    "list_value": list_in,
 }
 
 

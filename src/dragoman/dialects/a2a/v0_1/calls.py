@@ -28,7 +28,7 @@ from dragoman.model import Hook, Message, State, Status, Task
 from dragoman.names import LONGEST, called, fit
 from dragoman.ops import CancelTask, GetHook, GetTask, SendMessage, SetHook, Watch
 
-from ..scalars import Wrong, count_in
+from ..scalars import Wrong, count_in, links_in
 from ..v0_3.convert import ROLES_IN
 from ..version import Method, method
 from . import wire
@@ -70,6 +70,7 @@ def named_in(params: wire.SendParams, name: str) -> SendMessage:
         raise Wrong("Expected `user` or `agent`", ".message.role")
     try:
         said = message_in(params.message)
+        links_in(said.parts, ".parts", ".file.uri")
     except Wrong as wrong:
         raise wrong.under(".message") from None
     if not said.parts:
@@ -147,14 +148,16 @@ def hook_get_out(op: GetHook) -> wire.TaskParams:
 
 def hook_in(config: wire.PushConfig, task_id: str) -> Hook:
     told = config.authentication or _NOBODY
+    scheme, *others = told.schemes or ("",)
     return Hook(
         # A task has one webhook in 0.1: the next one takes its place.
         hook_id=task_id,
         task_id=task_id,
         url=config.url or "",
         token=config.token or "",
-        scheme=told.schemes[0] if told.schemes else "",
+        scheme=scheme,
         credentials=told.credentials or "",
+        other_schemes=tuple(others),
     )
 
 
@@ -168,11 +171,11 @@ def inline_in(config: wire.PushConfig | None, name: str) -> Hook | None:
 
 
 def hook_out(hook: Hook) -> wire.PushConfig:
-    told = wire.Authentication((hook.scheme,) if hook.scheme else (), hook.credentials)
+    told = wire.Authentication(hook.schemes, hook.credentials)
     return wire.PushConfig(hook.url, hook.token, told if told != _NOBODY else None)
 
 
-_NOBODY = wire.Authentication()
+_NOBODY = wire.Authentication((), "")
 
 
 # What is answered
@@ -277,9 +280,9 @@ class Teller:
         )
         name = called(entry.task_id)
         if not self.flavour.both:
-            return wire.ArtifactUpdate(name, made)
+            return wire.ArtifactUpdate(name, made, None, event.metadata)
         told = ("artifact-update", name, entry.context_id, event.append, event.last)
-        return wire.ArtifactUpdate(name, made, None, None, *told)
+        return wire.ArtifactUpdate(name, made, None, event.metadata, *told)
 
     def place(self, artifact_id: str) -> int:
         """The number of an artifact in this stream."""
@@ -309,6 +312,7 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
             append=bool(made.append),
             # Absent, it was all there is.
             last=made.last_chunk is not False,
+            metadata=heard.metadata,
         )
         return Stamped(task_id, "", seq, 0, chunk), False
     if heard.status is None:

@@ -166,7 +166,8 @@ class Losses(Struct, frozen=True):
     def _error(self, error: DragomanError) -> DragomanError:
         version = self.version
         told = errors.spelling_of(error, version.spellings)
-        return errors.error_in(told.code, error.message, version.details(error), version.meanings)
+        message = errors.message_out(error, told)
+        return errors.error_in(told.code, message, version.details(error), version.meanings)
 
 
 _SAME = {State.REJECTED: State.FAILED, State.AUTH_REQUIRED: State.INPUT_REQUIRED}

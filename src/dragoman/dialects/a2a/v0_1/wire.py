@@ -112,7 +112,8 @@ class Heard(Wire, frozen=True, gc=False):
 
 
 class Authentication(Wire, frozen=True, gc=False):
-    schemes: Words = ()
+    schemes: Words = None
+    """Required, so it is written although it is empty; None is only read."""
     credentials: Word = ""
 
 

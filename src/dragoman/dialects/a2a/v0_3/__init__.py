@@ -13,4 +13,5 @@ V0_3 = Version(
     event_in=event_in,
     spellings=errors.SPELLINGS_0_3,
     details=errors.details_0_3,
+    refuses_in_stream=True,
 )

@@ -32,7 +32,7 @@ from dragoman.ops import (
 )
 
 from .. import cards, extensions
-from ..scalars import LATEST, Wrong, count_in, each, stamp_in, stamp_out
+from ..scalars import LATEST, Wrong, count_in, each, links_in, stamp_in, stamp_out
 from ..version import method
 from . import hooks, wire
 from .convert import (
@@ -41,6 +41,7 @@ from .convert import (
     STATES_OUT,
     artifact_in,
     artifact_out,
+    data_in,
     message_in,
     message_out,
     status_in,
@@ -62,6 +63,8 @@ def send_in(params: wire.SendParams) -> SendMessage:
         raise Wrong("Expected at least one part", ".message.parts")
     try:
         said = message_in(message)
+        data_in(message.parts, ".parts")
+        links_in(said.parts, ".parts", ".file.uri")
     except Wrong as wrong:
         raise wrong.under(".message") from None
     options = params.configuration
@@ -262,7 +265,8 @@ def noted_out(entry: Stamped, event: Noted, notes: bool) -> wire.Step:
 
 def chunk_out(entry: Stamped, event: ArtifactChunk, notes: bool) -> wire.Step:
     artifact = artifact_out(event.artifact)
-    return wire.ArtifactUpdate(artifact, entry.task_id, entry.context_id, event.append, event.last)
+    ids = entry.task_id, entry.context_id
+    return wire.ArtifactUpdate(artifact, *ids, event.append, event.last, event.metadata)
 
 
 _EVENTS_OUT: dict[type[AnyEvent], Callable[..., wire.Step]] = {
@@ -289,6 +293,7 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
             artifact=artifact_in(step.artifact),
             append=bool(step.append),
             last=bool(step.last_chunk),
+            metadata=step.metadata,
         )
         return Stamped(task_id, context_id, seq, 0, event), False
     status = status_in(step.status)

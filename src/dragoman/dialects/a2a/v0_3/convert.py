@@ -9,6 +9,9 @@ way out and taken back from there on the way in:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol
+
 from msgspec import UNSET
 
 from dragoman.model import (
@@ -51,10 +54,8 @@ FILENAME, MEDIA_TYPE = "filename", "mediaType"
 def part_in(part: wire.Part) -> AnyPart:
     text, file, data, metadata = part.text, part.file, part.data, part.metadata
     if (text is not None) + (file is not None) + (data is not UNSET) != 1:
-        raise Wrong("Expected exactly one of `text`, `file`, `data`")
-    kind = "text" if text is not None else "file" if file is not None else "data"
-    if part.kind is not None and part.kind != kind:
-        raise Wrong(f"Expected `{kind}`, got `{part.kind[:20]}`", ".kind")
+        raise Wrong(_MISSING.get(part.kind, "Expected exactly one of `text`, `file`, `data`"))
+    kind_in(part, "text" if text is not None else "file" if file is not None else "data")
     if file is not None:
         return file_in(file, metadata)
     filename, media_type, metadata = undressed(metadata)
@@ -62,6 +63,42 @@ def part_in(part: wire.Part) -> AnyPart:
         return Text(text, filename=filename, media_type=media_type, metadata=metadata)
     data, metadata = unwrapped(data, metadata)
     return Data(data, filename=filename, media_type=media_type, metadata=metadata)
+
+
+_MISSING: dict[str | None, str] = {
+    "text": "Expected `text` and nothing else in a part of kind `text`",
+    "file": 'Expected `file` and nothing else in a part of kind `file`: {"uri": "https://..."} '
+    'or {"bytes": "..."}',
+    "data": "Expected `data` and nothing else in a part of kind `data`",
+}
+
+
+def kind_in(part: Kinded, found: str) -> None:
+    """Raises `Wrong` if a part says that it is something else than what it holds."""
+    if part.kind is not None:
+        if part.kind != found:
+            raise Wrong(f"Expected `{found}`, got `{part.kind[:20]}`", ".kind")
+    elif part.type is not None and part.type != found:
+        raise Wrong(f"Expected `{found}`, got `{str(part.type)[:20]}`", ".type")
+
+
+class Kinded(Protocol):
+    """A part that may say what it is."""
+
+    @property
+    def kind(self) -> str | None:
+        """In the word of 0.3,"""
+
+    @property
+    def type(self) -> Json:
+        """or of 0.1."""
+
+
+def data_in(parts: Iterable[wire.Part], path: str) -> None:
+    """Raises `Wrong` for data that is no object, which callers may not say in 0.3."""
+    for index, part in enumerate(parts):
+        if part.data is not UNSET and not isinstance(part.data, dict):
+            raise Wrong("Expected an object: in 0.3 data is nothing else", f"{path}[{index}].data")
 
 
 def file_in(file: wire.File, metadata: wire.Bag) -> AnyPart:
@@ -72,6 +109,13 @@ def file_in(file: wire.File, metadata: wire.Bag) -> AnyPart:
         return Blob(raw, filename=filename, media_type=media_type, metadata=metadata)
     if uri is not None and content is None:
         return Link(uri, filename=filename, media_type=media_type, metadata=metadata)
+    for here, there in (("uri", "file_with_uri"), ("bytes", "file_with_bytes")):
+        if getattr(file, there) is not None:
+            name = "fileWith" + here.title()
+            what = f"Expected `{here}`, got `{name}`, which is its name over REST and gRPC"
+            raise Wrong(what, ".file")
+    if content is None:
+        raise Wrong("Expected `bytes` or `uri`", ".file")
     raise Wrong("Expected one of `bytes` and `uri`, not both", ".file")
 
 

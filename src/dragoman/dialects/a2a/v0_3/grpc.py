@@ -8,8 +8,10 @@ given, and a `blocking` that is false may not have been given either, so it does
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from dragoman.card import Card
 from dragoman.model import AnyPart, Blob, Data, Hook, Json, Link, Text
@@ -32,7 +34,8 @@ from .. import grpc_cards
 from ..grpc_words import STATES, Words, nothing_out
 from ..proto import Fields, Proto, bag_in, needed, object_in, reader, stamp_in, writer
 from ..rpcs import Rpc, Service, rpc
-from ..scalars import Wrong, base64_in, base64_out, count_in
+from ..scalars import Wrong, base64_out, count_in
+from . import files
 from .convert import dressed, undressed, unwrapped, wrapped
 
 DIALECT = "a2a-0.3"
@@ -60,18 +63,18 @@ def file_in(file: Proto, metadata: dict[str, Json] | None) -> AnyPart:
     if kind == "file_with_uri":
         return Link(file.file_with_uri, filename=name, media_type=mime_type, metadata=metadata)
     if kind == "file_with_bytes":
-        content = bytes_in(file.file_with_bytes)
+        content = files.bytes_in(file.file_with_bytes, mime_type)
         return Blob(content, filename=name, media_type=mime_type, metadata=metadata)
     raise Wrong("Expected one of `file_with_uri`, `file_with_bytes`", ".file")
 
 
-def bytes_in(content: bytes) -> bytes:
-    """The SDKs put base64 text into the bytes; who puts the bytes themselves is understood too,
-    unless they happen to read as base64."""
-    try:
-        return base64_in(content.decode("ascii"))
-    except (UnicodeDecodeError, Wrong):
-        return content
+def file_notes(request: Proto) -> Iterator[Mapping[str, Json]]:
+    """For the log: how the bytes of each file were taken."""
+    return files.notes(
+        (index, part.file.file_with_bytes, part.file.mime_type)
+        for index, part in enumerate(request.request.content)
+        if part.WhichOneof("part") == "file"
+    )
 
 
 def part_out(part: AnyPart) -> Fields:
@@ -94,6 +97,7 @@ WORDS = Words(
     parts="content",
     said="update",
     message="msg",
+    link=".file.file_with_uri",
     final=True,
 )
 
@@ -124,22 +128,22 @@ def config_in(name: str, path: str = ".name") -> tuple[str, str]:
 
 def hook_in(config: Proto, task_id: str, hook_id: str, path: str) -> Hook:
     authentication = config.authentication
+    scheme, *others = authentication.schemes or ("",)
     return Hook(
         hook_id=config.id or hook_id,
         task_id=task_id,
         url=needed(config.url, "a URL", f"{path}.url"),
         token=config.token,
-        # 0.3 allows several schemes; one credential fits the first (a2a-wire §15.5).
-        scheme=next(iter(authentication.schemes), ""),
+        scheme=scheme,
         credentials=authentication.credentials,
+        other_schemes=tuple(others),
     )
 
 
 def hook_out(hook: Hook) -> Fields:
     config: Fields = {"id": hook.hook_id, "url": hook.url, "token": hook.token}
-    if hook.scheme or hook.credentials:
-        schemes = [hook.scheme] if hook.scheme else []
-        config["authentication"] = {"schemes": schemes, "credentials": hook.credentials}
+    if hook.schemes or hook.credentials:
+        config["authentication"] = {"schemes": hook.schemes, "credentials": hook.credentials}
     return {
         "name": f"tasks/{hook.task_id}/pushNotificationConfigs/{hook.hook_id}",
         "push_notification_config": config,
@@ -253,6 +257,9 @@ def _rpc(
 
 
 _HOOK = "TaskPushNotificationConfig"
+_SEND = replace(
+    _rpc("SendMessageRequest", send_in, "SendMessageResponse", WORDS.sent_out), notes=file_notes
+)
 _WATCH = _rpc("TaskSubscriptionRequest", watch_in, "Task", WORDS.task_out, stream=True)
 _CARD = _rpc("GetAgentCardRequest", extended_in, "AgentCard", card_out)
 _LIST = _rpc("ListTasksRequest", list_in, "ListTasksResponse", WORDS.page_out)
@@ -272,10 +279,8 @@ SERVICE = Service(
     step=writer(f"{PACKAGE}.StreamResponse"),
     words=WORDS,
     rpcs={
-        "SendMessage": _rpc("SendMessageRequest", send_in, "SendMessageResponse", WORDS.sent_out),
-        "SendStreamingMessage": _rpc(
-            "SendMessageRequest", send_in, "SendMessageResponse", WORDS.sent_out, stream=True
-        ),
+        "SendMessage": _SEND,
+        "SendStreamingMessage": replace(_SEND, stream=True),
         "GetTask": _rpc("GetTaskRequest", get_in, "Task", WORDS.task_out),
         "CancelTask": _rpc("CancelTaskRequest", cancel_in, "Task", WORDS.task_out),
         "TaskSubscription": _WATCH,

@@ -15,23 +15,24 @@ from . import wire
 
 def hook_in(config: wire.PushConfig, task_id: str = "") -> Hook:
     told = config.authentication or _NOBODY
+    scheme, *others = told.schemes or ("",)
     return Hook(
         hook_id=config.id or "",
         task_id=task_id,
         url=config.url or "",
         token=config.token or "",
-        # One is all that an Authorization header has room for (a2a-wire §15.5).
-        scheme=told.schemes[0] if told.schemes else "",
+        scheme=scheme,
         credentials=told.credentials or "",
+        other_schemes=tuple(others),
     )
 
 
 def hook_out(hook: Hook) -> wire.PushConfig:
-    told = wire.Authentication((hook.scheme,) if hook.scheme else (), hook.credentials)
+    told = wire.Authentication(hook.schemes, hook.credentials)
     return wire.PushConfig(hook.hook_id, hook.url, hook.token, told if told != _NOBODY else None)
 
 
-_NOBODY = wire.Authentication()
+_NOBODY = wire.Authentication((), "")
 
 
 def inline_in(config: wire.PushConfig | None) -> Hook | None:

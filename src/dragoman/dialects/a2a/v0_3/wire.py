@@ -25,6 +25,9 @@ class File(Wire, frozen=True, gc=False):
     mime_type: Word = ""
     bytes: str | None = None
     uri: str | None = None
+    # Read to be refused in clear words: the names of REST and gRPC.
+    file_with_bytes: Json = None
+    file_with_uri: Json = None
 
 
 class Part(Wire, frozen=True, gc=False):
@@ -35,6 +38,8 @@ class Part(Wire, frozen=True, gc=False):
     file: File | None = None
     data: Json | UnsetType = UNSET
     metadata: Bag = None
+    # Read: what 0.1 calls `kind`.
+    type: Json = None
 
 
 class Kind(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel", tag_field="kind"):
@@ -129,7 +134,8 @@ class PageHeard(Wire, frozen=True, gc=False):
 
 
 class Authentication(Wire, frozen=True, gc=False):
-    schemes: Words = ()
+    schemes: Words = None
+    """Required, so it is written although it is empty; None is only read."""
     credentials: Word = ""
 
 

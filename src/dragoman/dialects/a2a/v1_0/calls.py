@@ -32,7 +32,7 @@ from dragoman.ops import (
 )
 
 from .. import cards, extensions
-from ..scalars import Wrong, count_in, each, stamp_in, stamp_out
+from ..scalars import Wrong, count_in, each, links_in, stamp_in, stamp_out
 from ..version import method
 from . import hooks, wire
 from .convert import (
@@ -62,6 +62,7 @@ def send_in(params: wire.SendParams) -> SendMessage:
         raise Wrong("Expected at least one part", ".message.parts")
     try:
         said = message_in(message)
+        links_in(said.parts, ".parts", ".url")
     except Wrong as wrong:
         raise wrong.under(".message") from None
     options = params.configuration
@@ -264,9 +265,8 @@ def noted_out(entry: Stamped, event: Noted, notes: bool) -> wire.Step:
 
 def chunk_out(entry: Stamped, event: ArtifactChunk, notes: bool) -> wire.Step:
     artifact = artifact_out(event.artifact)
-    update = wire.ArtifactUpdate(
-        artifact, entry.task_id, entry.context_id, event.append, event.last
-    )
+    ids = entry.task_id, entry.context_id
+    update = wire.ArtifactUpdate(artifact, *ids, event.append, event.last, event.metadata)
     return wire.Step(None, None, None, update)
 
 
@@ -294,6 +294,7 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
             artifact=artifact_in(chunk.artifact),
             append=bool(chunk.append),
             last=bool(chunk.last_chunk or chunk.last_chunk_),
+            metadata=chunk.metadata,
         )
         return Stamped(*_ids(chunk), seq, 0, event), False
     update = step.status_update or step.status_update_

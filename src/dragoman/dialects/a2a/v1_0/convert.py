@@ -58,6 +58,8 @@ _AGENT, _UNKNOWN = Role.AGENT, State.UNKNOWN
 def part_in(part: wire.Part) -> AnyPart:
     text, raw, url, data = part.text, part.raw, part.url, part.data
     if (text is not None) + (raw is not None) + (url is not None) + (data is not UNSET) != 1:
+        if part.file is not UNSET:
+            raise Wrong("Expected `url` or `raw`, got `file`, which is a file of 0.3")
         raise Wrong("Expected exactly one of `text`, `raw`, `url`, `data`")
     filename, metadata = part.filename or "", part.metadata
     media_type = part.media_type or part.media_type_

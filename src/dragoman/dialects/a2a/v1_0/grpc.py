@@ -92,6 +92,7 @@ WORDS = Words(
     parts="parts",
     said="message",
     message="message",
+    link=".url",
     final=False,
 )
 

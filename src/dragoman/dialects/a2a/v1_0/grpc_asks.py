@@ -21,7 +21,7 @@ from dragoman.ops import (
 
 from ..grpc_heard import AskedService, asking, card_in, nothing_in, sent_in, task_in
 from ..grpc_words import NUMBERS
-from ..proto import Fields, Proto, reader, stamp_out
+from ..proto import ANY, Fields, Proto, reader, stamp_out
 from .grpc import PACKAGE, SERVICE, WORDS, hook_in, hook_out
 
 # What is asked
@@ -101,7 +101,7 @@ ASKED = AskedService(
     extensions_header="a2a-extensions",
     words=WORDS,
     tenants=True,
-    step=reader(f"{PACKAGE}.StreamResponse"),
+    step=reader(f"{PACKAGE}.StreamResponse", ANY),
     calls={
         SendMessage: _ask(
             "SendMessage", "SendMessageRequest", send_out, "SendMessageResponse", _sent_in

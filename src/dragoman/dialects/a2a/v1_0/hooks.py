@@ -36,7 +36,7 @@ def hook_out(hook: Hook) -> wire.PushConfig:
     )
 
 
-_NOBODY = wire.Authentication()
+_NOBODY = wire.Authentication("", "")
 
 
 def inline_in(config: wire.PushConfig | None) -> Hook | None:
@@ -124,13 +124,17 @@ _read_config = msgspec.json.Decoder(wire.PushConfig).decode
 _read_page = msgspec.json.Decoder(wire.PushPage).decode
 _TOLD = (told_out, told_in)
 
+_SET = method(SetHook, wire.PushConfig, (set_in, set_out), _TOLD)
+_LIST = method(ListHooks, wire.PushListParams, (list_in, list_out), (page_out, page_in))
+
 METHODS = {
-    "CreateTaskPushNotificationConfig": method(SetHook, wire.PushConfig, (set_in, set_out), _TOLD),
+    "CreateTaskPushNotificationConfig": _SET,
     "GetTaskPushNotificationConfig": method(GetHook, wire.PushParams, (get_in, one_out), _TOLD),
-    "ListTaskPushNotificationConfigs": method(
-        ListHooks, wire.PushListParams, (list_in, list_out), (page_out, page_in)
-    ),
+    "ListTaskPushNotificationConfigs": _LIST,
     "DeleteTaskPushNotificationConfig": method(
         DeleteHook, wire.PushParams, (delete_in, one_out), (deleted_out, deleted_in), null=True
     ),
+    # Drafts between 0.3 and 1.0 called them so.
+    "SetTaskPushNotificationConfig": _SET,
+    "ListTaskPushNotificationConfig": _LIST,
 }

@@ -43,6 +43,8 @@ class Part(Wire, frozen=True, gc=False):
     media_type: Word = ""
     metadata: Bag = None
     media_type_: str = ""
+    # Read to be refused in clear words: a file of 0.3.
+    file: Json | UnsetType = UNSET
 
 
 class Message(Wire, frozen=True, gc=False):
@@ -155,7 +157,8 @@ class Params(Wire, frozen=True, gc=False, kw_only=True):
 
 
 class Authentication(Wire, frozen=True, gc=False):
-    scheme: Word = ""
+    scheme: Word = None
+    """Required, so it is written although it is empty; None is only read."""
     credentials: Word = ""
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from dragoman.card import Card
 from dragoman.events import (
@@ -31,7 +33,16 @@ from dragoman.ops import (
 )
 
 from ... import cards, extensions
-from ...scalars import LATEST, Wrong, count_in, each, stamp_in, stamp_out
+from ...scalars import (
+    LATEST,
+    Wrong,
+    count_in,
+    each,
+    links_in,
+    query_out,
+    stamp_in,
+    stamp_out,
+)
 from ...v1_0.wire import Number
 from ...version import method
 from . import hooks, wire
@@ -41,6 +52,8 @@ from .convert import (
     STATES_OUT,
     artifact_in,
     artifact_out,
+    data_in,
+    file_notes,
     message_in,
     message_out,
     status_in,
@@ -64,6 +77,8 @@ def send_in(params: wire.SendParams) -> SendMessage:
         raise Wrong("Expected at least one part", ".message.content")
     try:
         said = message_in(message)
+        data_in(message.content or message.parts or (), ".content")
+        links_in(said.parts, ".content", ".file.fileWithUri")
     except Wrong as wrong:
         raise wrong.under(".message") from None
     options = params.configuration
@@ -86,8 +101,11 @@ def send_in(params: wire.SendParams) -> SendMessage:
 
 def send_out(op: SendMessage) -> wire.SendParams:
     hook = hooks.hook_out(op.hook) if op.hook is not None else None
+    # 0.3.0's .proto has no references, and servers with its Python SDK refuse a whole request for
+    # a member that they do not know. What we answer has them: clients with that SDK send none, so
+    # their tasks have none.
     return wire.SendParams(
-        message_out(op.message),
+        message_out(replace(op.message, references=())),
         wire.Configuration(op.accepts, hook, op.history_length, op.wait),
         op.metadata,
     )
@@ -213,6 +231,22 @@ def page_in(raw: Raw) -> TaskPage:
     return TaskPage(tasks, "", len(tasks), len(tasks))
 
 
+NEXT_PAGE = "x-next-page-token"
+
+
+def page_headers_out(page: TaskPage, op: ListTasks) -> Mapping[str, str]:
+    """Where the next page is, which a bare array has no place for: its token, escaped as a query
+    wants it, and the whole query as a link relative to this one (RFC 8288)."""
+    if not page.next_token:
+        return {}
+    query = query_out(msgspec.to_builtins(list_out(replace(op, page_token=page.next_token))))
+    return {NEXT_PAGE: quote(page.next_token, safe=""), "link": f'<?{query}>; rel="next"'}
+
+
+def page_headers_in(page: TaskPage, headers: Mapping[str, str]) -> TaskPage:
+    return replace(page, next_token=unquote(headers.get(NEXT_PAGE, "")))
+
+
 def card_in(raw: Raw) -> Card:
     return cards.card_in(bytes(raw))
 
@@ -262,9 +296,8 @@ def noted_out(entry: Stamped, event: Noted, notes: bool) -> wire.Step:
 
 def chunk_out(entry: Stamped, event: ArtifactChunk, notes: bool) -> wire.Step:
     artifact = artifact_out(event.artifact)
-    update = wire.ArtifactUpdate(
-        artifact, entry.task_id, entry.context_id, event.append, event.last
-    )
+    ids = entry.task_id, entry.context_id
+    update = wire.ArtifactUpdate(artifact, *ids, event.append, event.last, event.metadata)
     return wire.Step(None, None, None, update)
 
 
@@ -293,6 +326,7 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
             artifact=artifact_in(chunk.artifact),
             append=bool(chunk.append),
             last=bool(chunk.last_chunk or chunk.last_chunk_),
+            metadata=chunk.metadata,
         )
         return Stamped(*_ids(chunk), seq, 0, event), False
     update = step.status_update or step.status_update_
@@ -336,10 +370,14 @@ _WATCH = (watch_in, watch_out), (sent_out, sent_in)
 _TASK = (got_out, got_in)
 _CARD = (extended_in, extended_out), (card_out, card_in)
 
-SEND = method(SendMessage, wire.SendParams, *_SEND)
-STREAM = method(SendMessage, wire.SendParams, *_SEND, stream=True)
+SEND = replace(method(SendMessage, wire.SendParams, *_SEND), notes=file_notes)
+STREAM = replace(SEND, stream=True)
 GET = method(GetTask, wire.TaskParams, (get_in, get_out), _TASK)
-LIST = method(ListTasks, wire.ListParams, (list_in, list_out), (page_out, page_in))
+LIST = replace(
+    method(ListTasks, wire.ListParams, (list_in, list_out), (page_out, page_in)),
+    headers_out=page_headers_out,
+    headers_in=page_headers_in,
+)
 CANCEL = method(CancelTask, wire.TaskParams, (cancel_in, cancel_out), _TASK)
 WATCH = method(Watch, wire.TaskParams, *_WATCH, stream=True)
 CARD = method(GetExtendedCard, wire.Params, *_CARD)

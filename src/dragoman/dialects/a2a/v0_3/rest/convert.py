@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import binascii
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import UNSET
 
@@ -24,7 +24,8 @@ from dragoman.model import (
 from ...scalars import Wrong, base64_in, base64_out, each, numbered, stamp_in, stamp_out
 from ...v1_0 import convert as v1_0
 from ...v1_0.wire import Bag
-from ..convert import dressed, undressed, unwrapped, wrapped
+from .. import files
+from ..convert import dressed, kind_in, undressed, unwrapped, wrapped
 from . import wire
 
 STATES_OUT = v1_0.STATES_OUT | {State.CANCELED: "TASK_STATE_CANCELLED"}
@@ -49,6 +50,7 @@ def part_in(part: wire.Part) -> AnyPart:
     text, file, data, metadata = part.text, part.file, part.data, part.metadata
     if (text is not None) + (file is not None) + (data is not UNSET) != 1:
         raise Wrong("Expected exactly one of `text`, `file`, `data`")
+    kind_in(part, "text" if text is not None else "file" if file is not None else "data")
     if file is not None:
         return file_in(file, metadata)
     filename, media_type, metadata = undressed(metadata)
@@ -65,29 +67,42 @@ def _bare(data: Json, kind: str | None) -> Json:
     return data
 
 
+def data_in(parts: Iterable[wire.Part], path: str) -> None:
+    """Raises `Wrong` for data that is no object, which callers may not say in 0.3."""
+    for index, part in enumerate(parts):
+        if part.data is not UNSET and not isinstance(_bare(part.data, part.kind), dict):
+            raise Wrong("Expected an object: in 0.3 data is nothing else", f"{path}[{index}].data")
+
+
 def file_in(file: wire.File, metadata: Bag) -> AnyPart:
     filename, media_type = file.name or "", file.mime_type or file.mime_type_
     twice = file.file_with_bytes if file.file_with_bytes is not None else file.file_with_bytes_
     uri = next(
         (u for u in (file.file_with_uri, file.file_with_uri_, file.uri) if u is not None), None
     )
-    if (twice is not None) + (file.bytes is not None) + (uri is not None) != 1:
+    found = (twice is not None) + (file.bytes is not None) + (uri is not None)
+    if not found:
+        raise Wrong("Expected `fileWithBytes` or `fileWithUri`", ".file")
+    if found > 1:
         raise Wrong("Expected one of `fileWithBytes` and `fileWithUri`, not both", ".file")
     if uri is not None:
         return Link(uri, filename=filename, media_type=media_type, metadata=metadata)
     if twice is not None:
-        raw = unpacked(base64_in(twice, ".file.fileWithBytes"))
+        raw = files.bytes_in(base64_in(twice, ".file.fileWithBytes"), media_type)
     else:
         raw = base64_in(file.bytes or "", ".file.bytes")
     return Blob(raw, filename=filename, media_type=media_type, metadata=metadata)
 
 
-def unpacked(content: bytes) -> bytes:
-    """The SDKs put base64 text into the bytes, and ProtoJSON adds its own (a2a-wire §6.1)."""
-    try:
-        return binascii.a2b_base64(content, strict_mode=True) if content else content
-    except ValueError:
-        return content
+def file_notes(params: wire.SendParams) -> Iterator[Mapping[str, Json]]:
+    """For the log: how the bytes of each file were taken."""
+    message = params.message or params.request or params.msg or wire.Message()
+    return files.notes(
+        (index, base64_in(twice), part.file.mime_type or part.file.mime_type_)
+        for index, part in enumerate(message.content or message.parts or ())
+        if part.file is not None
+        and (twice := part.file.file_with_bytes or part.file.file_with_bytes_)
+    )
 
 
 def part_out(part: AnyPart) -> wire.Part:
@@ -130,7 +145,6 @@ def message_in(message: wire.Message) -> Message:
 
 
 def message_out(message: Message) -> wire.Message:
-    # 0.3.0's .proto has no references, and its Python SDK refuses what it does not know.
     return wire.Message(
         message.message_id,
         ROLES_OUT[message.role],
@@ -139,6 +153,7 @@ def message_out(message: Message) -> wire.Message:
         message.task_id,
         message.metadata,
         message.extensions,
+        message.references,
     )
 
 

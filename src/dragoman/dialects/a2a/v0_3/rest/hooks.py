@@ -12,25 +12,27 @@ from ...scalars import Wrong, count_in, each
 from ...version import method
 from . import wire
 
-_NOBODY = wire.Authentication()
+_NOBODY = wire.Authentication((), "")
 _NOTHING = wire.PushConfig()
 _BETWEEN = "/pushNotificationConfigs/"
 
 
 def hook_in(config: wire.PushConfig, task_id: str = "", hook_id: str = "") -> Hook:
     told = config.authentication or _NOBODY
+    scheme, *others = told.schemes or ("",)
     return Hook(
         hook_id=config.id or hook_id,
         task_id=task_id,
         url=config.url or "",
         token=config.token or "",
-        scheme=told.schemes[0] if told.schemes else "",
+        scheme=scheme,
         credentials=told.credentials or "",
+        other_schemes=tuple(others),
     )
 
 
 def hook_out(hook: Hook) -> wire.PushConfig:
-    told = wire.Authentication((hook.scheme,) if hook.scheme else (), hook.credentials)
+    told = wire.Authentication(hook.schemes, hook.credentials)
     return wire.PushConfig(hook.hook_id, hook.url, hook.token, told if told != _NOBODY else None)
 
 

@@ -40,8 +40,9 @@ class Part(Wire, frozen=True, gc=False):
     file: File | None = None
     data: Json | UnsetType = UNSET
     metadata: Bag = None
-    # Read: types.ts. Where it stands, `data` is the value itself.
+    # Read: types.ts. Where it stands, `data` is the value itself. And what 0.1 calls it.
     kind: str | None = None
+    type: Json = None
 
 
 class Message(Wire, frozen=True, gc=False):
@@ -52,13 +53,13 @@ class Message(Wire, frozen=True, gc=False):
     task_id: Word = ""
     metadata: Bag = None
     extensions: Words = ()
+    reference_task_ids: Words = ()
     message_id_: str = ""
     context_id_: str = ""
     task_id_: str = ""
-    # Read: types.ts and go say `parts`; go also has the references.
-    parts: tuple[Part, ...] | None = None
-    reference_task_ids: Words = ()
     reference_task_ids_: Words = ()
+    # Read: types.ts and go say `parts`.
+    parts: tuple[Part, ...] | None = None
 
 
 class Artifact(Wire, frozen=True, gc=False):
@@ -133,7 +134,8 @@ class Heard(Step, frozen=True, gc=False):
 
 
 class Authentication(Wire, frozen=True, gc=False):
-    schemes: Words = ()
+    schemes: Words = None
+    """Required, so it is written although it is empty; None is only read."""
     credentials: Word = ""
 
 

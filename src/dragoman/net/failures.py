@@ -1,0 +1,50 @@
+"""Why another machine could not be reached, in words for the people who typed its address."""
+
+from __future__ import annotations
+
+import httpcore2
+
+NOT_SENT = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout)
+"""Failures before anything was said."""
+_SLOW = (TimeoutError, httpcore2.TimeoutException)
+
+
+def explained(exc: Exception, origin: str, name: str = "") -> str:
+    """What went wrong on the way to an origin, and what to do about it.
+
+    `name` is what the sentence calls the other side; without it that is the origin.
+    """
+    who, said = name or origin, str(exc)
+    scheme, _, host = origin.partition("://")
+    if "verify failed" in said:
+        why = said.rpartition("verify failed: ")[2].partition(" (_ssl")[0]
+        return (
+            f"{who} has a certificate that cannot be verified: {why}. "
+            "Trust its authority with --ca FILE, or ca= in Python."
+        )
+    if "[SSL" in said and isinstance(exc, httpcore2.ConnectError):
+        why = said.partition("] ")[2].partition(" (_ssl")[0] or said
+        return f"{who} does not speak TLS as we do ({why}). Perhaps it is http://{host}"
+    if isinstance(exc, NOT_SENT):
+        return f"{who} cannot be reached: {_why_no_connection(exc)}"
+    if isinstance(exc, _SLOW):
+        return f"{who} did not answer in time"
+    if scheme == "http" and "without sending" in said:
+        return f"{who} closed the connection without an answer. Perhaps it is https://{host}"
+    return f"The connection to {origin} broke: {said or type(exc).__name__}"
+
+
+def _why_no_connection(exc: BaseException) -> str:
+    cause: BaseException | None = exc
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return "nobody listens there"
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(exc, httpcore2.TimeoutException):
+        return "there was no connection in time"
+    return str(exc) or type(exc).__name__
+
+
+def is_web_page(body: bytes) -> bool:
+    """Whether this is HTML: an address that is right for people and wrong for agents."""
+    return body[:256].lstrip()[:1] == b"<"

@@ -1,0 +1,213 @@
+"""`complete` ends a task with a status message; `detach` answers callers that wait, early."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator
+
+import pytest
+
+from dragoman import Agent, ArtifactChunk, Message, Stamped, State, StateChanged, SyncTurn, Turn
+from dragoman.testing import Client
+from engine.scenes import House, checked, ended, terminals
+
+LONG = 60.0
+
+
+async def test_a_task_is_completed_with_a_status_message(memory: House) -> None:
+    agent = Agent("Booker")
+
+    @agent.skill("book")
+    async def book(turn: Turn) -> str:
+        await turn.artifact("room 7", name="booking")
+        await turn.complete("Booked one room.", {"rooms": 1}, metadata={"lang": "en"})
+        return "nobody hears this"
+
+    async with memory.client(agent) as client:
+        task = await client.send("go")
+        assert task.state is State.COMPLETED
+        assert task.status.message is not None
+        assert task.status.message.text == "Booked one room."
+        assert task.status.message.metadata == {"lang": "en"}
+        assert [artifact.name for artifact in task.artifacts] == ["booking"]
+        assert terminals(await checked(client, task.id)) == [State.COMPLETED]
+
+
+async def test_a_generator_that_completes_ends_its_artifact() -> None:
+    agent = Agent("Writer")
+
+    @agent.skill("write")
+    async def write(turn: Turn) -> AsyncGenerator[str, None]:
+        yield "one "
+        yield "two"
+        await turn.complete("Two words.")
+        yield "three"
+
+    async with Client(agent) as client:
+        events = [one.event async for one in client.stream("go") if isinstance(one, Stamped)]
+        chunks = [event for event in events if isinstance(event, ArtifactChunk)]
+        assert [(one.artifact.text, one.last) for one in chunks] == [("one ", False), ("two", True)]
+        last = events[-1]
+        assert isinstance(last, StateChanged)
+        assert last.message is not None
+        assert (last.state, last.message.text) == (State.COMPLETED, "Two words.")
+
+
+async def test_a_skill_that_may_reply_can_complete_a_task_instead() -> None:
+    agent = Agent("Greeter")
+
+    @agent.skill("greet", may_reply=True)
+    async def greet(turn: Turn) -> None:
+        await turn.complete("Hello.")
+
+    async with Client(agent) as client:
+        task = await client.send("go")
+        assert task.status.message is not None
+        assert (task.state, task.status.message.text) == (State.COMPLETED, "Hello.")
+
+
+async def test_a_plain_function_has_both_verbs() -> None:
+    agent, on = Agent("Plain"), asyncio.Event()
+
+    @agent.skill("do")
+    def do(turn: SyncTurn) -> Generator[str, None, None]:
+        yield "begun"
+        turn.detach("This takes a while.")
+        while not on.is_set():
+            turn.think("...")
+        turn.complete("Done.")
+
+    async with Client(agent) as client:
+        async with asyncio.timeout(LONG):
+            task = await client.send("go")
+        assert task.state is State.WORKING
+        assert task.status.message is not None
+        assert task.status.message.text == "This takes a while."
+        assert task.text == "begun"
+        on.set()
+        task = await ended(client, task.id, LONG)
+        assert task.status.message is not None
+        assert task.status.message.text == "Done."
+
+
+class Slow:
+    """An agent that answers early and works on until it may end."""
+
+    def __init__(self, *, may_reply: bool = False) -> None:
+        self.agent = Agent("Slow")
+        self.on, self.first = asyncio.Event(), asyncio.Event()
+
+        @self.agent.skill("work", may_reply=may_reply)
+        async def work(turn: Turn) -> str:
+            if turn.text == "ask":
+                answer = await turn.ask("How long?")
+                await turn.detach(f"{answer}, then.")
+            elif turn.text == "twice":
+                await turn.detach("first")
+                await self.first.wait()
+                await turn.ask("And now?")
+                await turn.detach("second")
+            else:
+                await turn.detach(*([turn.text] if turn.text else []))
+            await self.on.wait()
+            return "the result"
+
+
+@pytest.mark.parametrize("may_reply", [False, True])
+async def test_a_waiting_caller_is_answered_while_the_skill_works_on(
+    house: House, may_reply: bool
+) -> None:
+    slow = Slow(may_reply=may_reply)
+    async with house.client(slow.agent) as client:
+        async with asyncio.timeout(LONG):
+            task = await client.send("Come back later.")
+        assert task.state is State.WORKING
+        assert task.status.message is not None
+        assert task.status.message.text == "Come back later."
+        slow.on.set()
+        assert (await ended(client, task.id, LONG)).text == "the result"
+        assert terminals(await checked(client, task.id)) == [State.COMPLETED]
+
+
+async def test_it_need_not_say_anything() -> None:
+    slow = Slow()
+    async with Client(slow.agent) as client:
+        async with asyncio.timeout(LONG):
+            task = await client.send("")
+        assert (task.state, task.status.message) == (State.WORKING, None)
+        slow.on.set()
+        assert (await ended(client, task.id, LONG)).state is State.COMPLETED
+
+
+async def test_a_stream_goes_on() -> None:
+    slow = Slow()
+    async with Client(slow.agent) as client:
+        states: list[State] = []
+        async for one in client.stream("Later."):
+            assert not isinstance(one, Message)
+            if isinstance(one.event, StateChanged):
+                states.append(one.event.state)
+            if len(states) == 2:
+                slow.on.set()
+        assert states == [State.WORKING, State.WORKING, State.COMPLETED]
+
+
+async def test_an_answer_to_a_question_is_answered_early_too(house: House) -> None:
+    slow = Slow()
+    async with house.client(slow.agent) as client:
+        task = await client.send("ask")
+        assert task.state is State.INPUT_REQUIRED
+        async with asyncio.timeout(LONG):
+            task = await client.send("an hour", task=task)
+        assert task.state is State.WORKING
+        assert task.status.message is not None
+        assert task.status.message.text == "an hour, then."
+        slow.on.set()
+        assert (await ended(client, task.id, LONG)).text == "the result"
+
+
+async def test_an_early_answer_is_for_those_that_wait_then(house: House) -> None:
+    slow = Slow()
+    async with house.client(slow.agent) as client:
+        async with asyncio.timeout(LONG):
+            task = await client.send("twice")
+            assert task.status.message is not None
+            assert task.status.message.text == "first"
+            slow.first.set()
+            while task.state is not State.INPUT_REQUIRED:
+                task = await client.get(task.id)
+                await asyncio.sleep(0.005)
+            # Who answers the question after that waits for what follows it.
+            task = await client.send("go on", task=task)
+        assert task.status.message is not None
+        assert task.status.message.text == "second"
+        slow.on.set()
+        assert (await ended(client, task.id, LONG)).text == "the result"
+
+
+async def test_a_caller_that_waits_in_another_process_is_answered_too(shared: House) -> None:
+    slow = Slow()
+    async with shared.client(slow.agent) as one, shared.client(slow.agent) as other:
+        task = await one.send("ask")
+        async with asyncio.timeout(LONG):
+            task = await other.send("an hour", task=task)
+        assert task.state is State.WORKING
+        assert task.status.message is not None
+        assert task.status.message.text == "an hour, then."
+        slow.on.set()
+        assert (await ended(other, task.id, LONG)).text == "the result"
+
+
+async def test_a_cancel_does_not_take_it_for_the_end() -> None:
+    agent = Agent("Stubborn")
+
+    @agent.skill("work", cancel_grace=30)
+    async def work(turn: Turn) -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            await turn.detach("I am leaving.")
+
+    async with Client(agent) as client:
+        task = await client.send("go", wait=False)
+        assert (await client.cancel(task.id)).state is State.CANCELED

@@ -1,0 +1,95 @@
+"""The agent frameworks, each in an environment of its own, with a served agent and the other way.
+
+`make test` tries the lightest of them, `make test-full` all; `docs/frameworks.md` shows the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from frameworks import matrix
+from frameworks.matrix import FRAMEWORKS, FULL, OURS, PAGE, THEIRS, TRIED, Framework, Verdicts
+from interop.peers import HEAVY, LIGHT, PeerUnavailable
+
+# The first test of a framework builds its environment and runs a whole script.
+pytestmark = pytest.mark.slow
+Ask = Callable[[Framework], Verdicts]
+
+
+def once(ask: Ask) -> Ask:
+    """Asks a framework once; skips it where it cannot run."""
+
+    @cache
+    def asked(framework: Framework) -> Verdicts:
+        try:
+            return ask(framework)
+        except PeerUnavailable as exc:
+            pytest.skip(str(exc))
+
+    return asked
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """Runs the script of a framework's client."""
+    with matrix.served_desk(tmp_path_factory.mktemp("desk")) as url:
+        yield once(lambda framework: matrix.ask_client(framework, url))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Ask:
+    """Tries our client with a framework's server."""
+    folder = tmp_path_factory.mktemp("theirs")
+    return once(lambda framework: matrix.ask_server(framework, folder))
+
+
+tried = pytest.mark.parametrize("framework", TRIED, ids=lambda each: each.peer.name)
+
+
+@pytest.mark.parametrize("operation", THEIRS)
+@tried
+def test_their_client_with_our_server(client: Ask, framework: Framework, operation: str) -> None:
+    verdict = client(framework)[operation]
+    assert verdict.ok, verdict.detail
+
+
+@pytest.mark.parametrize("operation", OURS)
+@tried
+def test_our_client_with_their_server(server: Ask, framework: Framework, operation: str) -> None:
+    verdict = server(framework)[operation]
+    assert verdict.ok, verdict.detail
+
+
+def test_what_the_page_shows_is_what_was_seen(client: Ask, server: Ask) -> None:
+    clients = {framework: client(framework) for framework in TRIED}
+    servers = {framework: server(framework) for framework in TRIED}
+    page, made = PAGE.read_text("utf-8"), matrix.shown(clients, servers)
+    again = "run: .venv/bin/python tests/frameworks/matrix.py"
+    if FULL:
+        assert matrix.filled(page, made) == page, again
+    else:
+        assert rows(made) <= rows(page), again
+
+
+def rows(page: str) -> set[str]:
+    """The rows of frameworks, without the numbers of their remarks."""
+    lines = [line for line in page.splitlines() if "(a2a-sdk " in line]
+    return {re.sub(r" \[\d+\]", "", line) for line in lines}
+
+
+def test_every_framework_is_on_the_page_and_set_up() -> None:
+    page = PAGE.read_text("utf-8")
+    for framework in FRAMEWORKS:
+        assert page.count(f"| {framework.name} |") == 2
+        assert (framework.peer in LIGHT) != (framework.peer in HEAVY)
+    assert any(framework.peer in LIGHT for framework in TRIED)
+
+
+@pytest.mark.parametrize("script", sorted(Path(matrix.HERE).glob("*/*.py")), ids=lambda p: p.stem)
+def test_every_script_belongs_to_a_framework(script: Path) -> None:
+    assert script in {path for each in FRAMEWORKS for path in (each.client, each.server)}

@@ -1,0 +1,148 @@
+"""The edge under attack: an honest client is served throughout, nothing is lost, nothing stays.
+
+The server has its default limits. The attacker comes from 127.0.0.2, the honest client from
+127.0.0.1. `make test` attacks for a moment, `make test-full` for a minute each; both print what the
+honest client saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from hostile.attacks import ATTACKS
+
+FULL = bool(os.environ.get("DRAGOMAN_FULL"))
+SECONDS = 60.0 if FULL else 1.5
+HANG = 120.0
+HERE = Path(__file__).parent
+V1 = {"A2A-Version": "1.0"}
+
+pytestmark = pytest.mark.slow
+
+
+class Besieged:
+    """A server in a process of its own."""
+
+    def __init__(self, url: str, pid: int) -> None:
+        self.url, self.pid = url, pid
+        self.port = int(url.rpartition(":")[2])
+
+    def rss(self) -> float:
+        """Megabytes."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
+    folder = tmp_path_factory.mktemp("besieged")
+    command = [sys.executable, "-m", "dragoman", "serve", str(HERE / "agent.py"), "--port", "0"]
+    log = folder / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen([*command, "--no-grpc"], cwd=folder, stderr=out, stdout=out)
+    try:
+        until = time.monotonic() + HANG
+        while " started " not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        yield Besieged(log.read_text().partition("url=")[2].split()[0], process.pid)
+    finally:
+        process.terminate()
+        process.wait(HANG)
+
+
+def send(text: str, skill: str = "echo") -> dict[str, Any]:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+    params = {"message": {**message, "metadata": {"skillId": skill}}}
+    return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+
+
+def text_of(answer: httpx2.Response) -> str:
+    task = answer.json()["result"]["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+    return str(task["artifacts"][0]["parts"][0]["text"])
+
+
+async def honest(server: Besieged, stop: asyncio.Event) -> list[float]:
+    """Works until it is told to stop; how long each call took, those of new connections too."""
+    took = []
+    async with httpx2.AsyncClient(base_url=server.url, headers=V1, timeout=HANG) as kept:
+        while not stop.is_set():
+            for number in range(10):
+                began = time.perf_counter()
+                if number:
+                    answer = await kept.post("/", json=send(f"hello {number}"))
+                else:
+                    async with httpx2.AsyncClient(headers=V1, timeout=HANG) as fresh:
+                        answer = await fresh.post(server.url, json=send("hello 0"))
+                took.append(time.perf_counter() - began)
+                assert text_of(answer) == f"hello {number}"
+                await asyncio.sleep(0.005)
+    return took
+
+
+async def honest_for(server: Besieged, seconds: float) -> list[float]:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, stop.set)
+    return await honest(server, stop)
+
+
+def p99(took: list[float]) -> float:
+    return sorted(took)[int(len(took) * 0.99)] * 1000
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_an_honest_client_is_served_while_others_attack(
+    server: Besieged, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    quiet = await honest_for(server, 5.0 if FULL else 1.0)
+    before = server.rss()
+    stop = asyncio.Event()
+    async with httpx2.AsyncClient(base_url=server.url, headers=V1, timeout=HANG + 60) as client:
+        # On a run of its own: if a lease were lost, it would be failed as crashed.
+        patient = asyncio.create_task(client.post("/", json=send(str(SECONDS + 1), "patient")))
+        attacker = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "hostile.attacks", name, str(server.port), str(SECONDS)),
+            cwd=HERE.parent,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        working = asyncio.create_task(honest(server, stop))
+        peak = before
+        ended = asyncio.create_task(attacker.communicate())
+        while not ended.done():
+            await asyncio.wait({ended, working}, timeout=0.2)
+            if working.done():
+                break
+            peak = max(peak, server.rss())
+        stop.set()
+        under = await working
+        dialed = int((await ended)[0])
+        assert attacker.returncode == 0
+        assert dialed > 0
+        assert text_of(await patient) == "attempt 1"
+    until = time.monotonic() + HANG
+    while (after := server.rss()) > 1.2 * before and time.monotonic() < until:
+        # The allocator gives back what is free as it is used, ten seconds later.
+        await honest_for(server, 0.5)
+    with capfd.disabled():
+        print(
+            f"\n{name}: {len(under)} honest calls, p99 {p99(under):.0f} ms"
+            f" ({p99(quiet):.0f} quiet, x{p99(under) / p99(quiet):.1f});"
+            f" {dialed} connections; {before:.0f} MB before, {peak:.0f} at most, {after:.0f} after"
+        )
+    assert len(under) >= 10
+    assert after <= 1.2 * before

@@ -1,0 +1,183 @@
+"""The wheel, installed into an empty environment, does what the README says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from install.environments import OWN, Environment, build_wheel, install, kinds
+from pages import READMES, blocks
+
+pytestmark = pytest.mark.slow
+GRPC = {"grpc", "google"}
+"""What only the extra `grpc` brings."""
+TESTS = {"pytest"}
+"""What `dragoman.testing.stores` asks for: its reader has tests, and so a pytest."""
+TOKEN = "a-token-to-know"
+ASKS = 4
+"""The exit code of a command that ends at a question."""
+
+EVERY_MODULE = """
+import importlib, json, pkgutil, dragoman
+missing = {}
+for module in pkgutil.walk_packages(dragoman.__path__, "dragoman."):
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as exc:
+            missing[module.name] = exc.name
+print(json.dumps(missing))
+"""
+
+CALLS = """
+from dragoman import Agent, Turn
+
+agent = Agent("Boss", description="Asks others.")
+
+
+@agent.skill("ask", description="Asks another agent.", default=True)
+async def ask(turn: Turn) -> str:
+    task = await turn.agent(turn.text).send("Ada")
+    return f"They said: {task.text}"
+
+
+@agent.skill("meet", description="Asks the caller.")
+async def meet(turn: Turn) -> str:
+    return f"Hello, {await turn.ask('Who is there?')}!"
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(
+    scope="module",
+    params=kinds(),
+    ids=lambda kind: f"{'python' if kind[0] == OWN else Path(kind[0]).name}-{kind[1] or 'alone'}",
+)
+def empty(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Environment:
+    python, extra = request.param
+    return install(wheel, tmp_path_factory.mktemp("empty") / "env", python, extra)
+
+
+@pytest.fixture
+def served(empty: Environment, tmp_path: Path) -> Iterator[str]:
+    """The README's agent, served as the README says."""
+    (tmp_path / "hello.py").write_text(blocks(READMES[0], "python")[0].text, "utf-8")
+    with empty.serving("hello.py", tmp_path) as address:
+        yield address
+
+
+def test_nothing_is_missing(empty: Environment, tmp_path: Path) -> None:
+    """Every module can be imported, but for those of an extra that was not asked for."""
+    checked = empty.run("python", "-m", "pip", "check", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+    done = empty.run("python", "-c", EVERY_MODULE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    missing = json.loads(done.stdout)
+    assert set(missing.values()) <= (TESTS if empty.extra else TESTS | GRPC), missing
+
+
+def test_the_commands_of_the_readme_work(empty: Environment, served: str, tmp_path: Path) -> None:
+    asked = 0
+    for block in blocks(READMES[0], "sh"):
+        command = block.text.replace("http://127.0.0.1:8420", served)
+        if served not in command:
+            continue  # make, pip and serve: the tests did them
+        asked += 1
+        done = empty.run("sh", "-ec", command, cwd=tmp_path)
+        assert done.returncode == 0, f"{command}{done.stderr}"
+        assert "Hello, Ada!" in done.stdout
+        assert "Traceback" not in done.stderr
+    assert asked == 2
+
+
+def test_the_python_of_the_readme_works(empty: Environment, tmp_path: Path) -> None:
+    """Typed into `python -m asyncio`, as the README says."""
+    typed = "\n\n".join(block.text for block in blocks(READMES[0], "python"))
+    done = empty.run("python", "-m", "asyncio", cwd=tmp_path, stdin=f"{typed}\n\nprint('typed')\n")
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr
+    assert "Hello, Grace!" in done.stdout
+    assert "typed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "stdin", "shown"),
+    [
+        ("card URL", "", "Hello"),
+        ("card URL --json", "", '"skills"'),
+        ("chat URL", "Ada\n", "Hello, Ada!"),
+        ("tasks list URL", "", ""),
+        ("doctor URL", "", "Score 100 %"),
+        ("bench URL --count 20", "", "20"),
+    ],
+    ids=lambda value: value.split()[0] if " URL" in value else "",
+)
+def test_every_command_that_calls_an_agent_works(
+    empty: Environment, served: str, tmp_path: Path, command: str, stdin: str, shown: str
+) -> None:
+    words = command.replace("URL", served).split()
+    done = empty.run("dragoman", *words, cwd=tmp_path, stdin=stdin)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shown in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_login_that_cannot_be_is_refused_in_words(
+    empty: Environment, served: str, tmp_path: Path
+) -> None:
+    done = empty.run("dragoman", "login", served, cwd=tmp_path)
+    assert done.returncode != 0
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_new_project_answers_and_passes_its_test(empty: Environment, tmp_path: Path) -> None:
+    made = empty.run("dragoman", "new", "my-agent", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    folder = tmp_path / "my-agent"
+    test = "import test_agent; test_agent.test_it_shouts()"
+    done = empty.run("python", "-c", test, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    with empty.serving("agent.py", folder) as address:
+        done = empty.run("dragoman", "send", address, "hello", cwd=folder)
+        assert "HELLO" in done.stdout, done.stderr
+
+
+@pytest.fixture
+def boss(empty: Environment, tmp_path: Path) -> Iterator[str]:
+    """An agent that asks other agents, and its caller."""
+    folder = tmp_path / "boss"
+    folder.mkdir()
+    (folder / "boss.py").write_text(CALLS)
+    with empty.serving("boss.py", folder) as address:
+        yield address
+
+
+def test_a_skill_calls_another_agent(
+    empty: Environment, served: str, boss: str, tmp_path: Path
+) -> None:
+    done = empty.run("dragoman", "send", boss, served, cwd=tmp_path)
+    assert "They said: Hello, Ada!" in done.stdout, done.stderr
+
+
+def test_a_webhook_arrives(empty: Environment, boss: str, tmp_path: Path) -> None:
+    def dragoman(*words: str, code: int = 0) -> str:
+        done = empty.run("dragoman", *words, cwd=tmp_path, DRAGOMAN_HOOK_TOKEN=TOKEN)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    task = dragoman("send", boss, "--skill", "meet", "--no-wait", "hello")
+    dragoman("tasks", "watch", boss, task, code=ASKS)
+    with empty.listening(tmp_path, count=1, token=TOKEN) as (receiver, output):
+        dragoman("hooks", "set", boss, task, receiver)
+        dragoman("send", boss, "Ada", "--task", task)
+        assert task in output()
