@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,15 @@ class HookChapter(Chapter):
             (more,) = await bench.store.due(1, HOLD, Bulkheads(4, 2, held[2:]))
             assert more.hook.task_id == "slow4"
             assert len(await bench.store.due(99, HOLD, Bulkheads(99, 99))) == 38
+
+    async def test_bulkheads_without_a_place_admit_nobody(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await self._due_soon(bench, "t1", ALICE, "https://one.example.com/")
+            await self._due_soon(bench, "t2", BOB, "https:///")
+            for nobody in (Bulkheads(0, 9), Bulkheads(9, 0)):
+                async with asyncio.timeout(60):
+                    assert await bench.store.due(9, HOLD, nobody) == []
+            assert len(await bench.store.due(9, HOLD, Bulkheads(1, 1))) == 2
 
     async def _due_soon(self, bench: Bench, task_id: str, scope: Scope, url: str) -> None:
         row = await bench.open_task(task_id, scope=scope)
