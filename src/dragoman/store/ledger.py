@@ -224,7 +224,7 @@ class Ledger:
         if by > 0:
             for live in self.live.values():
                 live.row = rules.set_back(live.row, by)
-            self.post.set_back(by)
+            self.post.set_back(by, now)
 
     def claim(self, worker: str, agent: str, limit: int) -> list[Live]:
         """See `Store.claim`."""

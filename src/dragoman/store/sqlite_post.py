@@ -58,6 +58,8 @@ class SqlitePost:
         self._clock = clock
         self.tasks: set[str] = set()
         """Of the tasks the writer remembers, those that have hooks."""
+        self.hold = 0
+        """Milliseconds for which what is taken stays so."""
 
     # Beside the writes of tasks.
 
@@ -112,6 +114,7 @@ class SqlitePost:
     def due(self, limit: int, hold_ms: int, bulkheads: Bulkheads | None) -> list[Delivery]:
         """See `Store.due`."""
         now = self._clock()
+        self.hold = max(self.hold, hold_ms)
         deliveries: list[Delivery] = []
         looking = True
         while looking and len(deliveries) < limit:

@@ -252,6 +252,23 @@ class HookChapter(Chapter):
             (again,) = await due(bench)
             assert again.id == one.id
 
+    async def test_a_clock_set_back_gives_nothing_away_that_is_taken(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.store.reap()
+            await self._due_soon(bench, "before", ALICE, "https://one.example.com/")
+            assert places(await due(bench)) == [("before", "h1", 3)]
+            bench.clock.set(-3_600_000)
+            # Taken before anyone notices that the clock was set.
+            await self._due_soon(bench, "after", ALICE, "https://two.example.com/")
+            assert places(await due(bench)) == [("after", "h1", 3)]
+            await bench.store.reap()
+            assert await due(bench) == []
+            bench.clock.tick(HOLD - 2)
+            assert await due(bench) == []
+            # Nothing is held for much longer than that either.
+            bench.clock.tick(9)
+            assert sorted(places(await due(bench))) == [("after", "h1", 3), ("before", "h1", 3)]
+
     async def test_who_takes_a_task_over_tells_its_hooks(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
             row = await bench.open_task("t1")
