@@ -400,7 +400,8 @@ def _check(settings: Settings) -> None:
             raise ConfigError(f"iat.{key} must be more than 0.")
     if not settings.push.schedule or min(settings.push.schedule) < 0:
         raise ConfigError("push.schedule needs one wait or more, none less than 0.")
-    for key in ("timeout", "parallel", "failures", "probe", "max_hooks"):
+    more_than_0 = ("timeout", "parallel", "per_principal", "per_host", "failures", "probe")
+    for key in (*more_than_0, "max_hooks"):
         if getattr(settings.push, key) <= 0:
             raise ConfigError(f"push.{key} must be more than 0.")
     for name, kept in settings.retention.items():

@@ -90,6 +90,8 @@ def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
         ('[limits]\nbody_size = "big"\n', "dragoman.toml:2: Expected `int`, got `str`"),
         ("[server\n", "dragoman.toml: "),
         ("[limits]\nbody_size = 0\n", "limits.body_size must be more than 0"),
+        ("[push]\nper_principal = 0\n", "push.per_principal must be more than 0"),
+        ("[push]\nper_host = 0\n", "push.per_host must be more than 0"),
     ],
 )
 def test_a_wrong_settings_file_is_explained(tmp_path: Path, text: str, says: str) -> None:

@@ -14,14 +14,19 @@ from msgspec.structs import replace
 from dragoman.dialects import DIALECTS
 from dragoman.errors import BadParams, HookNotFound, PushUnsupported, TaskNotFound, TooMany
 from dragoman.model import Message, Role, State, Task, Text
+from dragoman.net.egress import Egress, Rules
+from dragoman.net.hooks import Courier
+from dragoman.net.vault import Vault
 from dragoman.ops import DeleteHook, GetHook, ListHooks, SendMessage, SetHook
 from dragoman.peer import Context
 from dragoman.session import Dialect
 from dragoman.settings import Push
-from dragoman.store import open_store
+from dragoman.store import Store, open_store
+from dragoman.store.base import Delivery
 from dragoman.testing import Client
+from dragoman.testing.stores import HandClock
 from push.receiver import Heard, Receiver
-from push.scenes import ALICE, BOB, QUICK, agent, empty, engine, hook, send
+from push.scenes import ALICE, BOB, QUICK, SECRET, agent, empty, engine, hook, send
 
 TOKEN = "a token of sixteen"
 KEY = "whsec_" + base64.b64encode(b"k" * 24).decode()
@@ -355,3 +360,36 @@ async def test_every_dialect_has_words_for_a_webhook(dialect: Dialect) -> None:
             assert parts[0]["text"] == "0 "
             assert parts[0]["type" if dialect.name in ("a2a-0.1", "a2a-go") else "kind"] == "text"
         assert told["status"]["state"].lower().endswith("completed")
+
+
+async def test_a_hook_is_called_once_at_a_time_though_the_clock_is_set() -> None:
+    clock = HandClock()
+    called, release = asyncio.Event(), asyncio.Event()
+
+    async def stuck(one: Heard) -> tuple[int, dict[str, str]]:
+        called.set()
+        await release.wait()
+        return 204, {}
+
+    store = open_store("memory:", clock=clock)
+    by = Courier(Egress(Rules(allow_private=True)), Vault(SECRET), 600.0)
+    async with Receiver(stuck) as receiver, engine(Push(timeout=600.0), store, by) as running:
+        await send(running, "1", hook(receiver.url))
+        async with asyncio.timeout(60):
+            await called.wait()
+        for _ in range(3):
+            clock.set(3_600_000)  # what is held seems to be free
+            assert running.pusher is not None
+            running.pusher.wake()
+            async with asyncio.timeout(60):
+                while (await _first(store)).due_at <= clock():  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+        assert len(running.pusher._flights) == 1
+        release.set()
+        await empty(running, 60)
+        assert [one.seq for one in receiver.heard] == [1, 2, 3, 4]
+
+
+async def _first(store: Store) -> Delivery:
+    (found,) = await store.outbox(dead=False, limit=1)
+    return found

@@ -16,6 +16,7 @@ from dragoman.model import State
 from dragoman.store import Store, migrate, open_store
 from dragoman.store import sqlite as sqlite_store
 from dragoman.store.base import Filter, Input, Record
+from dragoman.store.bulkheads import Bulkheads
 from dragoman.testing.stores import Bench, HandClock
 from dragoman.testing.stores.bench import AGENT, ALICE, LEASE, said
 from store.disk import full_disk
@@ -302,6 +303,27 @@ async def test_every_search_has_its_index(tmp_path: Path, monkeypatch: pytest.Mo
             text,
             plan,
         )
+
+
+async def test_full_bulkheads_are_bound_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite may take a blob for its own binary form of JSON."""
+    texts: list[str] = []
+    connect = sqlite_store._connection
+
+    def traced(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        connection.set_trace_callback(texts.append)
+        return connection
+
+    monkeypatch.setattr(sqlite_store, "_connection", traced)
+    async with _bench(tmp_path) as bench:
+        full = Bulkheads(1, 1, [(("", "alice"), "one.example.com")])
+        assert await bench.store.due(9, LEASE, full) == []
+    (asked,) = [text for text in texts if "json_each" in text]
+    assert """json_each('["one.example.com"]')""" in asked
+    assert """json_each('[["","alice"]]')""" in asked
 
 
 async def test_a_file_locked_for_too_long_is_unavailable(

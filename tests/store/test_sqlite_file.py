@@ -11,6 +11,7 @@ import stat
 import sys
 import textwrap
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from dragoman.events import Opened, StateChanged
 from dragoman.model import State
 from dragoman.store import Store, migrate, open_store, sqlite_file
 from dragoman.store.base import Filter
+from dragoman.store.lanes import Job, Lane, Outcome
 from dragoman.testing.stores import Bench, HandClock
 from dragoman.testing.stores.bench import AGENT, ALICE, LEASE, said
 from engine.scenes import until
@@ -114,6 +116,53 @@ async def test_a_list_says_how_many_there_are_without_a_scan(
         steps = 0
         assert (await store.find(ALICE, Filter(agent=AGENT), 1)).total == 901
         assert steps <= few + 1
+
+
+async def test_a_log_that_goes_between_two_looks_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tasks.db"
+    log = tmp_path / "tasks.db-wal"
+    path.touch()
+    log.touch()
+    file = sqlite_file.DiskFile(path)
+    stat_of = os.stat
+
+    def then_gone(name: str) -> os.stat_result:
+        found = stat_of(name)
+        log.unlink()
+        return found
+
+    with monkeypatch.context() as patched, closing(sqlite3.connect(path)) as db:
+        patched.setattr(sqlite_file.os, "stat", then_gone)
+        file.look(db, 1.0)
+    file._look_at = 0.0
+    with closing(sqlite3.connect(path)) as db:
+        file.look(db, 1.0)
+    with pytest.raises(sqlite_file.Missing):
+        file.check()
+
+
+class Restless:
+    """What a thread owns, if it cannot rest."""
+
+    def run(self, jobs: list[Job]) -> list[Outcome]:
+        return [(job, job.argument, None) for job in jobs]
+
+    def rest(self) -> None:
+        raise FileNotFoundError("tasks.db-wal")
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_thread_that_cannot_rest_works_on(caplog: pytest.LogCaptureFixture) -> None:
+    lane: Lane[Restless] = Lane("test", [Restless()], limit=9)
+    async with asyncio.timeout(60):
+        for n in range(3):
+            assert await lane.ask(lambda _, given: given, n) == n
+        await lane.close()
+    assert "tasks.db-wal" in caplog.text
 
 
 # Rights.

@@ -48,6 +48,8 @@ class Keeper:
         self._loops: asyncio.Task[None] | None = None
         self._last_beat = 0.0
         self._stray: set[str] = set()
+        self._overdue = 0
+        """Tasks that could not be ended at the last look, and would take the places of others."""
         self._steady = steady_of(runner.clock)
         self._ahead = runner.clock() - self._steady()
         """How far the time of day is ahead of the steady time,"""
@@ -129,6 +131,7 @@ class Keeper:
                 if taken is not None:
                     await runner.resume(taken)
         self._stray = {claim.token for claim in stray}
+        await self._bring(held)  # what a run could not hear when it came
 
     async def _held(self) -> list[Held]:
         """What this worker holds; runs of what it does not hold any more are stopped."""
@@ -153,8 +156,14 @@ class Keeper:
                 runner.queued = 0
                 break
             runner.queued = max(0, runner.queued - len(rows))
-        for row in await self._store.expired(runner.agent.name, BATCH):
-            await self._expire(row)
+        failed = 0
+        for row in await self._store.expired(runner.agent.name, BATCH + self._overdue):
+            try:
+                await self._expire(row)
+            except DragomanError as exc:  # its approval cannot be recorded: the others still end
+                log.warning("not expired task=%s reason=%s: %s", row.task_id, exc.reason, exc)
+                failed += 1
+        self._overdue = failed
 
     async def _expire(self, row: Row) -> None:
         """Silence is a no to an approval, and the end of any other wait (DESIGN §4.1)."""
@@ -227,9 +236,18 @@ class Keeper:
         if not (runner.runs or runner.bell.listening()) or not await self._store.changed():
             return
         runner.bell.ring_all()
-        for one in await self._held():
+        await self._bring(await self._held())
+
+    async def _bring(self, held: list[Held]) -> None:
+        """Has the runs of this worker hear what was said and wanted."""
+        runner = self._runner
+        for one in held:
             run = runner.runs.get(one.claim.task_id)
-            if run is not None and run.claim == one.claim:
-                if one.cancel:
-                    runner.cancel(run)
+            if run is None or run.claim != one.claim:
+                continue
+            if one.cancel:
+                runner.cancel(run)
+            try:
                 await runner.bring(run, one.inputs)
+            except DragomanError as exc:  # an answer that cannot be recorded: it comes again
+                log.warning("not heard task=%s reason=%s: %s", run.task_id, exc.reason, exc)

@@ -278,7 +278,10 @@ class Line(Followed):
         for said in inputs:
             if said.n > self.heard:
                 self.heard = said.n
-                self._stamp(StateChanged(state=State.WORKING, heard=self._heard(said)))
+                if said.sealed:  # no run will need it again
+                    self._forget += (said.n,)
+                given = self._heard(self.works.opened(self.task_id, said))
+                self._stamp(StateChanged(state=State.WORKING, heard=given))
         for entry in again:
             self._stamp(entry.event)
         self._records = write.records + self._records

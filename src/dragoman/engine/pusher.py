@@ -209,7 +209,11 @@ class Pusher:
                     taken = await self._store.due(free, hold_ms, self._bulkheads())
                 except DragomanError as exc:
                     log.warning("pusher reason=%s: %s", exc.reason, exc)
+            under_way = {_key(one) for one in self._flights.values()}
             for delivery in taken:
+                if _key(delivery) in under_way:
+                    await self._hold_on(delivery, hold_ms)
+                    continue
                 flight = asyncio.get_running_loop().create_task(self._fly(delivery))
                 self._flights[flight] = delivery
                 flight.add_done_callback(self._landed)
@@ -218,6 +222,13 @@ class Pusher:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL):
                     await self._news.wait()
+
+    async def _hold_on(self, delivery: Delivery, hold_ms: int) -> None:
+        """A hook was given to us again while we call it (the clock was set forward, or the call
+        takes too long): one call at a time. This one costs no attempt."""
+        said = (delivery.status, delivery.error)
+        with suppress(DragomanError):
+            await self._store.retry(delivery.id, hold_ms, *said, tried=False)
 
     def _bulkheads(self) -> Bulkheads:
         under_way = [

@@ -90,6 +90,7 @@ class Runner:
             conversation=self._conversation,
             mailed=lambda: self.mailed(),
             workspaces=self.workspaces,
+            opened=self._credentials.opened,
             audit=self.audit,
             spawn=self.spawn,
             outside=self.outside,

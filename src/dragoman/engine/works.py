@@ -12,7 +12,7 @@ from ..agent.calls import Outside
 from ..bell import Bell
 from ..model import Message
 from ..store.approvals import Audit
-from ..store.base import Store
+from ..store.base import Input, Store
 from ..workspace import Workspaces
 
 
@@ -34,6 +34,8 @@ class Works(Struct, frozen=True, kw_only=True):
     conversation: Callable[[Any, int], Awaitable[tuple[Message, ...]]]
     mailed: Callable[[], None]
     """Called when a commit left something for a webhook."""
+    opened: Callable[[str, Input], Input]
+    """An input of a task as it was given; the store holds credentials sealed."""
     audit: Audit
     """What was approved, and by whom."""
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]

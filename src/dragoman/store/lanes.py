@@ -8,6 +8,7 @@ else touches.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,6 +19,8 @@ from msgspec import Struct
 
 from ..errors import StoreUnavailable
 from .base import Done
+
+log = logging.getLogger("dragoman.store")
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -150,5 +153,8 @@ class Lane(Generic[S]):
                 # The loop may be gone when a process ends without closing its store.
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._deliver, iter(outcomes))
-                side.rest()
+                try:
+                    side.rest()
+                except Exception:  # without its thread, whoever asks next would wait for ever
+                    log.exception("thread=%s could not rest", threading.current_thread().name)
         side.close()

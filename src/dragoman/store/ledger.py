@@ -28,6 +28,7 @@ from .base import (
     Unheard,
     Whose,
     Write,
+    backoff,
 )
 from .clock import Clock as Clock
 from .clock import steady_of
@@ -153,7 +154,9 @@ class Ledger:
     ) -> None:
         """Takes in a task that was read from a disk, and the digests behind its keys."""
         task_id = kept.row.task_id
-        self._latest = max(self._latest, kept.row.status_at, kept.row.run_at)
+        row = kept.row
+        # Whoever wrote it saw this time, or a later one.
+        self._latest = max(self._latest, row.status_at, row.run_at - backoff(row.attempt))
         if isinstance(kept, Frozen):
             self.file(kept)
         else:
@@ -221,7 +224,7 @@ class Ledger:
         if by > 0:
             for live in self.live.values():
                 live.row = rules.set_back(live.row, by)
-            self.post.set_back(by)
+            self.post.set_back(by, now)
 
     def claim(self, worker: str, agent: str, limit: int) -> list[Live]:
         """See `Store.claim`."""

@@ -245,6 +245,7 @@ class Post:
         self._tasks: dict[str, dict[str, int]] = {}
         self._due: set[int] = set()
         self._n = 0
+        self._hold = 0
 
     def __contains__(self, task_id: object) -> bool:
         """Whether a task has hooks."""
@@ -302,6 +303,7 @@ class Post:
         self, limit: int, now: int, hold_ms: int, bulkheads: Bulkheads | None
     ) -> list[Delivery]:
         """See `Store.due`."""
+        self._hold = max(self._hold, hold_ms)
         ready = [mail for n in self._due if (mail := self._mails[n]).due_at <= now]
         ready.sort(key=lambda mail: (mail.due_at, mail.n))
         found: list[Delivery] = []
@@ -316,11 +318,13 @@ class Post:
                 found.append(delivery)
         return found
 
-    def set_back(self, by: int) -> None:
+    def set_back(self, by: int, now: int) -> None:
         """The clock was set back: what is due must not wait longer for that."""
         for n in self._due:
             mail = self._mails[n]
-            self._mails[n] = replace(mail, due_at=max(1, mail.due_at - by))
+            # What is taken may have been taken since: it stays so until its time is over.
+            least = min(mail.due_at, now + self._hold) if mail.taken else 1
+            self._mails[n] = replace(mail, due_at=max(least, mail.due_at - by))
 
     def change(self, id: int, rule: Rule, now: int) -> str:
         """Applies a rule to the mail behind a delivery; the task it belongs to, if anything

@@ -49,7 +49,7 @@ class DiskFile:
 
     def __init__(self, path: Path) -> None:
         self._path, self._wal = str(path), f"{path}-wal"
-        self._known = {name: _identity(name) for name in (self._path, self._wal)}
+        self._known = {name: _identity(_stat(name)) for name in (self._path, self._wal)}
         self._whole = True
         """Whether the log was there at the last look."""
         self._look_at = 0.0
@@ -59,7 +59,7 @@ class DiskFile:
 
     def check(self) -> None:
         """Raises `Missing` unless both are still there."""
-        if not self._whole or _identity(self._path) != self._known[self._path]:
+        if not self._whole or _identity(_stat(self._path)) != self._known[self._path]:
             raise Missing(f"{self._path} was deleted or replaced while it was in use")
 
     def look(self, db: sqlite3.Connection, busy: float) -> None:
@@ -68,10 +68,11 @@ class DiskFile:
         if now < self._look_at and not self.secrets:
             return
         self._look_at = now + LOOK
-        self._whole = _identity(self._wal) == self._known[self._wal]
+        found = _stat(self._wal)  # once: the file may go at any moment
+        self._whole = _identity(found) == self._known[self._wal]
         if now < self._try_at or not self._whole:
             return
-        if self.secrets or os.stat(self._wal).st_size >= LARGE:
+        if self.secrets or (found is not None and found.st_size >= LARGE):
             self.secrets = not self._fold(db, busy)
 
     def _fold(self, db: sqlite3.Connection, busy: float) -> bool:
@@ -89,9 +90,12 @@ class DiskFile:
         return not blocked
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _stat(path: str) -> os.stat_result | None:
     try:
-        found = os.stat(path)
+        return os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+
+
+def _identity(found: os.stat_result | None) -> tuple[int, int] | None:
+    return None if found is None else (found.st_dev, found.st_ino)

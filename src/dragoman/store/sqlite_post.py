@@ -47,7 +47,7 @@ _GROWN = "UPDATE hook SET due_at = ? WHERE task_id = ? AND due_at = 0"
 _FIND = "SELECT n FROM hook WHERE task_id = ? AND hook_id = ? AND tenant = ? AND principal = ?"
 
 _hook_in = Unpacker(Hook)
-_json = msgspec.json.Encoder().encode
+_json = msgspec.json.Encoder()
 
 
 class SqlitePost:
@@ -58,6 +58,8 @@ class SqlitePost:
         self._clock = clock
         self.tasks: set[str] = set()
         """Of the tasks the writer remembers, those that have hooks."""
+        self.hold = 0
+        """Milliseconds for which what is taken stays so."""
 
     # Beside the writes of tasks.
 
@@ -112,27 +114,32 @@ class SqlitePost:
     def due(self, limit: int, hold_ms: int, bulkheads: Bulkheads | None) -> list[Delivery]:
         """See `Store.due`."""
         now = self._clock()
+        self.hold = max(self.hold, hold_ms)
         deliveries: list[Delivery] = []
         looking = True
         while looking and len(deliveries) < limit:
-            # A bulkhead that fills up during a look is passed over by the next one.
-            looking = False
+            # A bulkhead that fills up during a look is passed over by the next one. A look that
+            # changes nothing is the last one: the next would find the same.
+            refused = changed = False
             for number in self._ready(now, limit - len(deliveries), bulkheads):
                 mail = self._mail(self._db.execute(_BY_N, number).fetchone())
                 principal, host = post.place_of(mail)
                 if bulkheads is not None and not bulkheads.admit(principal, host):
-                    self._db.execute(_HOST, (host, mail.n))
-                    looking = True
+                    refused = True
+                    if host and self._db.execute(_HOST, (host, mail.n)).rowcount:
+                        changed = True
                     continue
+                changed = True
                 held, delivery = post.taken(mail, now, hold_ms)
                 self._save(mail, held)
                 if delivery is not None:
                     deliveries.append(delivery)
+            looking = refused and changed
         return deliveries
 
     def _ready(self, now: int, limit: int, bulkheads: Bulkheads | None) -> list[tuple[Any, ...]]:
         full = (bulkheads.full_principals, bulkheads.full_hosts) if bulkheads else ([], [])
-        return self._db.execute(_READY, (now, *map(_json, full), limit)).fetchall()
+        return self._db.execute(_READY, (now, *map(_json_text, full), limit)).fetchall()
 
     def settle(self, id: int, rule: Rule) -> bool:
         """Something became of a delivery; whether that changed anything."""
@@ -192,6 +199,11 @@ class SqlitePost:
                 "VALUES (?, ?, ?, ?, ?, ?)",
                 (after.n, one.seq, one.dead_at, one.attempt, one.status, one.error),
             )
+
+
+def _json_text(value: object) -> str:
+    """JSON as SQLite reads it in every version: a blob may be taken for its own binary form."""
+    return _json.encode(value).decode()
 
 
 def _letter(found: tuple[Any, ...] | list[Any]) -> Letter:

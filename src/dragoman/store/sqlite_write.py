@@ -367,7 +367,7 @@ class Writer:
 
     def _note_time(self, now: int) -> None:
         self._flush()
-        if workers.look_back(self._db, now):
+        if workers.look_back(self._db, now, self._post.hold):
             self._forget_rows()
 
     def _holders(self) -> list[str]:

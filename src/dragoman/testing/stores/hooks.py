@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,15 @@ class HookChapter(Chapter):
             assert more.hook.task_id == "slow4"
             assert len(await bench.store.due(99, HOLD, Bulkheads(99, 99))) == 38
 
+    async def test_bulkheads_without_a_place_admit_nobody(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await self._due_soon(bench, "t1", ALICE, "https://one.example.com/")
+            await self._due_soon(bench, "t2", BOB, "https:///")
+            for nobody in (Bulkheads(0, 9), Bulkheads(9, 0)):
+                async with asyncio.timeout(60):
+                    assert await bench.store.due(9, HOLD, nobody) == []
+            assert len(await bench.store.due(9, HOLD, Bulkheads(1, 1))) == 2
+
     async def _due_soon(self, bench: Bench, task_id: str, scope: Scope, url: str) -> None:
         row = await bench.open_task(task_id, scope=scope)
         await bench.store.set_hook(scope, hook(task_id, url=url))
@@ -241,6 +251,23 @@ class HookChapter(Chapter):
             bench.clock.tick(HOLD)
             (again,) = await due(bench)
             assert again.id == one.id
+
+    async def test_a_clock_set_back_gives_nothing_away_that_is_taken(self, tmp_path: Path) -> None:
+        async with self.bench(tmp_path) as bench:
+            await bench.store.reap()
+            await self._due_soon(bench, "before", ALICE, "https://one.example.com/")
+            assert places(await due(bench)) == [("before", "h1", 3)]
+            bench.clock.set(-3_600_000)
+            # Taken before anyone notices that the clock was set.
+            await self._due_soon(bench, "after", ALICE, "https://two.example.com/")
+            assert places(await due(bench)) == [("after", "h1", 3)]
+            await bench.store.reap()
+            assert await due(bench) == []
+            bench.clock.tick(HOLD - 2)
+            assert await due(bench) == []
+            # Nothing is held for much longer than that either.
+            bench.clock.tick(9)
+            assert sorted(places(await due(bench))) == [("after", "h1", 3), ("before", "h1", 3)]
 
     async def test_who_takes_a_task_over_tells_its_hooks(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
