@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dragoman import errors
+from dragoman.core import errors
+from dragoman.core.lifecycle import FINAL, NEXT
+from dragoman.core.model import State
 from dragoman.dialects.a2a.errors import SPELLINGS, SPELLINGS_0_3, spelling_of
-from dragoman.lifecycle import FINAL, NEXT
-from dragoman.model import State
 
 DOCS = Path(__file__).parent
 Kind = type[errors.DragomanError]

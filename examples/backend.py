@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from itertools import count
 
 from dragoman import Artifact, Backend, Message, State, Task, Text
-from dragoman.card import Skill
-from dragoman.errors import NotCancelable
-from dragoman.events import ArtifactChunk, StateChanged
-from dragoman.model import Status
-from dragoman.ops import CancelTask, GetTask, ListTasks, SendMessage
-from dragoman.peer import Context
+from dragoman.core.card import CardSkill
+from dragoman.core.errors import NotCancelable
+from dragoman.core.events import ArtifactChunk, StateChanged
+from dragoman.core.model import Status
+from dragoman.core.operations import CancelTask, GetTask, ListTasks, SendMessage
+from dragoman.core.peer import Context
 
 # What stands here for your own tables: one caller's orders are not another's.
 orders: dict[tuple[str, str], Task] = {}
@@ -74,7 +74,7 @@ backend = Backend(
     list=find,
     cancel=cancel,
     skills=[
-        Skill(
+        CardSkill(
             id="order",
             name="Order",
             description="Packs what you name.",

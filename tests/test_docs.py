@@ -31,9 +31,9 @@ from cli.run import dragoman as command
 from cli.run import serving
 from dragoman import Agent, Answer, Turn, showcase
 from dragoman.cli import COMMANDS, build
-from dragoman.lifecycle import NEXT
-from dragoman.model import State
-from dragoman.net.metrics import Metrics
+from dragoman.core.lifecycle import NEXT
+from dragoman.core.model import State
+from dragoman.observability.metrics import Metrics
 from dragoman.settings import NAMED, Settings
 from dragoman.testing import Client
 from pages import DOCS, READMES, ROOT, Block, blocks, name

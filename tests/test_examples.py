@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import State
-from dragoman.loading import load_agent
+from dragoman.server.agent_loader import load_agent
 from dragoman.testing import Client
 
 ROOT = Path(__file__).parents[1]

@@ -15,8 +15,8 @@ from typing import Any
 
 import uvloop
 
-from dragoman.net.listener import Listener, bind
-from dragoman.net.threads import finish_first
+from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.observability.scheduling import finish_first
 from dragoman.settings import Limits
 
 Scope = dict[str, Any]
@@ -41,7 +41,7 @@ def answering(body: bytes) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
 
 
 async def serve(port: int, body: bytes) -> None:
-    listener = Listener(answering(body), bind("127.0.0.1", port), Limits())
+    listener = GranianServer(answering(body), bind("127.0.0.1", port), Limits())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, listener.refuse)
     await listener.begin()
 

@@ -5,7 +5,7 @@ import os
 import sys
 
 from dragoman import Agent, Turn, connect
-from dragoman.schemes import Known, Secret, Tokens
+from dragoman.core.auth_schemes import Known, Secret, Tokens
 
 ada = Known(secret=Secret(env="ADA_TOKEN"), scopes=("vip",))
 agent = Agent(

@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 
 from dragoman import Agent, Turn, connect
-from dragoman.events import ArtifactChunk, Stamped
+from dragoman.core.events import ArtifactChunk, Stamped
 
 agent = Agent("Writer", description="Writes as it thinks.")
 

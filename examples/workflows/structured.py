@@ -4,8 +4,8 @@ import asyncio
 import sys
 
 from dragoman import Agent, Turn, connect
-from dragoman.errors import BadParams
-from dragoman.model import Json
+from dragoman.core.errors import BadParams
+from dragoman.core.model import Json
 
 agent = Agent("Tickets", description="Knows the open tickets.")
 

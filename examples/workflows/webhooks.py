@@ -12,7 +12,7 @@ from granian.server.embed import Server
 
 from dragoman import Agent, State, Turn, connect
 from dragoman.client.receiver import Notice, Proof, Receiver
-from dragoman.model import Hook
+from dragoman.core.model import Hook
 
 TOKEN = secrets.token_urlsafe()
 agent = Agent("Print shop", description="Calls you when it is printed.")

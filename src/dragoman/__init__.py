@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .agent import Agent, Answer, SyncTurn, Turn
-from .agent.values import file
-from .backend import Backend
-from .card import Extension, Provider
-from .events import (
+from dragoman.agent import Agent, Answer, SyncTurn, Turn
+from dragoman.agent.parts import file
+from dragoman.backend import Backend
+from dragoman.core.card import Extension, Provider
+from dragoman.core.events import (
     ArtifactChunk,
     Ask,
     Asked,
@@ -18,7 +18,7 @@ from .events import (
     Stamped,
     StateChanged,
 )
-from .model import (
+from dragoman.core.model import (
     Artifact,
     Blob,
     Data,
@@ -34,7 +34,7 @@ from .model import (
 )
 
 if TYPE_CHECKING:
-    from .client import connect
+    from dragoman.client import connect
 
 __version__ = "0.1.0"
 
@@ -77,7 +77,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """`connect` brings an HTTP client along, which whoever only serves need not load."""
     if name == "connect":
-        from .client import connect
+        from dragoman.client import connect
 
         return connect
     raise AttributeError(f"module 'dragoman' has no attribute {name!r}")

@@ -1,5 +1,5 @@
 """`python -m dragoman` is `dragoman`."""
 
-from .cli import main
+from dragoman.cli import main
 
 main()

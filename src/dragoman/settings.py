@@ -11,9 +11,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from .errors import ConfigError
-from .schemes import Scheme, Secret
-from .workspace import Space, space_of
+from dragoman.core.auth_schemes import Scheme, Secret
+from dragoman.core.errors import ConfigError
+from dragoman.workspace import Space, space_of
 
 FILE = "dragoman.toml"
 IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable

@@ -18,14 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from . import client
-from .card import Card
-from .client.files import Progress, Source
-from .events import Stamped
-from .model import AnyPart, Hook, Json, Message, Task
-from .ops import HookPage, TaskPage
+from dragoman import client
+from dragoman.client.files import Progress, Source
+from dragoman.core.card import Card
+from dragoman.core.events import Stamped
+from dragoman.core.model import AnyPart, Hook, Json, Message, Task
+from dragoman.core.operations import HookPage, TaskPage
 
-__all__ = ["Agent", "Conversation", "Events", "connect"]
+__all__ = ["SyncAgent", "SyncConversation", "SyncEvents", "connect"]
 
 T = TypeVar("T")
 Paths = list[Path]
@@ -60,7 +60,7 @@ class _Loop:
             self._loop.close()
 
 
-class Events:
+class SyncEvents:
     """Every event of a task, each once and in order."""
 
     def __init__(self, loop: _Loop, events: client.Events) -> None:
@@ -98,7 +98,7 @@ class Events:
         self._loop.run(self._events.aclose())
 
 
-class Conversation:
+class SyncConversation:
     """Messages of one context. What is said next answers the open question, if there is one."""
 
     def __init__(self, loop: _Loop, conversation: client.Conversation) -> None:
@@ -124,16 +124,16 @@ class Conversation:
         """Says the next thing."""
         return self._loop.run(self._conversation.send(*what, **about))
 
-    def stream(self, *what: object, **about: Any) -> Events:
+    def stream(self, *what: object, **about: Any) -> SyncEvents:
         """Says the next thing and tells every event."""
-        return Events(self._loop, self._conversation.stream(*what, **about))
+        return SyncEvents(self._loop, self._conversation.stream(*what, **about))
 
     def cancel(self) -> Task | None:
         """Stops the last task, if it runs or waits."""
         return self._loop.run(self._conversation.cancel())
 
 
-class Agent:
+class SyncAgent:
     """An agent somewhere else; every verb as `client.RemoteAgent` has it."""
 
     def __init__(self, loop: _Loop, agent: client.RemoteAgent) -> None:
@@ -154,13 +154,13 @@ class Agent:
         """Says something: the task when it finishes or asks back, or the direct reply."""
         return self._loop.run(self._agent.send(*what, **about))
 
-    def stream(self, *what: object, **about: Any) -> Events:
+    def stream(self, *what: object, **about: Any) -> SyncEvents:
         """Says something and tells every event."""
-        return Events(self._loop, self._agent.stream(*what, **about))
+        return SyncEvents(self._loop, self._agent.stream(*what, **about))
 
-    def watch(self, task: Task | str, cursor: int | None = None) -> Events:
+    def watch(self, task: Task | str, cursor: int | None = None) -> SyncEvents:
         """Follows a task."""
-        return Events(self._loop, self._agent.watch(task, cursor))
+        return SyncEvents(self._loop, self._agent.watch(task, cursor))
 
     def answer(self, task: Task | str, value: object, *, question: str = "") -> Task:
         """Answers what a task waits for."""
@@ -174,9 +174,9 @@ class Agent:
         """Calls a method of the agent's own."""
         return self._loop.run(self._agent.invoke(method, **params))
 
-    def conversation(self, context_id: str = "", *, skill: str = "") -> Conversation:
+    def conversation(self, context_id: str = "", *, skill: str = "") -> SyncConversation:
         """Several messages that belong together."""
-        return Conversation(self._loop, self._agent.conversation(context_id, skill=skill))
+        return SyncConversation(self._loop, self._agent.conversation(context_id, skill=skill))
 
     def get(self, task: Task | str, history_length: int | None = None) -> Task:
         """The task as it stands."""
@@ -222,14 +222,14 @@ class Agent:
 
 
 @contextmanager
-def connect(address: str, **options: Any) -> Iterator[Agent]:
+def connect(address: str, **options: Any) -> Iterator[SyncAgent]:
     """An agent, ready to be talked to; options as `dragoman.connect` has them."""
     loop = _Loop()
     opening = client.connect(address, **options)
     try:
         agent = loop.run(opening.__aenter__())
         try:
-            yield Agent(loop, agent)
+            yield SyncAgent(loop, agent)
         finally:
             loop.run(opening.__aexit__(None, None, None))
     finally:

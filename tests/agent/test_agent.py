@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman import Agent, Provider, SyncTurn, Turn
 from dragoman.agent import Shape
-from dragoman.errors import BadParams, ConfigError
+from dragoman.core.errors import BadParams, ConfigError
 from dragoman.testing import Client
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.errors import AgentMisbehaved, BadParams, ConfigError, UnknownMethod
-from dragoman.model import Json
-from dragoman.ops import Invoke
-from dragoman.peer import Context
+from dragoman.core.errors import AgentMisbehaved, BadParams, ConfigError, UnknownMethod
+from dragoman.core.model import Json
+from dragoman.core.operations import Invoke
+from dragoman.core.peer import Context
 from dragoman.testing import Client
 
 

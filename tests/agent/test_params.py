@@ -12,7 +12,7 @@ import pytest
 from msgspec import Meta, Struct
 
 from dragoman import Agent, Answer, Blob, Data, State, Turn
-from dragoman.errors import BadParams
+from dragoman.core.errors import BadParams
 from dragoman.testing import Client
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from dragoman import Agent, Answer, State, Turn
 from dragoman.testing import Client
-from engine.scenes import House, checked, ended, until
+from engine.harness import House, checked, ended, until
 
 
 class Found(Struct):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dragoman import Agent, Answer, State, SyncTurn
 from dragoman.testing import Client
-from engine.scenes import House, checked, ended, story, until
+from engine.harness import House, checked, ended, story, until
 
 
 async def test_a_plain_function_gives_its_result() -> None:

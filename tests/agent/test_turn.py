@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Blob, Link, Message, Role, State, Task, Text, Turn
+from dragoman.core.events import Ask, Asked
+from dragoman.core.operations import SendMessage
+from dragoman.core.peer import Context
 from dragoman.engine import Engine, EngineSettings
-from dragoman.events import Ask, Asked
-from dragoman.ops import SendMessage
-from dragoman.peer import Context
 from dragoman.testing import Client
 
 

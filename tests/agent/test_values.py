@@ -12,9 +12,9 @@ import pytest
 from msgspec import Struct
 
 from dragoman import Agent, Answer, Blob, Data, Link, State, Text, Turn, file
-from dragoman.agent.values import parts_of
-from dragoman.errors import AgentMisbehaved
-from dragoman.nesting import MAX_DEPTH
+from dragoman.agent.parts import parts_of
+from dragoman.core.errors import AgentMisbehaved
+from dragoman.core.nesting import MAX_DEPTH
 from dragoman.testing import Client
 
 

@@ -14,9 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Artifact, Backend, Extension, Message, Role, State, Task, Text
-from dragoman.card import Card, Skill
-from dragoman.dialects.a2a.cards import card_in
-from dragoman.errors import (
+from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.core.card import Card, CardSkill
+from dragoman.core.errors import (
     ConfigError,
     ContentTypeUnsupported,
     ExtensionRequired,
@@ -32,12 +32,10 @@ from dragoman.errors import (
     UnknownMethod,
     Unsupported,
 )
-from dragoman.events import ArtifactChunk, Snapshot, Stamped, StateChanged
-from dragoman.lifecycle import Fold
-from dragoman.loading import load_agent
-from dragoman.model import Data, Hook, Status
-from dragoman.net.log import Bridge
-from dragoman.ops import (
+from dragoman.core.events import ArtifactChunk, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import Data, Hook, Status
+from dragoman.core.operations import (
     CancelTask,
     DeleteHook,
     GetExtendedCard,
@@ -52,8 +50,10 @@ from dragoman.ops import (
     TaskPage,
     Watch,
 )
-from dragoman.peer import Context
-from dragoman.schemes import Known, Secret, Tokens
+from dragoman.core.peer import Context
+from dragoman.dialects.a2a.cards.documents import card_in
+from dragoman.observability.log import Bridge
+from dragoman.server.agent_loader import load_agent
 from dragoman.settings import Push, Rates
 from dragoman.testing import Client
 from semantics.ways import WAYS, Heard, House, Way, said, served
@@ -323,7 +323,7 @@ async def card_of(house: House, version: str = "1.0") -> Card:
 async def test_capabilities_follow_from_the_functions(
     functions: tuple[str, ...], streaming: bool, push: bool, shop: Shop
 ) -> None:
-    skill = Skill(id="buy", name="Buy", description="Sells")
+    skill = CardSkill(id="buy", name="Buy", description="Sells")
     async with served(shop.backend(*functions, skills=[skill], description="Sells")) as house:
         for version in ("1.0", "0.3"):
             card = await card_of(house, version)

@@ -8,10 +8,10 @@ import httpx2
 import pytest
 
 from cli.run import serving
-from dragoman.errors import NotCancelable, PushUnsupported, TaskNotFound, Unsupported
-from dragoman.loading import load_agent
-from dragoman.model import Hook, State
-from dragoman.ops import CancelTask, GetTask, ListTasks, SetHook, Watch
+from dragoman.core.errors import NotCancelable, PushUnsupported, TaskNotFound, Unsupported
+from dragoman.core.model import Hook, State
+from dragoman.core.operations import CancelTask, GetTask, ListTasks, SetHook, Watch
+from dragoman.server.agent_loader import load_agent
 from semantics.ways import WAYS, Way, said, served
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "backend.py"

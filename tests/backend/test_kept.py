@@ -13,14 +13,22 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Artifact, ArtifactChunk, Backend, Hook, State, StateChanged, Status, Task, Text
-from dragoman.backend.kept import Kept
-from dragoman.errors import NotCancelable, TaskFinished, TaskNotFound
-from dragoman.ops import CancelTask, GetHook, GetTask, ListHooks, SendMessage, SetHook, Watch
-from dragoman.peer import Context
+from dragoman.backend.fallback import FallbackTasks
+from dragoman.core.errors import NotCancelable, TaskFinished, TaskNotFound
+from dragoman.core.operations import (
+    CancelTask,
+    GetHook,
+    GetTask,
+    ListHooks,
+    SendMessage,
+    SetHook,
+    Watch,
+)
+from dragoman.core.peer import Context
 from dragoman.store import open_store
-from dragoman.store.base import Row, Scope, Whose
+from dragoman.store.interface import AdminFilter, Row, Scope
 from dragoman.testing import Client
-from engine.scenes import until
+from engine.harness import until
 from semantics.ways import WAYS, Way, said, served
 
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
@@ -194,7 +202,7 @@ async def test_all_that_is_too_old_goes_soon_however_much_it_is() -> None:
             await peer.call(said("tea"), ALICE)
 
         async def gone() -> bool:
-            return await store.owned(Whose(), 1) == []
+            return await store.owned(AdminFilter(), 1) == []
 
         await until(gone, 60)
     finally:
@@ -208,7 +216,7 @@ async def test_all_that_is_too_old_goes_soon_however_much_it_is() -> None:
 async def test_a_name_is_kept_while_it_is_used_and_no_longer(url: str, tmp_path: Path) -> None:
     now = 1_800_000_000_000
     store = open_store(url.format(tmp_path), clock=lambda: now)
-    kept = Kept(store, "Orders", 60.0, clock=lambda: now)
+    kept = FallbackTasks(store, "Orders", 60.0, clock=lambda: now)
     try:
         await kept.name("t-1", "order-1", ALICE)
         await kept.name("t-1", "order-2", ALICE)
@@ -219,12 +227,12 @@ async def test_a_name_is_kept_while_it_is_used_and_no_longer(url: str, tmp_path:
             await kept.sweep()
             assert await kept.named("t-1", ALICE) == "order-1"
         assert await kept.named("ended", ALICE) == ""
-        page = await store.read(*_place(await store.owned(Whose(), 9)), 0, 99)
+        page = await store.read(*_place(await store.owned(AdminFilter(), 9)), 0, 99)
         assert len(page.entries) == 1, "its log does not grow"
         now += 61_000
         await kept.sweep()
         assert await kept.named("t-1", ALICE) == ""
-        assert await store.owned(Whose(), 9) == []
+        assert await store.owned(AdminFilter(), 9) == []
     finally:
         await kept.close()
 
@@ -242,7 +250,7 @@ async def test_a_name_outlives_keep_tasks_with_the_task_of_the_author() -> None:
         await store.sweep(-1, -1, 1000)  # the time of all that has ended is over
         await peer.call(replace(said("go on"), open_as="t-1"), ALICE)
         assert list(orders.tasks) == ["order-1"]
-        (row,) = await store.owned(Whose(), 9)
+        (row,) = await store.owned(AdminFilter(), 9)
         assert row.final, "from here on it is kept like a finished task"
     finally:
         await peer.stop(0)

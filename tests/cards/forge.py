@@ -13,11 +13,11 @@ from typing import Any
 from joserfc import jwk
 from joserfc.jws import JWSRegistry
 
-from dragoman.card import ApiKey, Card, Extension, Interface, Provider, Skill
-from dragoman.dialects.a2a import cards, signatures
-from dragoman.dialects.a2a.presence import document_in
-from dragoman.dialects.a2a.signatures import payload
-from dragoman.net.keys import new_key
+from dragoman.core.card import ApiKey, Card, CardSkill, Extension, Interface, Provider
+from dragoman.dialects.a2a.cards import documents, signatures
+from dragoman.dialects.a2a.cards.canonical import document_in
+from dragoman.dialects.a2a.cards.signatures import payload
+from dragoman.security.card_signing import new_key
 
 ORIGIN = "https://desk.example"
 NOW = 1_800_000_000.0
@@ -32,7 +32,7 @@ CARD = Card(
     ),
     provider=Provider("Example", "https://example.com"),
     extensions=(Extension(uri="urn:x:1", params={"n": 1, "x": 0.5, "empty": "", "no": None}),),
-    skills=(Skill(id="plan", name="Plan", description="Plans a trip", tags=("travel",)),),
+    skills=(CardSkill(id="plan", name="Plan", description="Plans a trip", tags=("travel",)),),
     schemes={"keys": ApiKey(name="X-API-Key")},
     security=({"keys": ()},),
 )
@@ -52,7 +52,7 @@ def public(said: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 def signed(card: Card = CARD, by: Mapping[str, Any] | None = None, jku: str = "") -> dict[str, Any]:
     """The card as a merged document with one honest signature: that of 1.0, for its readers. What
     readers of 0.3 use says the same, and is signed by itself in `test_both_versions`."""
-    document = document_in(cards.merged(card))
+    document = document_in(documents.merged(card))
     made = signatures.sign(document, signatures.key_in(by or key("good")), jku)
     document["signatures"] = [{"protected": made.protected, "signature": made.signature}]
     return document

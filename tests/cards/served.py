@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from dragoman import Agent, Turn
-from dragoman.app import App, engine_for
-from dragoman.net.log import Log
+from dragoman.observability.log import Log
+from dragoman.server.app import App, engine_for
 from dragoman.settings import Server, Settings
 
 CARD = "/.well-known/agent-card.json"

@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from cards.forge import CARD, NOW, ORIGIN, by, entry, header, key, public
-from dragoman.card import HttpAuth, Interface, MutualTls, OAuth2, OAuthFlow, OpenId
-from dragoman.dialects.a2a import cards, signatures
-from dragoman.dialects.a2a.presence import document_in
-from dragoman.dialects.a2a.signatures import FORMS
-from dragoman.errors import CardUntrusted
-from dragoman.net.trust import Trust, Verdict
+from dragoman.core.card import HttpAuth, Interface, MutualTls, OAuth2, OAuthFlow, OpenId
+from dragoman.core.errors import CardUntrusted
+from dragoman.dialects.a2a.cards import documents, signatures
+from dragoman.dialects.a2a.cards.canonical import document_in
+from dragoman.dialects.a2a.cards.signatures import FORMS
+from dragoman.security.card_trust import Trust, TrustVerdict
 
 GOOD = signatures.key_in(key("good"))
 EVIL = "https://evil.example/"
@@ -49,12 +49,12 @@ def trusting(**options: Any) -> Trust:
 
 
 def merged(**options: Any) -> dict[str, Any]:
-    return document_in(cards.merged(signatures.signed(RICH, GOOD, **options)))
+    return document_in(documents.merged(signatures.signed(RICH, GOOD, **options)))
 
 
 def only_0_3() -> dict[str, Any]:
     """As an agent of 0.3 alone would publish it."""
-    document = document_in(cards.merged(RICH))
+    document = document_in(documents.merged(RICH))
     kept = signatures.FORMS["0.3"].model.read(document, "")
     assert isinstance(kept, dict)
     return kept
@@ -62,27 +62,30 @@ def only_0_3() -> dict[str, Any]:
 
 def test_each_version_has_a_signature_and_sdks_have_theirs() -> None:
     def forms(document: dict[str, Any]) -> list[str | None]:
-        found = signatures.Document(document)
+        found = signatures.SignedDocument(document)
         return [found.proved(claim, GOOD) for claim in found.claims]
 
     assert forms(merged(compatible=False))[:2] == ["strict", "0.3"]
     assert [form for form in forms(merged()) if form] == ["strict", "0.3", "stripped", "0.3-sdk"]
     new = replace(RICH, interfaces=RICH.interfaces[1:2])
-    assert forms(document_in(cards.merged(signatures.signed(new, GOOD)))) == ["strict", "stripped"]
+    assert forms(document_in(documents.merged(signatures.signed(new, GOOD)))) == [
+        "strict",
+        "stripped",
+    ]
 
 
 async def test_every_document_that_is_served_is_proved_whole() -> None:
     card = signatures.signed(RICH, GOOD)
     for out, versions in (
-        (cards.pure_1_0, ("1.0",)),
-        (cards.merged, ("1.0", "0.3")),
-        (cards.legacy, ("1.0", "0.3")),
+        (documents.pure_1_0, ("1.0",)),
+        (documents.merged, ("1.0", "0.3")),
+        (documents.legacy, ("1.0", "0.3")),
     ):
         for strict in (True, False):
             verdict = await trusting(strict=strict).check(out(card), ORIGIN)
             assert (verdict.proved, sorted(verdict.versions)) == (True, sorted(versions))
             assert verdict.uncovered == ()
-            assert verdict.card == replace(cards.card_in(out(card)), signatures=())
+            assert verdict.card == replace(documents.card_in(out(card)), signatures=())
 
 
 async def test_a_card_of_0_3_alone_keeps_its_addresses() -> None:
@@ -92,7 +95,7 @@ async def test_a_card_of_0_3_alone_keeps_its_addresses() -> None:
         document["signatures"] = [{"protected": made.protected, "signature": made.signature}]
         verdict = await trusting().check(document, ORIGIN)
         assert (verdict.form, verdict.versions) == (form, ("0.3",))
-        whole = cards.card_in(cards.merged(RICH))
+        whole = documents.card_in(documents.merged(RICH))
         old = tuple(each for each in whole.interfaces if each.version == "0.3")
         assert verdict.card.interfaces == old
         if form == "0.3":
@@ -153,7 +156,7 @@ async def test_nothing_that_readers_of_either_version_use_can_be_changed(change:
             assert "evil" not in repr(verdict.card)
 
 
-async def _verdict(trust: Trust, document: dict[str, Any]) -> Verdict | None:
+async def _verdict(trust: Trust, document: dict[str, Any]) -> TrustVerdict | None:
     try:
         return await trust.check(document, ORIGIN)
     except CardUntrusted:
@@ -165,7 +168,7 @@ async def test_a_version_without_a_signature_must_say_what_the_other_says() -> N
     plain = replace(RICH, schemes=CARD.schemes, security=CARD.security)
     made = signatures.signed(plain, GOOD, compatible=False)
     made = replace(made, signatures=made.signatures[:1])
-    document = document_in(cards.merged(made))
+    document = document_in(documents.merged(made))
     verdict = await trusting().check(document, ORIGIN)
     assert (verdict.versions, verdict.uncovered) == (("1.0",), ())
     with pytest.raises(CardUntrusted, match=r"readers of 0\.3 use: interfaces"):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from cards.forge import CARD
 from dialects import strategies
-from dragoman.dialects.a2a import cards, presence
-from dragoman.dialects.a2a.presence import Uncanonical, document_in
+from dragoman.dialects.a2a.cards import canonical, documents
+from dragoman.dialects.a2a.cards.canonical import Uncanonical, document_in
+from dragoman.dialects.a2a.cards.signatures import FORMS, payload
 from dragoman.dialects.a2a.proto import POOL
-from dragoman.dialects.a2a.signatures import FORMS, payload
 
 strict = FORMS["strict"].write
 
@@ -190,13 +190,13 @@ def test_integers_beyond_doubles_are_doubles() -> None:
 @settings(max_examples=50)
 def test_all_forms_of_one_card_are_covered_alike(card: Any) -> None:
     """The pure, the merged and the old document of a card carry the same signature."""
-    pure = payload(document_in(cards.pure_1_0(card)))
-    assert payload(document_in(cards.merged(card))) == pure
-    assert payload(document_in(cards.legacy(card))) == pure
+    pure = payload(document_in(documents.pure_1_0(card)))
+    assert payload(document_in(documents.merged(card))) == pure
+    assert payload(document_in(documents.legacy(card))) == pure
 
 
 def test_the_other_forms() -> None:
-    document = document_in(cards.pure_1_0(CARD))
+    document = document_in(documents.pure_1_0(CARD))
     stripped = json.loads(payload(document, "stripped"))
     assert "securityRequirements" not in stripped
     assert stripped["capabilities"]["extensions"] == [
@@ -225,7 +225,7 @@ def test_the_table_is_that_of_the_protobuf_descriptors() -> None:
 
     meant = names(POOL.FindMessageTypeByName("lf.a2a.v1.AgentCard"))
     meant = {each for each in meant if not each.startswith("signatures")}
-    assert _names(presence.CARD) == meant
+    assert _names(canonical.CARD) == meant
 
 
 def _names(kind: Any) -> set[str]:

@@ -19,11 +19,11 @@ from cards.forge import signed
 from cards.served import app_for, desk
 from dialects import strategies
 from dragoman import Provider
-from dragoman.dialects.a2a import cards
-from dragoman.dialects.a2a.checks import problems
-from dragoman.dialects.a2a.leaks import leaks, looks_like
-from dragoman.dialects.a2a.presence import document_in
-from dragoman.errors import ConfigError
+from dragoman.core.errors import ConfigError
+from dragoman.dialects.a2a.cards import documents
+from dragoman.dialects.a2a.cards.canonical import document_in
+from dragoman.dialects.a2a.cards.secret_scan import leaks, looks_like
+from dragoman.dialects.a2a.cards.validate import problems
 
 GOOD = signed()
 
@@ -258,7 +258,7 @@ def test_no_value_in_any_member_breaks_the_checks(name: str) -> None:
 @given(strategies.cards)
 @settings(max_examples=50)
 def test_any_card_can_be_judged(card: Any) -> None:
-    problems(document_in(cards.merged(card)))
+    problems(document_in(documents.merged(card)))
 
 
 # Secrets.

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from cards.served import CARD, app_for, ask, desk
 from cards.test_served import key_file
 from dragoman import Agent
-from dragoman.card import Card
-from dragoman.dialects.a2a import cards
-from dragoman.errors import NoExtendedCard
-from dragoman.ops import GetExtendedCard
-from dragoman.schemes import Known, Secret, Tokens
+from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.core.card import Card
+from dragoman.core.errors import NoExtendedCard
+from dragoman.core.operations import GetExtendedCard
+from dragoman.dialects.a2a.cards import documents
 from dragoman.settings import Signing
 from semantics.ways import WAYS, Way, served
 
@@ -44,7 +44,7 @@ async def test_it_says_all_that_the_public_card_says(
     app = app_for(agent, signing=Signing(keys=(key_file(tmp_path, "k"),)))
     public = await ask(app, CARD, a2a_version=version)
     got = await ask(app, path, a2a_version=version, **KNOWN)
-    ours, theirs = cards.card_in(public.body), cards.card_in(got.body)
+    ours, theirs = documents.card_in(public.body), documents.card_in(got.body)
     assert theirs.push
     assert any(each.uri == "urn:dragoman:dialects:1" for each in theirs.extensions)
     assert [skill.id for skill in theirs.skills] == ["look", "audit"]
@@ -93,6 +93,6 @@ async def test_without_a_public_url_it_has_the_address_that_was_typed(agent: Age
     app = app_for(agent, base="", server={"host": "0.0.0.0", "hosts": ("desk.example",)})
     for path in ("/extendedAgentCard", "/v1/card"):
         got = await ask(app, path, host="desk.example:81", **KNOWN)
-        listed = cards.card_in(got.body).interfaces
+        listed = documents.card_in(got.body).interfaces
         assert listed
         assert all(each.url.startswith("http://desk.example:81") for each in listed)

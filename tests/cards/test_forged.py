@@ -20,10 +20,10 @@ from joserfc import jwk
 from cards import forge
 from cards.forge import NOW, ORIGIN, by, entry, header, hmac_with, key, public, signed
 from dialects import strategies
-from dragoman.dialects.a2a import cards, signatures
-from dragoman.dialects.a2a.presence import Uncanonical
-from dragoman.errors import CardUntrusted
-from dragoman.net.trust import Trust
+from dragoman.core.errors import CardUntrusted
+from dragoman.dialects.a2a.cards import documents, signatures
+from dragoman.dialects.a2a.cards.canonical import Uncanonical
+from dragoman.security.card_trust import Trust
 
 Case = Callable[[], dict[str, Any] | bytes]
 EVIL = key("evil")
@@ -260,12 +260,12 @@ async def test_honest_signatures_of_every_algorithm_hold(name: str, trust: Trust
 def test_no_single_byte_can_be_changed(card: Any, data: st.DataObject) -> None:
     """Whatever a reader of the altered document would believe, it is what was signed."""
     maker = signatures.key_in(ED)
-    body = bytearray(cards.merged(signatures.signed(card, maker)))
-    honest = signatures.Document(bytes(body))
+    body = bytearray(documents.merged(signatures.signed(card, maker)))
+    honest = signatures.SignedDocument(bytes(body))
     meant = {form: honest.payload(form) for form in signatures.FORMS}
     body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        document = signatures.Document(bytes(body))
+        document = signatures.SignedDocument(bytes(body))
         proved = [document.proved(claim, maker) for claim in document.claims]
     except Uncanonical:
         return
@@ -278,7 +278,7 @@ def test_no_single_byte_can_be_changed(card: Any, data: st.DataObject) -> None:
 def test_any_bytes_are_a_document_or_are_refused(body: bytes) -> None:
     for raw in (body, b'{"signatures":[' + body + b"]}", b'{"signatures":' + body + b"}"):
         with suppress(Uncanonical):
-            signatures.Document(raw)
+            signatures.SignedDocument(raw)
 
 
 async def test_one_good_signature_among_bad_ones_is_enough(trust: Trust) -> None:

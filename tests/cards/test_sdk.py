@@ -11,11 +11,11 @@ import pytest
 
 from cards.forge import CARD, NOW, ORIGIN, key, public
 from cards.test_both_versions import RICH
-from dragoman.card import Card
-from dragoman.dialects.a2a import cards, signatures
-from dragoman.dialects.a2a.presence import document_in
-from dragoman.errors import CardUntrusted
-from dragoman.net.trust import Trust
+from dragoman.core.card import Card
+from dragoman.core.errors import CardUntrusted
+from dragoman.dialects.a2a.cards import documents, signatures
+from dragoman.dialects.a2a.cards.canonical import document_in
+from dragoman.security.card_trust import Trust
 from interop.peers import A2A_SDK, A2A_SDK_0_3_SIGNING, Peer, PeerUnavailable
 
 ALGORITHMS = ("ES256", "EdDSA", "RS256")
@@ -42,7 +42,7 @@ def jwk(said: dict[str, Any]) -> dict[str, Any]:
 
 def plain() -> dict[str, Any]:
     """A card without what the two canonical forms write differently: nothing in it is empty."""
-    document = document_in(cards.pure_1_0(CARD))
+    document = document_in(documents.pure_1_0(CARD))
     document["capabilities"]["extensions"][0]["params"] = {
         "n": 1,
         "x": 0.5,
@@ -73,7 +73,7 @@ async def test_we_take_what_the_sdk_signs(tmp_path: Path, alg: str) -> None:
     said = KEYS[alg]
     header = {"alg": alg, "kid": said["kid"], "typ": "JOSE", "jku": f"{ORIGIN}/jwks.json"}
     trust = Trust("require", keys=[public(said)], clock=lambda: NOW)
-    for card, form in ((plain(), "strict"), (document_in(cards.pure_1_0(CARD)), "stripped")):
+    for card, form in ((plain(), "strict"), (document_in(documents.pure_1_0(CARD)), "stripped")):
         got = asked(tmp_path, do="sign", card=card, key=jwk(said), header=header)
         verdict = await trust.check(got, ORIGIN)
         assert (verdict.proved, verdict.kid, verdict.form) == (True, said["kid"], form)
@@ -84,7 +84,7 @@ def test_the_verifiers_of_both_sdks_take_the_card_as_it_is_served(
     tmp_path: Path, card: Card
 ) -> None:
     made = signatures.signed(card, signatures.key_in(key("good")))
-    shown = [document_in(out(made)) for out in (cards.merged, cards.legacy)]
+    shown = [document_in(out(made)) for out in (documents.merged, documents.legacy)]
     changed = [
         {**document, **change}
         for document in shown
@@ -107,7 +107,7 @@ async def test_we_take_what_the_sdk_of_0_3_signs(tmp_path: Path, alg: str) -> No
     header = {"alg": alg, "kid": said["kid"], "typ": "JOSE", "jku": f"{ORIGIN}/jwks.json"}
     trust = Trust("require", keys=[public(said)], clock=lambda: NOW)
     for card in (CARD, RICH):
-        document = document_in(cards.merged(card))
+        document = document_in(documents.merged(card))
         got = asked(
             tmp_path, A2A_SDK_0_3_SIGNING, do="sign", card=document, key=jwk(said), header=header
         )
@@ -131,6 +131,6 @@ def test_without_the_forms_of_the_sdks_they_refuse_us(tmp_path: Path) -> None:
             peer,
             do="verify",
             keys=[jwk(public(key("good")))],
-            cards=[document_in(cards.merged(made))],
+            cards=[document_in(documents.merged(made))],
         )
         assert told == [REFUSED]

@@ -15,17 +15,17 @@ import pytest
 from msgspec.structs import replace
 
 from cards.served import CARD, app_for, ask, desk
-from dragoman.app import App, engine_for
-from dragoman.dialects.a2a import cards
-from dragoman.errors import ConfigError
-from dragoman.model import Json
-from dragoman.net.addresses import HTTP
-from dragoman.net.keys import new_key, save
-from dragoman.net.listener import Listener, bind
-from dragoman.net.log import Log
-from dragoman.net.trust import Trust
-from dragoman.schemes import Known, Secret, Tokens
-from dragoman.serving import address
+from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.core.errors import ConfigError
+from dragoman.core.model import Json
+from dragoman.dialects.a2a.cards import documents
+from dragoman.net.http.addresses import HTTP
+from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.observability.log import Log
+from dragoman.security.card_signing import new_key, save
+from dragoman.security.card_trust import Trust
+from dragoman.server.app import App, engine_for
+from dragoman.server.serve import address
 from dragoman.settings import Limits, Server, Settings, Signing, Tls, load
 from dragoman.testing import served
 from security.certs import Authority
@@ -56,7 +56,7 @@ async def test_every_form_of_the_card_is_signed(tmp_path: Path, alg: str) -> Non
         got = await ask(app, path, a2a_version=version)
         verdict = await trust.check(got.body, BASE)
         assert (verdict.proved, verdict.kid, verdict.alg) == (True, "k", alg)
-        meant = cards.card_in(cards.pure_1_0(app.card_at(BASE)))
+        meant = documents.card_in(documents.pure_1_0(app.card_at(BASE)))
         assert verdict.card == replace(meant, signatures=())
     again = await ask(app, JWKS, if_none_match=keys.headers["etag"])
     assert again.status == 304
@@ -366,7 +366,9 @@ async def test_the_card_behind_mutual_tls(tmp_path: Path) -> None:
     app = app_for()
     sock = bind("127.0.0.1", 0)
     where = address(sock, tls=True)
-    listener = Listener(app.route, sock, Limits(), Tls(cert=cert, key=key, client_ca=authority.ca))
+    listener = GranianServer(
+        app.route, sock, Limits(), Tls(cert=cert, key=key, client_ca=authority.ca)
+    )
     listener.begin()
     try:
         known = ssl.create_default_context(cafile=authority.ca)

@@ -12,13 +12,13 @@ import pytest
 from joserfc.jwk import RSAKey, import_key
 
 from cards.forge import CARD, NOW, ORIGIN, by, entry, header, key, public, signed
-from dragoman.dialects.a2a import cards, signatures
-from dragoman.dialects.a2a.presence import document_in
-from dragoman.errors import CardUntrusted, ConfigError
-from dragoman.net.keys import new_key, save
-from dragoman.net.trust import Trust, origin_of
+from dragoman.core.errors import CardUntrusted, ConfigError
+from dragoman.dialects.a2a.cards import documents, signatures
+from dragoman.dialects.a2a.cards.canonical import document_in
+from dragoman.security.card_signing import new_key, save
+from dragoman.security.card_trust import Trust, origin_of
 
-UNSIGNED = document_in(cards.merged(CARD))
+UNSIGNED = document_in(documents.merged(CARD))
 KEYS = "https://keys.example/jwks.json"
 
 
@@ -215,7 +215,7 @@ async def test_keys_in_pem(tmp_path: Path) -> None:
 
 async def test_a_compatible_signature_stands_beside_the_strict_one() -> None:
     maker = signatures.key_in(key("good"))
-    both = document_in(cards.pure_1_0(signatures.signed(CARD, maker)))
+    both = document_in(documents.pure_1_0(signatures.signed(CARD, maker)))
     trust = trusting(keys=[public(key("good"))])
     assert (await trust.check(both, ORIGIN)).form == "strict"
     both["signatures"] = both["signatures"][1:]

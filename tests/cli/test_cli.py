@@ -13,7 +13,7 @@ import pytest
 
 from cli.run import ENVIRON, dragoman
 from dragoman import __version__
-from dragoman.errors import ConfigError
+from dragoman.core.errors import ConfigError
 from dragoman.settings import load
 
 

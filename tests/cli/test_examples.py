@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dragoman import Blob, Data, State
-from dragoman.errors import BadParams
-from dragoman.loading import load_agent
+from dragoman.core.errors import BadParams
+from dragoman.server.agent_loader import load_agent
 from dragoman.testing import Client
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

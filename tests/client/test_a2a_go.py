@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from client.house import QUICK, house
-from client_auth.little_http import LittleHttp, Request, Response, as_json
+from client.auth.http_server import LittleHttp, Request, Response, as_json
+from client.our_server import QUICK, house
 from dragoman import Task, connect
 from dragoman.client import RemoteAgent
 

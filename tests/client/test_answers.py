@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from cli.run import ENVIRON, dragoman
-from client.house import QUICK
-from client_auth.little_http import LittleHttp, Request, Response, as_json
+from client.auth.http_server import LittleHttp, Request, Response, as_json
+from client.our_server import QUICK
 from dragoman import Blob, Message, State, Task, connect
-from dragoman.events import Stamped
+from dragoman.core.events import Stamped
 
 ANSWER = "Oslo is fine"
 

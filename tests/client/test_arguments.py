@@ -7,8 +7,8 @@ import time
 import pytest
 
 from dragoman.client.arguments import check_arguments, fitting
-from dragoman.errors import BadParams, PeerMisbehaved
-from dragoman.model import Data, Text
+from dragoman.core.errors import BadParams, PeerMisbehaved
+from dragoman.core.model import Data, Text
 
 REMOTE = {"$ref": "http://127.0.0.1:9/schema.json"}
 EVIL = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}

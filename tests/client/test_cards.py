@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from client.house import house
+from client.our_server import house
 from dragoman import Task, connect
-from dragoman.card import Card
 from dragoman.client.cards import Cache, Finder, card_in, places
-from dragoman.client.choose import choices
 from dragoman.client.credentials import Wallet
-from dragoman.client.http import Http
-from dragoman.client.limits import Limits
-from dragoman.errors import ConfigError, PeerMisbehaved, PeerUnreachable, Unauthenticated
+from dragoman.client.limits import ClientLimits
+from dragoman.client.negotiation import choices
+from dragoman.client.transports.http import Http
+from dragoman.core.card import Card
+from dragoman.core.errors import ConfigError, PeerMisbehaved, PeerUnreachable, Unauthenticated
 
 GOLDEN = Path(__file__).parent / "cards"
 
@@ -127,7 +127,7 @@ CARD = (GOLDEN / "0.3-section-5.7.json").read_bytes()
 
 def finder(url: str, cache: Cache, **auth: object) -> Finder:
     wallet = Wallet(None, (url,))
-    return Finder(Http(Limits(), host="127.0.0.1"), wallet, cache=cache)
+    return Finder(Http(ClientLimits(), host="127.0.0.1"), wallet, cache=cache)
 
 
 async def test_the_older_path_is_tried_and_a_card_is_kept_by_its_etag() -> None:

@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from client.cutter import cutting
-from client.house import NAMES, QUICK, House, house
+from client.our_server import NAMES, QUICK, House, house
 from dragoman import connect
 from dragoman.client import RemoteAgent
-from dragoman.errors import PeerUnreachable
-from dragoman.events import ArtifactChunk, Snapshot, Stamped
-from dragoman.model import State, Task
+from dragoman.core.errors import PeerUnreachable
+from dragoman.core.events import ArtifactChunk, Snapshot, Stamped
+from dragoman.core.model import State, Task
 
 FULL = bool(os.environ.get("DRAGOMAN_FULL"))
 CUTS = 40 if FULL else 6

@@ -11,13 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from client.cutter import cutting
-from client.house import QUICK, house, make_agent
+from client.our_server import QUICK, house, make_agent
 from client.test_cards import answering, said
 from dragoman import Link, State, Task, connect
-from dragoman.card import Card, Interface, Requirement
-from dragoman.client import Credentials, Limits
+from dragoman.client import ClientLimits, Credentials
 from dragoman.client.credentials import Certificate, origin_of
-from dragoman.errors import (
+from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.core.card import Card, Interface, Requirement
+from dragoman.core.errors import (
     BadParams,
     NotCancelable,
     PeerMisbehaved,
@@ -30,7 +31,6 @@ from dragoman.errors import (
     UnknownMethod,
     Unsupported,
 )
-from dragoman.schemes import Known, Secret, Tokens
 
 
 def nobody() -> int:
@@ -287,7 +287,9 @@ async def test_answers_have_a_size_a_depth_and_a_time() -> None:
 
     async with answering(answer) as (url, _):
         card = at((url, "HTTP+JSON", "1.0"))
-        async with connect(url, card=card, limits=Limits(answer_size=4096, retries=0)) as agent:
+        async with connect(
+            url, card=card, limits=ClientLimits(answer_size=4096, retries=0)
+        ) as agent:
             with pytest.raises(PeerMisbehaved, match="larger"):
                 await agent.get("t")
             with pytest.raises(PeerMisbehaved, match="deeper"):
@@ -300,7 +302,7 @@ async def test_answers_have_a_size_a_depth_and_a_time() -> None:
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     card = at((url, "HTTP+JSON", "1.0"))
-    limits = Limits(retries=0)
+    limits = ClientLimits(retries=0)
     async with connect(url, card=card, limits=limits, timeout=0.2) as agent:
         with pytest.raises(PeerUnreachable, match="in time"):
             await agent.get("t")
@@ -332,7 +334,7 @@ async def test_files_elsewhere_are_fetched_within_limits(tmp_path: Path) -> None
                 await agent.fetch(Link("file:///etc/passwd"))
             big = tmp_path / "big"
             big.write_bytes(b"x" * 100)
-        async with connect(served.url, limits=Limits(file_size=50)) as agent:
+        async with connect(served.url, limits=ClientLimits(file_size=50)) as agent:
             with pytest.raises(TooLarge):
                 await agent.send(big)
 

@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from client.cutter import Cutter, cutting
-from client.house import QUICK, house
+from client.our_server import QUICK, house
 from dragoman import Agent, Turn, connect
 from dragoman.client import Events, RemoteAgent
-from dragoman.errors import PeerUnreachable
-from dragoman.events import ArtifactChunk, Stamped
-from dragoman.model import State
+from dragoman.core.errors import PeerUnreachable
+from dragoman.core.events import ArtifactChunk, Stamped
+from dragoman.core.model import State
 
 SHORT = replace(QUICK, idle=0.2, patience=0.2, answer=10, retries=2)
 DIALECTS = ["a2a-1.0", "a2a-0.3-rest", "a2a-1.0-grpc"]

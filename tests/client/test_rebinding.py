@@ -13,14 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from cli.run import AGENT, dragoman, serving
-from client.house import QUICK, house
-from client_auth.little_http import LittleHttp, Request, Response, as_json
+from client.auth.http_server import LittleHttp, Request, Response, as_json
+from client.our_server import QUICK, house
 from dragoman import Task, connect
-from dragoman.card import Card, Interface
-from dragoman.client import Limits
-from dragoman.errors import BadParams, PeerUnreachable
-from dragoman.net import egress
-from dragoman.net.egress import Rules, TypedHost
+from dragoman.client import ClientLimits
+from dragoman.core.card import Card, Interface
+from dragoman.core.errors import BadParams, PeerUnreachable
+from dragoman.security.outbound import guarded_http
+from dragoman.security.outbound.guarded_http import Rules, TypedHost
 
 PUBLIC, OTHER = "93.184.215.14", "93.184.215.15"
 PRIVATE = "10.1.2.3"
@@ -55,7 +55,7 @@ async def internet(
         return await dial(self, "127.0.0.1", there if there else port, *rest, **more)
 
     monkeypatch.setattr(httpcore2.AnyIOBackend, "connect_tcp", connect_tcp)
-    monkeypatch.setattr(egress, "system_resolver", names)
+    monkeypatch.setattr(guarded_http, "system_resolver", names)
     yield dialed
 
 
@@ -203,10 +203,10 @@ async def test_a_slow_address_does_not_hold_up_the_next(monkeypatch: pytest.Monk
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     names = Names(["127.0.0.3", "127.0.0.2", "127.0.0.1"])
-    guarded = egress.guard(TypedHost(HOST, Rules()), names)
+    guarded = guarded_http.guard(TypedHost(HOST, Rules()), names)
     stream = await guarded.connect_tcp(HOST, port, 60)
     await stream.aclose()
-    lost = egress.guard(TypedHost(HOST, Rules()), Names(["127.0.0.3", "127.0.0.3"]))
+    lost = guarded_http.guard(TypedHost(HOST, Rules()), Names(["127.0.0.3", "127.0.0.3"]))
     with pytest.raises(httpcore2.ConnectError):
         await lost.connect_tcp(HOST, port, 60)
     server.close()
@@ -219,10 +219,10 @@ async def test_a_name_server_that_never_answers_is_given_up(
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr(egress, "system_resolver", never)
+    monkeypatch.setattr(guarded_http, "system_resolver", never)
     for url in (f"http://{HOST}", f"a2a+grpc://{HOST}:1"):
         with pytest.raises(PeerUnreachable, match="cannot be reached"):
-            async with connect(url, limits=Limits(connect=0.1, retries=0)) as agent:
+            async with connect(url, limits=ClientLimits(connect=0.1, retries=0)) as agent:
                 await agent.send("hi")
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from client.house import QUICK
+from client.auth.http_server import LittleHttp, Request, Response, as_json
+from client.our_server import QUICK
 from client.test_answers import IN_STATUS, card
-from client_auth.little_http import LittleHttp, Request, Response, as_json
 from dragoman import Task, connect
-from dragoman.errors import BadParams, ContentTypeUnsupported, DragomanError, TaskNotFound
+from dragoman.core.errors import BadParams, ContentTypeUnsupported, DragomanError, TaskNotFound
 
 AS_EVENT = [False, True]
 told_in = pytest.mark.parametrize("as_event", AS_EVENT, ids=["json", "event"])

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from client.house import QUICK
+from client.our_server import QUICK
 from dragoman import State, connect
-from dragoman.events import Stamped
+from dragoman.core.events import Stamped
 
 AGENT = """
 import asyncio

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.client.resting import question
-from dragoman.events import Ask
-from dragoman.model import AnyPart, Data, Json, Message, Role, State, Status, Task, Text
+from dragoman.client.waiting import question
+from dragoman.core.events import Ask
+from dragoman.core.model import AnyPart, Data, Json, Message, Role, State, Status, Task, Text
 
 MARK: dict[str, Json] = {"urn:dragoman:work:1/question": "input:x"}
 

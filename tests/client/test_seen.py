@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.client.seen import NoSnapshot, Seen
-from dragoman.events import AnyEvent, ArtifactChunk, Snapshot, Stamped, StateChanged
-from dragoman.lifecycle import Fold
-from dragoman.model import Artifact, Data, Message, Role, State, Status, Task, Text
-from dragoman.ops import SendMessage, Watch
+from dragoman.client.stream_state import NoSnapshot, StreamState
+from dragoman.core.events import AnyEvent, ArtifactChunk, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import Artifact, Data, Message, Role, State, Status, Task, Text
+from dragoman.core.operations import SendMessage, Watch
 
 SAID = Message(message_id="m", role=Role.USER, parts=(Text("go"),))
 
@@ -50,7 +50,7 @@ def test_whatever_is_lost_the_fold_is_the_task_and_no_text_comes_twice(
     log: list[tuple[Any, str]], numbered: bool
 ) -> None:
     server = Fold.of(opened(), 1)
-    seen = Seen(SendMessage(message=SAID), numbered=numbered)
+    seen = StreamState(SendMessage(message=SAID), numbered=numbered)
     told: list[Any] = seen.take([at(1, Snapshot(task=opened()))])
     listening, last = True, 1
     kept: list[Stamped] = []
@@ -95,8 +95,8 @@ def test_whatever_is_lost_the_fold_is_the_task_and_no_text_comes_twice(
     assert again.task() == server.task()
 
 
-def begun(*events: AnyEvent, numbered: bool = False) -> Seen:
-    seen = Seen(Watch(task_id="t"), numbered=numbered)
+def begun(*events: AnyEvent, numbered: bool = False) -> StreamState:
+    seen = StreamState(Watch(task_id="t"), numbered=numbered)
     seen.take([at(1, Snapshot(task=opened())), *(at(2, event) for event in events)])
     return seen
 
@@ -147,7 +147,7 @@ def test_a_history_that_is_not_told_is_kept() -> None:
 def test_what_we_said_to_a_waiting_task_is_heard_by_its_next_event() -> None:
     waiting = Task(id="t", context_id="c", status=Status(State.INPUT_REQUIRED, 2), history=(SAID,))
     answer = Message(message_id="m2", role=Role.USER, parts=(Text("Oslo"),), task_id="t")
-    seen = Seen(SendMessage(message=answer), numbered=False)
+    seen = StreamState(SendMessage(message=answer), numbered=False)
     seen.take([at(2, Snapshot(task=waiting))])
     assert not seen.rests
     (step,) = seen.take([at(3, StateChanged(state=State.WORKING))])

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from client.house import QUICK
+from client.our_server import QUICK
 from dragoman import connect
-from dragoman.card import Card, Interface
-from dragoman.errors import BadParams
-from dragoman.net.listener import Listener, bind
+from dragoman.core.card import Card, Interface
+from dragoman.core.errors import BadParams
+from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.settings import Limits
 
 WHOLE, BARE = "config", "pushNotificationConfig"
@@ -39,7 +39,7 @@ async def server(reads: str) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
 
     sock = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    listener = Listener(app, sock, Limits())
+    listener = GranianServer(app, sock, Limits())
     listener.begin()
     try:
         yield url, told

@@ -8,19 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from client.house import NAMES, QUICK, House, house
+from client.our_server import NAMES, QUICK, House, house
 from dragoman import Blob, Data, Link, Message, State, Task, connect, sync
 from dragoman.client import RemoteAgent
-from dragoman.errors import (
-    BadParams,
-    NotCancelable,
-    PeerRefused,
-    TaskNotFound,
-    Unsupported,
-)
-from dragoman.events import Snapshot, Stamped, StateChanged
-from dragoman.ops import GetTask, Watch
-from dragoman.peer import ANYONE
+from dragoman.core.errors import BadParams, NotCancelable, PeerRefused, TaskNotFound, Unsupported
+from dragoman.core.events import Snapshot, Stamped, StateChanged
+from dragoman.core.operations import GetTask, Watch
+from dragoman.core.peer import ANYONE
 
 OLD = ("a2a-0.1", "a2a-go")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from client.house import QUICK, make_agent
+from client.our_server import QUICK, make_agent
 from dragoman import connect
-from dragoman.errors import ConfigError, PeerUnreachable
+from dragoman.core.errors import ConfigError, PeerUnreachable
 from dragoman.settings import Server, Settings, Tls
 from dragoman.testing import served
 from security.certs import Authority

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from dialects.pair import Pair
-from dragoman import errors
+from dragoman.core import errors
+from dragoman.core.errors import DragomanError
+from dragoman.core.operations import GetTask
+from dragoman.core.session import Call, Dialect, Fault
 from dragoman.dialects import DIALECTS
-from dragoman.errors import DragomanError
-from dragoman.ops import GetTask
-from dragoman.session import Call, Dialect, Fault
 
 
 def tree(cls: type[DragomanError]) -> Iterator[type[DragomanError]]:

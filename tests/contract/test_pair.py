@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from dialects.pair import Pair
+from dragoman.core.errors import TaskNotFound
+from dragoman.core.events import ArtifactChunk, Opened, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import Artifact, Message, Role, State, Task, Text
+from dragoman.core.operations import CancelTask, GetTask, SendMessage, Watch
+from dragoman.core.session import Call, Dialect, End, Fault, Frame, Result, Update
 from dragoman.dialects import DIALECTS
-from dragoman.errors import TaskNotFound
-from dragoman.events import ArtifactChunk, Opened, Snapshot, Stamped, StateChanged
-from dragoman.lifecycle import Fold
-from dragoman.model import Artifact, Message, Role, State, Task, Text
-from dragoman.ops import CancelTask, GetTask, SendMessage, Watch
-from dragoman.session import Answer, Call, Dialect, End, Fault, Frame, Update
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
@@ -103,13 +103,13 @@ def test_calls_at_once_are_answered_by_their_ids(dialect: Dialect) -> None:
     (second,) = wire.caller.send(Call("b", CancelTask(task_id="t")))
     wire.callee.receive(first)
     other.receive(second)
-    (late,) = wire.callee.send(Answer("a", folded(LOG)))
+    (late,) = wire.callee.send(Result("a", folded(LOG)))
     (soon,) = other.send(Fault("b", TaskNotFound(task_id="t")))
 
     (fault,) = wire.caller.receive(soon)
     assert isinstance(fault, Fault)
     assert fault.id == "b"
-    assert list(wire.caller.receive(late)) == [dialect.carried(Answer("a", folded(LOG)))]
+    assert list(wire.caller.receive(late)) == [dialect.carried(Result("a", folded(LOG)))]
 
 
 @every_dialect
@@ -118,7 +118,7 @@ def test_a_silent_call_is_answered_only_if_it_fails(dialect: Dialect) -> None:
     asked = Call(None, SendMessage(message=said("hello")), silent=True)
 
     assert wire.caller_says(asked) == [dialect.carried(asked)]
-    assert wire.callee_says(Answer(None, folded(LOG))) == []
+    assert wire.callee_says(Result(None, folded(LOG))) == []
     # Most JSON-RPC requests without an id have forgotten it: the failure is told under null.
     heard = wire.callee_says(Fault(None, TaskNotFound()))
     errors = [type(fault.error) for fault in heard if isinstance(fault, Fault) and not fault.id]
@@ -128,6 +128,6 @@ def test_a_silent_call_is_answered_only_if_it_fails(dialect: Dialect) -> None:
 @every_dialect
 def test_each_side_says_only_its_own_signals(dialect: Dialect) -> None:
     wire = Pair(dialect)
-    assert list(wire.caller.send(Answer(1, folded(LOG)))) == []
+    assert list(wire.caller.send(Result(1, folded(LOG)))) == []
     assert list(wire.callee.send(Call(1, GetTask(task_id="t")))) == []
     assert list(wire.caller.receive(Frame(b"", status=204))) == []

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 
 from dialects import golden, narrow, strategies
 from dialects.pair import Pair
+from dragoman.core.operations import GetTask
+from dragoman.core.session import Call, Dialect, Fault, Frame, Result, Update
 from dragoman.dialects import DIALECTS
-from dragoman.ops import GetTask
-from dragoman.session import Answer, Call, Dialect, Fault, Frame, Update
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 every_file = pytest.mark.parametrize("path", golden.files(), ids=lambda path: path.stem)
@@ -82,7 +82,7 @@ def test_bad_answers_are_faults(dialect: Dialect, body: bytes) -> None:
 @every_dialect
 @given(exchange=strategies.exchanges)
 @thorough
-def test_only_declared_losses_in_exchanges(dialect: Dialect, exchange: tuple[Call, Answer]) -> None:
+def test_only_declared_losses_in_exchanges(dialect: Dialect, exchange: tuple[Call, Result]) -> None:
     asked, answer = exchange
     wire = Pair(dialect)
     if not narrow.asks(dialect, asked):

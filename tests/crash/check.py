@@ -18,13 +18,13 @@ from msgspec import Struct
 from crash.client import Client, Event, Refused
 from crash.load import FINAL as WIRE_FINAL
 from crash.load import Memory
+from dragoman.core.events import Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL, WAITING, Fold
+from dragoman.core.model import State, Task, Text
 from dragoman.dialects.a2a.v1_0.convert import task_out
-from dragoman.events import Stamped, StateChanged
-from dragoman.lifecycle import FINAL, WAITING, Fold
-from dragoman.model import State, Task, Text
 from dragoman.store.codec import unpack_piece, unpack_task
-from dragoman.store.file_lines import Line, entries_in
-from dragoman.store.migrate import scripts
+from dragoman.store.file.format import FileLine, entries_in
+from dragoman.store.sqlite.migrations import scripts
 
 
 class Kept(Struct):
@@ -108,7 +108,7 @@ def integrity(path: Path) -> str:
         return "; ".join(row[0] for row in db.execute("PRAGMA integrity_check"))
 
 
-_line = msgspec.json.Decoder(Line).decode
+_line = msgspec.json.Decoder(FileLine).decode
 
 
 def read_folder(folder: Path) -> dict[str, Kept]:

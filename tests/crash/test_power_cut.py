@@ -22,7 +22,7 @@ from crash.check import Kept, integrity, read_sqlite
 from crash.fire import FULL
 from crash.load import Load, Memory
 from crash.server import Server
-from dragoman.lifecycle import FINAL
+from dragoman.core.lifecycle import FINAL
 from dragoman.store import open_store
 
 IMAGES = 1000 if FULL else 50

@@ -11,7 +11,7 @@ import pytest
 
 from crash.client import Client, message, sending
 from crash.server import Server
-from engine.scenes import until
+from engine.harness import until
 
 TASKS = 25
 SIZES = (40, 3_000, 20_000)

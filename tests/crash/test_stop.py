@@ -12,8 +12,8 @@ from crash.check import read_sqlite, text_of
 from crash.client import Client, message, sending, state_in
 from crash.load import task_id_in
 from crash.server import Server
-from dragoman.events import StateChanged
-from dragoman.model import State
+from dragoman.core.events import StateChanged
+from dragoman.core.model import State
 
 STREAMS = 8
 

@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from dragoman.store.sqlite import FOLDED
+from dragoman.store.sqlite.store import FOLDED
 
 HEADER, FRAME_HEADER = 32, 24
 

@@ -25,15 +25,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.cli import main
-from dragoman.engine import keeper
-from dragoman.errors import Fenced, StoreUnavailable
-from dragoman.lifecycle import FINAL
-from dragoman.store import migrate, rules, sqlite_write
-from dragoman.store.base import Claim, Done, Draft, Record, Row, Write
-from dragoman.store.lanes import Job, Outcome
-from dragoman.store.sqlite import SqliteStore
-from dragoman.store.sqlite_read import Reader
-from dragoman.store.sqlite_write import Writer
+from dragoman.core.errors import Fenced, StoreUnavailable
+from dragoman.core.lifecycle import FINAL
+from dragoman.engine import maintenance
+from dragoman.store import rules
+from dragoman.store.interface import Claim, Done, Draft, Record, Row, Write
+from dragoman.store.sqlite import migrations, writer
+from dragoman.store.sqlite.reader import SqliteReader
+from dragoman.store.sqlite.store import SqliteStore
+from dragoman.store.sqlite.writer import SqliteWriter
+from dragoman.store.worker_thread import Job, Outcome
 
 LEASE = "1.5"
 SLOW = 0.05
@@ -42,11 +43,11 @@ SLOW = 0.05
 def ack() -> None:
     def create(self: SqliteStore, draft: Draft, done: Done) -> None:
         asyncio.get_running_loop().call_soon(done, None)
-        self._writes.submit(Writer.create, draft, _ignore)
+        self._writes.submit(SqliteWriter.create, draft, _ignore)
 
     def append(self: SqliteStore, write: Write, done: Done) -> None:
         asyncio.get_running_loop().call_soon(done, None)
-        self._writes.submit(Writer.append, write, _ignore)
+        self._writes.submit(SqliteWriter.append, write, _ignore)
 
     _put(SqliteStore, "create", create)
     _put(SqliteStore, "append", append)
@@ -58,8 +59,8 @@ def _ignore(error: Exception | None) -> None:
 
 def fence() -> None:
     """The claim is not asked for, the log simply grows, and the index that backs it up is gone."""
-    own_append = Writer.append
-    own_migrate = migrate.migrate
+    own_append = SqliteWriter.append
+    own_migrate = migrations.migrate
 
     def appended(row: Row, write: Write) -> Row:
         ended = write.state in FINAL
@@ -76,7 +77,7 @@ def fence() -> None:
             runnable=False if ended else row.runnable,
         )
 
-    def append(self: Writer, write: Write) -> None:
+    def append(self: SqliteWriter, write: Write) -> None:
         row = self._row(write.claim.task_id)
         base = row.last_seq if row is not None else write.base
         entries = tuple(
@@ -89,36 +90,36 @@ def fence() -> None:
         connection.execute("DROP TRIGGER IF EXISTS piece_one_end")
 
     _put(rules, "appended", appended)
-    _put(Writer, "append", append)
-    _put(sqlite_write, "_INSERT_FROZEN", "INSERT OR REPLACE INTO frozen VALUES (?, ?)")
+    _put(SqliteWriter, "append", append)
+    _put(writer, "_INSERT_FROZEN", "INSERT OR REPLACE INTO frozen VALUES (?, ?)")
     _put(sys.modules[SqliteStore.__module__], "migrate", opened)
 
 
 def slow() -> None:
-    own = Writer.run
+    own = SqliteWriter.run
 
-    def run(self: Writer, jobs: list[Job]) -> list[Outcome]:
-        if any(job.apply is not Writer.changed for job in jobs):
+    def run(self: SqliteWriter, jobs: list[Job]) -> list[Outcome]:
+        if any(job.apply is not SqliteWriter.changed for job in jobs):
             time.sleep(SLOW)
         return own(self, jobs)
 
-    _put(Writer, "run", run)
+    _put(SqliteWriter, "run", run)
 
 
 def lease() -> None:
     os.environ["DRAGOMAN_LIMITS_LEASE"] = LEASE
-    _put(keeper, "random", SimpleNamespace(uniform=lambda low, high: 0.3))
+    _put(maintenance, "random", SimpleNamespace(uniform=lambda low, high: 0.3))
 
 
 def flaky() -> None:
-    own, times = Reader.records, itertools.count()
+    own, times = SqliteReader.records, itertools.count()
 
-    def records(self: Reader, claim: Claim) -> list[Record]:
+    def records(self: SqliteReader, claim: Claim) -> list[Record]:
         if next(times) % 2 == 0:
             raise StoreUnavailable
         return own(self, claim)
 
-    _put(Reader, "records", records)
+    _put(SqliteReader, "records", records)
 
 
 def count() -> None:

@@ -22,16 +22,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from dragoman import card, errors, events, model, ops, session
+from dragoman.core import card, errors, events, model, operations, session
+from dragoman.core.errors import DragomanError
+from dragoman.core.session import Frame, Session, Signal
 from dragoman.dialects import DIALECTS
-from dragoman.errors import DragomanError
-from dragoman.session import Frame, Session, Signal
 
 HERE = Path(__file__).parent
 USUAL = {"content-type": "application/json"}
 _STRUCTS: dict[str, type[Struct]] = {
     name: value
-    for module in (model, events, ops, card, session)
+    for module in (model, events, operations, card, session)
     for name, value in vars(module).items()
     if isinstance(value, type) and issubclass(value, Struct)
 }

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dragoman.core.operations import (
+    CancelTask,
+    GetHook,
+    GetTask,
+    Invoke,
+    SendMessage,
+    SetHook,
+    Watch,
+)
+from dragoman.core.session import Call, Dialect
+from dragoman.core.task_names import fit
 from dragoman.dialects.a2a import A2A_0_1, A2A_GO
-from dragoman.dialects.a2a.v0_1.calls import name_out
-from dragoman.names import fit
-from dragoman.ops import CancelTask, GetHook, GetTask, Invoke, SendMessage, SetHook, Watch
-from dragoman.session import Call, Dialect
+from dragoman.dialects.a2a.legacy.v0_1.calls import name_out
 
 NARROW = {A2A_0_1.name, A2A_GO.name}
 IAT_ASKS = (SendMessage, GetTask, CancelTask, Watch, Invoke)

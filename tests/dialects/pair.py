@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dragoman.session import Dialect, End, Frame, Session, Signal
+from dragoman.core.session import Dialect, End, Frame, Session, Signal
 
 
 class Pair:

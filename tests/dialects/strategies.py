@@ -7,9 +7,10 @@ from urllib.parse import quote
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragoman.card import (
+from dragoman.core.card import (
     ApiKey,
     Card,
+    CardSkill,
     Extension,
     HttpAuth,
     Interface,
@@ -19,9 +20,8 @@ from dragoman.card import (
     OpenId,
     Provider,
     Signature,
-    Skill,
 )
-from dragoman.events import (
+from dragoman.core.events import (
     ArtifactChunk,
     Ask,
     Asked,
@@ -32,7 +32,7 @@ from dragoman.events import (
     Stamped,
     StateChanged,
 )
-from dragoman.model import (
+from dragoman.core.model import (
     Artifact,
     Blob,
     Data,
@@ -45,7 +45,7 @@ from dragoman.model import (
     Task,
     Text,
 )
-from dragoman.ops import (
+from dragoman.core.operations import (
     CancelTask,
     DeleteHook,
     GetExtendedCard,
@@ -60,7 +60,7 @@ from dragoman.ops import (
     TaskPage,
     Watch,
 )
-from dragoman.session import Answer, Call, Update
+from dragoman.core.session import Call, Result, Update
 
 words = st.text(max_size=12)
 names = st.text(min_size=1, max_size=12)
@@ -175,7 +175,7 @@ cards = st.builds(
     output_modes=lists,
     skills=st.lists(
         st.builds(
-            Skill,
+            CardSkill,
             id=words,
             name=words,
             description=words,
@@ -277,7 +277,7 @@ exchanges = st.one_of(
     st.tuples(listing_hooks, hook_pages),
     st.tuples(deleting_hooks, st.none()),
     st.tuples(invokes, values),
-).flatmap(lambda pair: ids.map(lambda id: (Call(id, pair[0]), Answer(id, pair[1]))))
+).flatmap(lambda pair: ids.map(lambda id: (Call(id, pair[0]), Result(id, pair[1]))))
 streams = st.tuples(sends | watches, entries | messages).flatmap(
     lambda pair: ids.map(lambda id: (Call(id, pair[0], True), Update(id, pair[1])))
 )

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragoman.core.errors import PeerMisbehaved, Unparseable
+from dragoman.core.nesting import MAX_CONTAINERS, MAX_DEPTH, unfit
+from dragoman.core.session import Fault
 from dragoman.dialects.jsonrpc import Request, request_in, response_in
-from dragoman.errors import PeerMisbehaved, Unparseable
-from dragoman.nesting import MAX_CONTAINERS, MAX_DEPTH, unfit
-from dragoman.session import Fault
 
 
 def request(value: object) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dragoman import Agent, Turn
-from dragoman.card import Extension, Provider
+from dragoman.core.card import Extension, Provider
 
 agent = Agent(
     "Narrow",

@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from dragoman.doctor.spelling import RPC_METHODS
+from dragoman.doctor.requests import RPC_METHODS
 
 OPS = {name: op for names in RPC_METHODS.values() for op, name in names.items()}
 REST = [

@@ -185,13 +185,13 @@ def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for patient, start in patients(folder).items():
-            if sys.argv[1:] in ([], [patient]):
+        for agent, start in patients(folder).items():
+            if sys.argv[1:] in ([], [agent]):
                 with start() as url:
                     found = findings(examined(url))
                 text = json.dumps(found, indent=1, ensure_ascii=False)
-                (RESULTS / f"{patient}.json").write_text(text + "\n", "utf-8")
-                print(patient, found["score"]["total"])
+                (RESULTS / f"{agent}.json").write_text(text + "\n", "utf-8")
+                print(agent, found["score"]["total"])
         everything = {**parts(), "session": lambda: session(folder)}
         PAGE.write_text(filled(PAGE.read_text("utf-8"), everything), "utf-8")
 

@@ -14,8 +14,8 @@ from cli.run import Served, dragoman, serving
 from doctor.proxy import Fault, Told, standing_before
 from dragoman.doctor import CHECKS
 from dragoman.doctor.check import Broken
+from dragoman.doctor.http import frames, strict_json
 from dragoman.doctor.shapes import NEW, OLD
-from dragoman.doctor.wire import frames, strict_json
 from pages import DOCS, section
 from security.certs import Authority
 

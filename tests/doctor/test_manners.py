@@ -10,9 +10,9 @@ import pytest
 from cli.run import Served, dragoman, serving
 from doctor.proxy import Asked, Fault, Told, standing_before
 from dragoman import connect
+from dragoman.core.errors import BadParams
 from dragoman.doctor import Orders, examine
 from dragoman.doctor.guard import Guard
-from dragoman.errors import BadParams
 
 AGENT = Path(__file__).with_name("agent.py")
 

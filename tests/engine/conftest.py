@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.scenes import Clock, House
+from engine.harness import Clock, House
 
 
 @pytest.fixture(params=["memory", "sqlite", "file"])

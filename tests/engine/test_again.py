@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from dragoman import Agent, State, Turn
-from dragoman.events import StateChanged
+from dragoman.core.events import StateChanged
 from dragoman.testing import Client
-from engine.scenes import (
+from engine.harness import (
     House,
     Slow,
     checked,

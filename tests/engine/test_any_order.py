@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import Agent, State, Turn
-from dragoman.errors import DragomanError
-from dragoman.events import ArtifactChunk, Stamped
-from dragoman.lifecycle import FINAL, Fold
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import ArtifactChunk, Stamped
+from dragoman.core.lifecycle import FINAL, Fold
 from dragoman.testing import Client
 from engine.conftest import url_of
-from engine.scenes import House, checked, log_of, row_of, terminals, until
+from engine.harness import House, checked, log_of, row_of, terminals, until
 
 SAY, YIELD, STEP, ASK, APPROVE, AUTH, PAUSE = (
     "say",

@@ -10,9 +10,9 @@ from contextlib import suppress
 import pytest
 
 from dragoman import Agent, State, SyncTurn, Turn
-from dragoman.errors import NotCancelable, TaskFinished, TaskNotFound
+from dragoman.core.errors import NotCancelable, TaskFinished, TaskNotFound
 from dragoman.testing import Client
-from engine.scenes import (
+from engine.harness import (
     House,
     Slow,
     background,

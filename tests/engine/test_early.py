@@ -9,7 +9,7 @@ import pytest
 
 from dragoman import Agent, ArtifactChunk, Message, Stamped, State, StateChanged, SyncTurn, Turn
 from dragoman.testing import Client
-from engine.scenes import House, checked, ended, in_state, terminals
+from engine.harness import House, checked, ended, in_state, terminals
 
 LONG = 60.0
 

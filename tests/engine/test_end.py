@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dragoman import Agent, State, SyncTurn, Task, Turn
+from dragoman.core.errors import NotCancelable, StoreUnavailable, TaskFinished, TooMany
+from dragoman.core.events import Snapshot, Stamped, StateChanged
 from dragoman.engine import EngineSettings
-from dragoman.errors import NotCancelable, StoreUnavailable, TaskFinished, TooMany
-from dragoman.events import Snapshot, Stamped, StateChanged
 from dragoman.testing import Client
-from engine.scenes import (
+from engine.harness import (
     House,
     Slow,
     background,

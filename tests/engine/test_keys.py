@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from dragoman import Agent, Message, State, Task, Turn
-from dragoman.errors import Conflict
-from dragoman.events import Snapshot, Stamped
-from dragoman.peer import Context
-from engine.scenes import House, gathered
+from dragoman.core.errors import Conflict
+from dragoman.core.events import Snapshot, Stamped
+from dragoman.core.peer import Context
+from engine.harness import House, gathered
 
 
 def desk(did: list[str]) -> Agent:

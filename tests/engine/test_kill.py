@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import State
-from engine.scenes import House, checked, ended, terminals, until
+from engine.harness import House, checked, ended, terminals, until
 from engine.victim import STEPS, agent_in
 
 TESTS = Path(__file__).parent.parent

@@ -8,10 +8,10 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import pytest
 
 from dragoman import Agent, State, Turn
-from dragoman.errors import BadParams, TaskNotFound
-from dragoman.peer import Context
+from dragoman.core.errors import BadParams, TaskNotFound
+from dragoman.core.peer import Context
 from dragoman.testing import Client
-from engine.scenes import ANN, BOB, House, gathered
+from engine.harness import ANN, BOB, House, gathered
 
 
 def desk() -> Agent:

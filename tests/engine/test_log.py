@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from dragoman import Agent, Role, State, Text, Turn
-from dragoman.events import ArtifactChunk, Note, Noted, Opened, Stamped, StateChanged
+from dragoman.core.events import ArtifactChunk, Note, Noted, Opened, Stamped, StateChanged
 from dragoman.testing import Client
-from engine.scenes import House, Slow, brief, checked, gathered, story
+from engine.harness import House, Slow, brief, checked, gathered, story
 
 WORK = "urn:dragoman:work:1"
 

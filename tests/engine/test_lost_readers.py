@@ -8,11 +8,11 @@ from contextlib import aclosing
 import pytest
 
 from dragoman import Agent, State, Turn
+from dragoman.core.errors import Fenced
+from dragoman.core.events import Asked, Stamped
 from dragoman.engine.run import Run
-from dragoman.errors import Fenced
-from dragoman.events import Asked, Stamped
 from dragoman.testing import Client
-from engine.scenes import House, Slow, background, until
+from engine.harness import House, Slow, background, until
 
 
 def asker(go_on: asyncio.Event) -> Agent:

@@ -7,7 +7,7 @@ import threading
 
 from dragoman import Agent, State, SyncTurn, Turn
 from dragoman.testing import Client
-from engine.scenes import (
+from engine.harness import (
     ANN,
     BOB,
     House,

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from dragoman import Agent, Answer, Blob, Message, Role, State, Text, Turn
-from dragoman.agent.values import first_data
+from dragoman.agent.parts import first_data
+from dragoman.core.errors import Conflict, TaskFinished, TaskNotFound
+from dragoman.core.events import Ask, Asked, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import added_up
 from dragoman.engine import EngineSettings
-from dragoman.errors import Conflict, TaskFinished, TaskNotFound
-from dragoman.events import Ask, Asked, Snapshot, Stamped, StateChanged
-from dragoman.lifecycle import added_up
-from dragoman.store.base import Input, Row, Scope
 from dragoman.store.codec import Unpacker
+from dragoman.store.interface import Input, Row, Scope
 from dragoman.testing import Client
-from engine.scenes import (
+from engine.harness import (
     House,
     Slow,
     background,
@@ -554,7 +554,7 @@ async def test_an_answer_in_the_last_moment_counts(memory: House, parked: int) -
             await client.send("yes", task=task, wait=False)
         else:  # told by another process, which has not taken it up yet
             message = Message(message_id="m", role=Role.USER, parts=(Text("yes"),))
-            await client.store.tell(late.scope, task.id, Input(message=message), None)
+            await client.store.add_input(late.scope, task.id, Input(message=message), None)
         await client.engine._keeper._expire(late)
         go.set()
         assert (await ended(client, task.id)).text == "yes"
@@ -663,13 +663,13 @@ async def test_credentials_reach_the_store_sealed(durable: House) -> None:
     store = durable.store()
     client = client_of(bank(calls), store, durable.clock)
     kept: list[Input] = []
-    tell = store.tell
+    tell = store.add_input
 
     async def told(scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
         kept.append(said)
         return await tell(scope, task_id, said, question)
 
-    store.tell = told  # type: ignore[method-assign]
+    store.add_input = told  # type: ignore[method-assign]
     async with client:
         task = await client.send("pay")
         await client.send(CANARY, task=task, metadata={"token": CANARY})

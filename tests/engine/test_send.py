@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from dragoman import Agent, Data, Message, State, Task, Turn
 from dragoman.agent.agent import IDEMPOTENCY
-from dragoman.engine import EngineSettings
-from dragoman.errors import (
+from dragoman.core.errors import (
     BadParams,
     Conflict,
     PushUnsupported,
@@ -19,11 +18,12 @@ from dragoman.errors import (
     TaskNotFound,
     TooMany,
 )
-from dragoman.model import Hook
-from dragoman.peer import Context
-from dragoman.store.base import Scope
+from dragoman.core.model import Hook
+from dragoman.core.peer import Context
+from dragoman.engine import EngineSettings
+from dragoman.store.interface import Scope
 from dragoman.testing import Client
-from engine.scenes import (
+from engine.harness import (
     ANN,
     BOB,
     House,

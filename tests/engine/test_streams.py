@@ -9,14 +9,14 @@ from contextlib import aclosing
 import pytest
 
 from dragoman import Agent, Message, State, Turn
-from dragoman.engine import followed, tail
-from dragoman.errors import BadParams, TaskFinished, TaskNotFound, Unsupported
-from dragoman.events import Snapshot, Stamped
-from dragoman.lifecycle import Fold
-from dragoman.ops import SendMessage, Watch
-from dragoman.peer import ANYONE, Batch
+from dragoman.core.errors import BadParams, TaskFinished, TaskNotFound, Unsupported
+from dragoman.core.events import Snapshot, Stamped
+from dragoman.core.lifecycle import Fold
+from dragoman.core.operations import SendMessage, Watch
+from dragoman.core.peer import ANYONE, Batch
+from dragoman.engine import live_log, tail
 from dragoman.testing import Client
-from engine.scenes import House, background, checked, gathered, log_of, story, until
+from engine.harness import House, background, checked, gathered, log_of, story, until
 
 
 class Counter:
@@ -220,7 +220,7 @@ async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ring is small here: who falls behind reads the store."""
-    monkeypatch.setattr(followed, "RING", 16)
+    monkeypatch.setattr(live_log, "RING", 16)
     agent = Agent("Writer")
 
     @agent.skill("write")
@@ -243,7 +243,7 @@ async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
 
 
 async def test_the_ring_is_bounded(memory: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed, "RING", 16)
+    monkeypatch.setattr(live_log, "RING", 16)
     counter = Counter(200)
     async with memory.client(counter.agent) as client:
         task = await client.send("go", wait=False)

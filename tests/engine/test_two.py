@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dragoman import Agent, State, Turn
-from dragoman.errors import Conflict, Fenced, TaskNotFound
-from dragoman.store.base import Claim, Write
+from dragoman.core.errors import Conflict, Fenced, TaskNotFound
+from dragoman.store.interface import Claim, Write
 from dragoman.testing import Client
-from engine.scenes import (
+from engine.harness import (
     ANN,
     BOB,
     House,

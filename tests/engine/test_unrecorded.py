@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dragoman import Agent, Message, Role, State, Text, Turn
-from dragoman.engine import keeper
-from dragoman.store.base import Input, Scope
-from engine.scenes import House, ended
+from dragoman.engine import maintenance
+from dragoman.store.interface import Input, Scope
+from engine.harness import House, ended
 
 
 def forms() -> Agent:
@@ -28,7 +28,7 @@ def forms() -> Agent:
 async def test_an_audit_log_that_cannot_be_written_keeps_no_other_task_from_expiring(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "BATCH", 2)
+    monkeypatch.setattr(maintenance, "BATCH", 2)
     async with house.client(forms(), waiting=3600) as client:
         stuck = [await client.send("approve") for _ in range(3)]
         house.clock.skip(1)

@@ -15,7 +15,20 @@ from typing import Any, NamedTuple, Protocol
 import grpc
 from msgspec.structs import replace
 
-from dragoman.agent.values import parts_of
+from dragoman.agent.parts import parts_of
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import Stamped
+from dragoman.core.model import Hook, Message, Role, Task
+from dragoman.core.operations import (
+    AnyOperation,
+    CancelTask,
+    GetTask,
+    ListTasks,
+    SendMessage,
+    TaskPage,
+    Watch,
+)
+from dragoman.core.session import Call, Fault, Frame, Result, Session, Signal, Update
 from dragoman.dialects.a2a import (
     A2A_0_1,
     A2A_0_3,
@@ -30,14 +43,9 @@ from dragoman.dialects.a2a import (
     RestCaller,
     RpcCaller,
 )
-from dragoman.dialects.a2a.grpc_caller import GrpcCaller, failed
-from dragoman.dialects.sse import Parser
-from dragoman.errors import DragomanError
-from dragoman.events import Stamped
-from dragoman.model import Hook, Message, Role, Task
-from dragoman.ops import AnyOperation, CancelTask, GetTask, ListTasks, SendMessage, TaskPage, Watch
-from dragoman.session import Answer, Call, Fault, Frame, Session, Signal, Update
-from equivalence.house import House, token
+from dragoman.dialects.a2a.grpc.caller import GrpcCaller, failed
+from dragoman.dialects.sse import SseParser
+from equivalence.server import House, token
 
 Change = Callable[[Frame], Frame]
 """What a scenario does to a request on its way."""
@@ -66,7 +74,7 @@ async def http(
         if not reply.headers.get("content-type", "").startswith("text/event-stream"):
             yield Frame(await reply.aread(), status=status)
             return
-        parser = Parser()
+        parser = SseParser()
         async for piece in reply.aiter_bytes():
             for event in parser.feed(piece):
                 yield Frame(event.data, status=status, mark=event.mark)
@@ -170,7 +178,7 @@ class Caller:
         (signal,) = signals
         if isinstance(signal, Fault):
             raise signal.error
-        assert isinstance(signal, Answer), signal
+        assert isinstance(signal, Result), signal
         return signal.value
 
     async def stream(self, op: AnyOperation, **headers: str) -> AsyncIterator[Stamped | Message]:
@@ -246,8 +254,8 @@ class Caller:
     async def as_told(self, task: Task, length: int = 99) -> str:
         """`alike`, if the task is what JSON-RPC 1.0 says of it, but for declared losses."""
         whole = await self.over(BINDINGS[0]).get(task.id, length)
-        carried = self.binding.carried(Answer(None, whole))
-        assert isinstance(carried, Answer), carried
+        carried = self.binding.carried(Result(None, whole))
+        assert isinstance(carried, Result), carried
         return "alike" if carried.value == task else f"{task} is not {carried.value}"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from dragoman.model import Hook
-from dragoman.ops import (
+from dragoman.core.model import Hook
+from dragoman.core.operations import (
     AnyOperation,
     CancelTask,
     DeleteHook,
@@ -18,7 +18,7 @@ from dragoman.ops import (
     SetHook,
     Watch,
 )
-from dragoman.session import Call
+from dragoman.core.session import Call
 from equivalence.callers import BINDINGS, Binding, said
 
 TASK, HOOK = "{id}", "{configId}"

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman.errors import DragomanError
-from dragoman.session import Frame
+from dragoman.core.errors import DragomanError
+from dragoman.core.session import Frame
 from equivalence.callers import BINDINGS, Binding, Caller
-from equivalence.house import House, open_house
 from equivalence.names import ASKED, name_of
 from equivalence.page import PAGE, page
+from equivalence.server import House, open_house
 from equivalence.table import SCENARIOS, Point, Scenario, table
 
 LIMIT = 60.0

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dialects import golden
+from dragoman.core.errors import PeerMisbehaved
+from dragoman.core.events import Opened, Stamped
+from dragoman.core.operations import GetTask, ListTasks, SendMessage, Watch
+from dragoman.core.session import Call, Dialect, Fault, Frame, Introduction, Ping, Result, Update
 from dragoman.dialects import DIALECTS
-from dragoman.dialects.a2a.cards import card_in
-from dragoman.dialects.sse import Parser
-from dragoman.errors import PeerMisbehaved
-from dragoman.events import Opened, Stamped
-from dragoman.ops import GetTask, ListTasks, SendMessage, Watch
-from dragoman.session import Answer, Call, Dialect, Fault, Frame, Met, Ping, Update
+from dragoman.dialects.a2a.cards.documents import card_in
+from dragoman.dialects.sse import SseParser
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 often = settings(max_examples=200, deadline=None)
@@ -94,7 +94,7 @@ def test_a_callee_eats_anything(
 ) -> None:
     session = dialect.callee()
     for signal in session.receive(Frame(body, target, headers)):
-        assert isinstance(signal, Call | Fault | Met | Ping)
+        assert isinstance(signal, Call | Fault | Introduction | Ping)
         if isinstance(signal, Fault):
             for frame in session.send(signal):
                 told = {} if frame.status == 204 else msgspec.json.decode(frame.body)
@@ -131,13 +131,13 @@ def test_a_caller_eats_anything(
     session = dialect.caller()
     session.send(call)
     for signal in session.receive(Frame(body, status=status, mark=mark)):
-        assert isinstance(signal, Answer | Update | Fault) or call.stream
+        assert isinstance(signal, Result | Update | Fault) or call.stream
 
 
 @given(chunks=st.lists(st.binary(max_size=30)))
 @often
 def test_the_sse_parser_eats_anything(chunks: list[bytes]) -> None:
-    parser = Parser(max_size=100)
+    parser = SseParser(max_size=100)
     try:
         for chunk in chunks:
             parser.feed(chunk)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from dragoman import Agent, Turn
-from dragoman.model import Blob, Text
+from dragoman.core.model import Blob, Text
 
 MODES = ("text/plain", "application/json", "application/octet-stream", "application/pdf")
 

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from net.little import call, house, post, said
+from net.served_peer import call, house, post, said
 
 GOOD = call("SendMessage", said("hi"))
 
@@ -91,7 +91,7 @@ async def test_a_half_sent_request_is_told_so(limits: dict[str, float]) -> None:
             heard = await reader.readuntil(b"}")
         assert b" 408 " in heard.splitlines()[0]
         writer.close()
-        assert not home.app.floor.deadlines.waits
+        assert not home.app.server.deadlines.waits
         assert b"200 OK" in await home.raw(post(GOOD, "A2A-Version: 1.0"))
 
 
@@ -102,7 +102,7 @@ async def test_a_request_that_breaks_off_leaves_nothing_behind() -> None:
         await asyncio.sleep(0.1)
         writer.close()
         assert b"200 OK" in await home.raw(post(GOOD, "A2A-Version: 1.0"))
-        assert not home.app.floor.deadlines.waits
+        assert not home.app.server.deadlines.waits
 
 
 async def test_half_sent_headers_are_cut_off() -> None:

@@ -12,11 +12,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import httpx2
 import pytest
 
-from dragoman.net.connections import LOOK, Connections, SocketMeter, _network
-from dragoman.net.descriptors import open_descriptors, peer, shut_down, socket_inode, transferred
+from dragoman.net.http.connections import LOOK, Connections, SocketMeter, _network
+from dragoman.net.http.descriptors import (
+    open_descriptors,
+    peer,
+    shut_down,
+    socket_inode,
+    transferred,
+)
 from dragoman.settings import Limits
 from hostile.frames import ACK, PREFACE, SETTINGS, frame, greeting, head, request
-from net.little import House, call, house, post, said
+from net.served_peer import House, call, house, post, said
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 HANG = 60.0
@@ -178,7 +184,7 @@ async def test_answers_held_back_by_http_2_windows_do_not_stay(
         writer.write(frame(SETTINGS, ACK, 0) + b"".join(request(n, fields, body) for n in streams))
         await ended(reader)
         assert len(home.peer.tasks) == len(streams)
-        assert home.app.floor.metrics.streams_stalled == stalled
+        assert home.app.context.metrics.streams_stalled == stalled
 
 
 async def test_a_reader_that_gets_on_is_waited_for() -> None:

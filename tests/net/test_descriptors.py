@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from net.little import house
+from net.served_peer import house
 
 AGENT = """
 import os, resource

@@ -16,7 +16,7 @@ import pytest
 TIMES = 30 if os.environ.get("DRAGOMAN_FULL") else 5
 LEAVES = """
 import asyncio, os, sys
-from dragoman.net.listener import Listener, bind
+from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.settings import Limits
 
 sys.setswitchinterval(5)
@@ -34,7 +34,7 @@ async def main():
 
     sock = bind("127.0.0.1", 0)
     port = sock.getsockname()[1]
-    listener = Listener(app, sock, Limits())
+    listener = GranianServer(app, sock, Limits())
     listener.begin()
     if kind != "unused":
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

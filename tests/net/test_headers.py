@@ -8,9 +8,9 @@ import time
 import httpx2
 import pytest
 
-from dragoman.net.asgi import headers_in
+from dragoman.net.http.asgi import headers_in
 from hostile.frames import bomb, greeting, head, request
-from net.little import House, call, house, said
+from net.served_peer import House, call, house, said
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 

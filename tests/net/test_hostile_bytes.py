@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.schemes import Known, Secret, Tokens
+from dragoman.core.auth_schemes import Known, Secret, Tokens
 from semantics.ways import House, served
 
 PATHS = (

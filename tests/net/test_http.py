@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from dragoman.agent.agent import CURSOR
-from net.little import call, house, said, said_0_3
+from net.served_peer import call, house, said, said_0_3
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}

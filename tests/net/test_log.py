@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from dragoman.net import log as logs
-from dragoman.net.log import Bridge, Log
+from dragoman.observability import log as logs
+from dragoman.observability.log import Bridge, Log
 
 
 def written(log: Log, reader: int) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from dragoman.core.events import Stamped, StateChanged
+from dragoman.core.model import State
+from dragoman.core.peer import Batch, Tap
+from dragoman.core.session import Frame, Signal, Update
 from dragoman.dialects.sse import KEEP_ALIVE
-from dragoman.events import Stamped, StateChanged
-from dragoman.model import State
-from dragoman.net.metrics import Metrics
-from dragoman.net.outlet import Outlet
-from dragoman.peer import Batch, Tap
-from dragoman.session import Frame, Signal, Update
+from dragoman.net.http.sse_writer import SseWriter
+from dragoman.observability.metrics import Metrics
 
 
 class Numbers:
@@ -59,8 +59,8 @@ def seen(server: Server) -> list[int]:
     return [int(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
 
 
-async def started(server: Server, send: Any) -> Outlet:
-    out = Outlet(Numbers(), 1, send, Metrics())
+async def started(server: Server, send: Any) -> SseWriter:
+    out = SseWriter(Numbers(), 1, send, Metrics())
     await out.start({"type": "http.response.start"})
     return out
 
@@ -113,7 +113,7 @@ async def test_nothing_to_say_is_a_comment() -> None:
 @pytest.mark.parametrize("last", [True, False])
 async def test_every_event_is_counted_once(last: bool) -> None:
     server, tap, metrics = Server(), Tap(), Metrics()
-    out = Outlet(Numbers(), 1, server.send, metrics)
+    out = SseWriter(Numbers(), 1, server.send, metrics)
     await out.start({"type": "http.response.start"})
     await out.write(Batch(entries(1), False, tap))
     assert tap.sink is not None

@@ -13,15 +13,15 @@ import httpx2
 import pytest
 
 from dragoman import Agent, Backend, Turn
-from dragoman.app import App
 from dragoman.engine import Engine
-from dragoman.net.listener import Listener, bind
-from dragoman.net.log import Log
-from dragoman.serving import address
+from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.observability.log import Log
+from dragoman.server.app import App
+from dragoman.server.serve import address
 from dragoman.settings import Settings
 from dragoman.store import open_store
-from engine.scenes import until
-from net.little import call, said
+from engine.harness import until
+from net.served_peer import call, said
 from store.disk import full_disk
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
@@ -42,7 +42,7 @@ async def serving(url: str, backend: Backend | None = None) -> AsyncIterator[htt
     peer = backend.peer(store=url) if backend else Engine(agent, open_store(url))
     app = App(backend or agent, peer, settings, Log("error"), base)
     await app.start()
-    listener = Listener(app, sock, settings.limits)
+    listener = GranianServer(app, sock, settings.limits)
     listener.begin()
     try:
         async with httpx2.AsyncClient(base_url=base, timeout=60) as client:

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.net.asgi import LEFT_SIZE
-from dragoman.schemes import Known, Secret, Tokens
+from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.net.http.asgi import LEFT_SIZE
 from dragoman.settings import Rates
 from semantics.ways import served
 

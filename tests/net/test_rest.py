@@ -6,8 +6,8 @@ import httpx2
 import pytest
 
 from dragoman.agent.agent import CURSOR
-from dragoman.ops import GetTask
-from net.little import house, said
+from dragoman.core.operations import GetTask
+from net.served_peer import house, said
 
 OLD = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]}}
 
@@ -100,7 +100,7 @@ async def test_the_card_lists_rest_and_0_2_finds_its_extended_card() -> None:
         assert {("HTTP+JSON", "1.0", home.url), ("HTTP+JSON", "0.3", home.url)} <= {*listed}
         assert {"url": home.url, "transport": "HTTP+JSON"} in card["additionalInterfaces"]
         await client.get("/agent/authenticatedExtendedCard")
-        assert home.app.floor.metrics.text(streams=0, blocked=0, counts={}).count(
+        assert home.app.server.metrics.text(streams=0, blocked=0, counts={}).count(
             b'method="GetExtendedCard",dialect="a2a-0.3-rest"'
         )
 

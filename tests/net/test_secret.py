@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.errors import ConfigError
-from dragoman.net.secret import FILE, VARIABLE, secret_for
+from dragoman.core.errors import ConfigError
+from dragoman.security.server_secret import FILE, VARIABLE, secret_for
 
 
 def test_a_key_is_made_once_and_kept(tmp_path: Path) -> None:

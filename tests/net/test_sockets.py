@@ -12,12 +12,12 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from dragoman.errors import PeerUnreachable
-from dragoman.net.deadlines import Deadlines
-from dragoman.net.incoming import AHEAD, Incoming
-from dragoman.net.listener import Listener, bind
-from dragoman.net.outgoing import AHEAD as LINE_LIMIT
-from dragoman.net.outgoing import Outgoing
+from dragoman.core.errors import PeerUnreachable
+from dragoman.net.http.deadlines import Deadlines
+from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.net.websocket.reader import AHEAD, WebSocketReader
+from dragoman.net.websocket.writer import AHEAD as LINE_LIMIT
+from dragoman.net.websocket.writer import WebSocketWriter
 from dragoman.settings import Limits
 
 FRAMES = 200_000 if os.environ.get("DRAGOMAN_FULL") else 10_000
@@ -31,8 +31,8 @@ class Echo:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
-        incoming = Incoming(receive, asyncio.get_running_loop())
-        outgoing = Outgoing(send, Deadlines(), 30, lambda: None)
+        incoming = WebSocketReader(receive, asyncio.get_running_loop())
+        outgoing = WebSocketWriter(send, Deadlines(), 30, lambda: None)
         writing = asyncio.create_task(outgoing.run())
         try:
             while (message := await incoming.next())["type"] != "websocket.disconnect":
@@ -53,7 +53,7 @@ class Echo:
 async def dialed(echo: Echo) -> AsyncIterator[ClientConnection]:
     sock = bind("127.0.0.1", 0)
     url = f"ws://127.0.0.1:{sock.getsockname()[1]}/"
-    listener = Listener(echo, sock, Limits())
+    listener = GranianServer(echo, sock, Limits())
     listener.begin()
     try:
         async with connect(url, compression=None, max_queue=16) as socket:
@@ -107,7 +107,7 @@ async def test_one_at_a_time_asks_for_one() -> None:
 async def test_who_does_not_read_is_given_up() -> None:
     broken = asyncio.Event()
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    outgoing = Outgoing(lambda message: never, Deadlines(0.02), 0.05, broken.set)
+    outgoing = WebSocketWriter(lambda message: never, Deadlines(0.02), 0.05, broken.set)
     writing = asyncio.create_task(outgoing.run())
     outgoing.put(b"hello")
     with pytest.raises(PeerUnreachable):
@@ -126,7 +126,7 @@ async def test_who_says_much_waits_until_it_is_gone() -> None:
         await gate
         said.append(message["text"])
 
-    outgoing = Outgoing(send, Deadlines(), 30, lambda: None)
+    outgoing = WebSocketWriter(send, Deadlines(), 30, lambda: None)
     writing = asyncio.create_task(outgoing.run())
     for letter in "abc":
         outgoing.put(letter.encode() * LINE_LIMIT)

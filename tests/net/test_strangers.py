@@ -14,8 +14,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from hostile.frames import fragment, upgrade
-from iat.house import SECRET, open_house
-from net.little import House, house
+from net.iat.sub_agent import SECRET, open_house
+from net.served_peer import House, house
 
 HANG = 60.0
 
@@ -52,7 +52,7 @@ async def test_bad_frames_are_no_sign_of_life(frame: str) -> None:
 
 async def test_bad_frames_do_not_keep_a_socket_that_was_good_once() -> None:
     async with open_house(idle=0.8) as home, connect(home.ws) as socket:
-        home.app.floor.deadlines._tick = 0.1
+        home.app.server.deadlines._tick = 0.1
         hello = home.envelope("register", agent_id="host-1", token=SECRET)
         await socket.send(json.dumps(hello))
         assert "session_token" in json.loads(await socket.recv())["payload"]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dragoman.dialects import sse
-from net.little import House, call, house, post, said, said_0_3
+from net.served_peer import House, call, house, post, said, said_0_3
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 V0 = {"Content-Type": "application/json"}
@@ -23,7 +23,7 @@ def stream(text: str, **more: str) -> bytes:
 
 async def until(home: House, streams: int) -> None:
     async with asyncio.timeout(60):
-        while home.peer.open != streams or len(home.app.floor.streams) != streams:  # noqa: ASYNC110
+        while home.peer.open != streams or len(home.app.server.streams) != streams:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -72,7 +72,7 @@ async def test_a_stream_that_0_3_refuses_is_a_stream_with_one_error(
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/event-stream"
         assert answer.headers["cache-control"] == "no-cache"
-        (event,) = sse.Parser().feed(answer.content)
+        (event,) = sse.SseParser().feed(answer.content)
         told = msgspec.json.decode(event.data)
         assert (told["id"], told["error"]["code"]) == (1, code)
         await until(home, 0)
@@ -128,12 +128,12 @@ async def test_a_reader_that_never_reads_holds_little_and_is_closed() -> None:
             lazy.sendall(stream("flood"))
             await until(home, 1)
             await asyncio.sleep(0.3)
-            sent = home.app.floor.metrics.events
+            sent = home.app.server.metrics.events
             await asyncio.sleep(0.1)
-            assert home.app.floor.metrics.events == sent  # back-pressure: nothing piles up
+            assert home.app.server.metrics.events == sent  # back-pressure: nothing piles up
             assert sent * 65536 < 16 * 1024 * 1024  # what the kernel's buffers took
             await until(home, 0)
-            assert home.app.floor.metrics.streams_stalled == 1
+            assert home.app.server.metrics.streams_stalled == 1
         assert b"200 OK" in await home.raw(stream("count 1"))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 TOLD = """
 import os, threading
-from dragoman.net.threads import finish_first
+from dragoman.observability.scheduling import finish_first
 {before}
 finish_first()
 print(os.sched_getscheduler(0))

@@ -10,14 +10,14 @@ import httpx2
 import msgspec
 
 from dragoman import Agent, Turn
-from dragoman.app import App
 from dragoman.engine import Engine
-from dragoman.net.listener import Listener, bind
-from dragoman.net.log import Log
-from dragoman.serving import address
+from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.observability.log import Log
+from dragoman.server.app import App
+from dragoman.server.serve import address
 from dragoman.settings import Settings
 from dragoman.store import open_store
-from net.little import call, said
+from net.served_peer import call, said
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 
@@ -38,7 +38,7 @@ async def serving() -> AsyncIterator[httpx2.AsyncClient]:
     settings = Settings()
     app = App(agent, Engine(agent, open_store("memory:")), settings, Log("error"), base)
     await app.start()
-    listener = Listener(app, sock, settings.limits)
+    listener = GranianServer(app, sock, settings.limits)
     listener.begin()
     try:
         async with httpx2.AsyncClient(base_url=base, timeout=60) as client:

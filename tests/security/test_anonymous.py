@@ -8,10 +8,16 @@ import pytest
 
 from cards.served import app_for
 from dragoman import Agent, Turn
-from dragoman.dialects.a2a import cards
-from dragoman.errors import BadParams, ConfigError, DragomanError, TaskNotFound, Unauthenticated
-from dragoman.model import Hook, Task
-from dragoman.ops import (
+from dragoman.core.auth_schemes import ApiKeys, Known, Secret, Tokens
+from dragoman.core.errors import (
+    BadParams,
+    ConfigError,
+    DragomanError,
+    TaskNotFound,
+    Unauthenticated,
+)
+from dragoman.core.model import Hook, Task
+from dragoman.core.operations import (
     AnyOperation,
     CancelTask,
     GetExtendedCard,
@@ -21,7 +27,7 @@ from dragoman.ops import (
     SendMessage,
     SetHook,
 )
-from dragoman.schemes import ApiKeys, Known, Secret, Tokens
+from dragoman.dialects.a2a.cards import documents
 from dragoman.settings import Server
 from semantics.ways import WAYS, Heard, House, Way, said, served
 
@@ -176,10 +182,12 @@ async def test_the_settings_replace_what_the_code_says() -> None:
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 async def test_the_card_says_what_is_open(version: str) -> None:
-    form = cards.pure_1_0 if version == "1.0" else cards.merged
+    form = documents.pure_1_0 if version == "1.0" else documents.merged
 
     def shown(**server: Any) -> tuple[Any, dict[str, Any]]:
-        card = cards.card_in(form(app_for(desk(), server=server).card_at("https://desk.example")))
+        card = documents.card_in(
+            form(app_for(desk(), server=server).card_at("https://desk.example"))
+        )
         return card.security, {skill.id: skill.security for skill in card.skills}
 
     asked: dict[str, tuple[str, ...]] = {"robots": ()}

@@ -15,10 +15,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
 
-from dragoman.errors import ConfigError
-from dragoman.net.allowed_hosts import AllowedHosts
+from dragoman.core.errors import ConfigError
+from dragoman.security.allowed_hosts import AllowedHosts
 from dragoman.settings import Server, load
-from net.little import House, call, house, said
+from net.served_peer import House, call, house, said
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 OPEN = {"/healthz", "/readyz", "/metrics"}

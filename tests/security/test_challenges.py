@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from cards.served import app_for, desk
-from dragoman.app import App
 from dragoman.client.receiver import Proof, Receiver
-from dragoman.errors import ConfigError
-from dragoman.net.gate import check_certificates
-from dragoman.net.http_server import SOCKET
-from dragoman.schemes import ApiKeys, Certificates, Held, Known, Scheme, Secret, Tokens
-from dragoman.serving import run
+from dragoman.core.auth_schemes import ApiKeys, Certificates, Held, Known, Scheme, Secret, Tokens
+from dragoman.core.errors import ConfigError
+from dragoman.net.http.router import SOCKET
+from dragoman.security.access_control import check_certificates
+from dragoman.server.app import App
+from dragoman.server.serve import run
 from dragoman.settings import Iat, Server, Settings, Tls
 from security.certs import Authority
 

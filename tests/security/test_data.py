@@ -11,17 +11,17 @@ from msgspec.structs import replace
 
 from cli.run import dragoman as run
 from dragoman import Agent, Turn
+from dragoman.core.errors import StoreError, TaskNotFound
+from dragoman.core.events import Opened
+from dragoman.core.model import Data, Hook, Message, Role, State, Task, Text
+from dragoman.core.operations import GetTask, SendMessage
+from dragoman.core.peer import Context
 from dragoman.engine import Engine
-from dragoman.errors import StoreError, TaskNotFound
-from dragoman.events import Opened
-from dragoman.model import Data, Hook, Message, Role, State, Task, Text
-from dragoman.ops import GetTask, SendMessage
-from dragoman.peer import Context
 from dragoman.settings import EngineSettings, Retention
 from dragoman.store import open_store
-from dragoman.store.base import Scope, Store, Whose
+from dragoman.store.interface import AdminFilter, Scope, Store
 from dragoman.testing.stores import Bench, HandClock
-from engine.scenes import until
+from engine.harness import until
 
 CANARY = "canary-0815-of-alice"
 ALICE = Context(principal="alice", tenant="acme", tenants=("acme",))
@@ -73,14 +73,14 @@ async def test_a_principal_is_erased_and_nobody_else(url: str, tmp_path: Path) -
         done, waits, other = await filled(engine, store)
         if url != "memory:":
             assert traces(tmp_path)
-        rows = await store.owned(Whose(principal="alice"), 10)
+        rows = await store.owned(AdminFilter(principal="alice"), 10)
         assert [row.task_id for row in rows] == [done.id, waits.id]
-        assert [row.task_id for row in await store.owned(Whose(context_id="c1"), 10)] == [
+        assert [row.task_id for row in await store.owned(AdminFilter(context_id="c1"), 10)] == [
             done.id,
             other.id,
         ]
-        assert await store.owned(Whose(principal="alice", tenant="globex"), 10) == []
-        assert len(await store.owned(Whose(), 2)) == 2
+        assert await store.owned(AdminFilter(principal="alice", tenant="globex"), 10) == []
+        assert len(await store.owned(AdminFilter(), 2)) == 2
         assert await store.erase([row.task_id for row in rows]) == 2
         assert await store.erase([row.task_id for row in rows]) == 0
         for task in (done, waits):
@@ -139,7 +139,7 @@ async def test_retention_of_a_tenant(url: str) -> None:
         long = await send(engine, Context(principal="carol"), "three")
         now[0] += 61_000
         await engine._keeper._sweep()
-        left = {row.task_id for row in await store.owned(Whose(), 10)}
+        left = {row.task_id for row in await store.owned(AdminFilter(), 10)}
         assert left == {waits.id, long.id}
         assert short.id not in left
     finally:
@@ -156,7 +156,7 @@ async def test_retention_keeps_its_own_time(url: str) -> None:
         other = await send(engine, Context(principal="carol"), "two")
 
         async def gone() -> bool:
-            left = {row.task_id for row in await engine.store.owned(Whose(), 10)}
+            left = {row.task_id for row in await engine.store.owned(AdminFilter(), 10)}
             return left == {other.id}
 
         assert (await engine.call(GetTask(task_id=short.id), ALICE)).state is State.COMPLETED

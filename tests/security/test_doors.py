@@ -10,20 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.errors import (
-    BadParams,
-    ConfigError,
-    Forbidden,
-    StoreUnavailable,
-    TooMany,
-    Unauthenticated,
-)
-from dragoman.net.auth import Doors, in_tenant
-from dragoman.net.jwks import Fetcher, KeysNeeded, KeySource
-from dragoman.net.rates import Meter
-from dragoman.net.tokens import JwtVerifier
-from dragoman.peer import Context
-from dragoman.schemes import (
+from dragoman.core.auth_schemes import (
     ApiKeys,
     Certificates,
     Grant,
@@ -34,6 +21,19 @@ from dragoman.schemes import (
     Secret,
     Tokens,
 )
+from dragoman.core.errors import (
+    BadParams,
+    ConfigError,
+    Forbidden,
+    StoreUnavailable,
+    TooMany,
+    Unauthenticated,
+)
+from dragoman.core.peer import Context
+from dragoman.security.authentication import Authenticator, in_tenant
+from dragoman.security.jwks import JwksFetcher, KeysNeeded, KeySource
+from dragoman.security.jwt_verifier import JwtVerifier
+from dragoman.security.rate_limits import Meter
 from dragoman.settings import Rates
 from security.issuer import AUDIENCE, ISSUER, Issuer
 
@@ -56,10 +56,10 @@ def known(name: str, **about: Any) -> Known:
 
 
 def admitted(
-    doors: Doors, target: str = "POST /", certificate: str = "", **headers: str
+    authenticator: Authenticator, target: str = "POST /", certificate: str = "", **headers: str
 ) -> Context:
     lines = {name.replace("_", "-"): value for name, value in headers.items()}
-    found = doors.admit(lines, target, certificate)
+    found = authenticator.admit(lines, target, certificate)
     assert isinstance(found, Context)
     return found
 
@@ -79,25 +79,25 @@ def test_an_api_key_in_a_header_the_query_or_a_cookie() -> None:
         ),
         ("cookie", {"cookie": f"a=b; X-API-Key={KEY}"}, {"cookie": f"a={KEY}"}),
     ):
-        doors = Doors({"keys": ApiKeys(callers=grant, location=place)}, "Agent")  # type: ignore[arg-type]
-        caller = admitted(doors, **good)
+        authenticator = Authenticator({"keys": ApiKeys(callers=grant, location=place)}, "Agent")  # type: ignore[arg-type]
+        caller = admitted(authenticator, **good)
         assert (caller.principal, caller.tenant, caller.scopes) == ("alice", "acme", ("read",))
         assert caller.schemes == ("keys",)
         for wrong in (bad, {}, {"x_api_key": ""}, {"authorization": f"Bearer {KEY}"}):
             with pytest.raises(Unauthenticated):
-                admitted(doors, **wrong)
+                admitted(authenticator, **wrong)
 
 
 def test_basic_and_bearer() -> None:
-    doors = Doors(
+    authenticator = Authenticator(
         {
             "people": Passwords(callers={"carol": known("WORD")}),
             "team": Tokens(callers={"bob": known("TOKEN")}),
         },
         'My "odd" agent\r\n',
     )
-    assert admitted(doors, authorization=basic("carol", WORD)).principal == "carol"
-    assert admitted(doors, authorization=f"bearer {TOKEN}").principal == "bob"
+    assert admitted(authenticator, authorization=basic("carol", WORD)).principal == "carol"
+    assert admitted(authenticator, authorization=f"bearer {TOKEN}").principal == "bob"
     for wrong in (
         basic("carol", WORD + "x"),
         basic("bob", WORD),
@@ -112,8 +112,8 @@ def test_basic_and_bearer() -> None:
         "Bearer " + "x" * 100_000,
     ):
         with pytest.raises(Unauthenticated):
-            admitted(doors, authorization=wrong)
-    told = [value.decode() for _, value in doors.refusal_headers(Unauthenticated())]
+            admitted(authenticator, authorization=wrong)
+    told = [value.decode() for _, value in authenticator.refusal_headers(Unauthenticated())]
     assert told == ['Basic realm="My odd agent", charset="UTF-8"', 'Bearer realm="My odd agent"']
 
 
@@ -121,14 +121,14 @@ def test_a_token_of_an_issuer(issuer: Issuer, tmp_path: Path) -> None:
     scheme = Jwt(
         issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(tmp_path), tenant_claim="org"
     )
-    doors = Doors({"sso": scheme}, "Agent")
+    authenticator = Authenticator({"sso": scheme}, "Agent")
     claims = issuer.claims(org=["acme"], scope="read write")
     for alg in ("ES256", "RS256", "PS256"):
-        caller = admitted(doors, authorization=f"Bearer {issuer.token(claims, alg=alg)}")
+        caller = admitted(authenticator, authorization=f"Bearer {issuer.token(claims, alg=alg)}")
         assert (caller.principal, caller.tenant) == ("sso:alice", "acme")
         assert caller.scopes == ("read", "write")
     with pytest.raises(Unauthenticated):  # the claim that names the tenants is missing
-        admitted(doors, authorization=f"Bearer {issuer.token()}")
+        admitted(authenticator, authorization=f"Bearer {issuer.token()}")
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_a_tenant_is_exactly_what_the_claim_says(
     """The name of an organisation may have a space in it: its words are nobody else's tenant."""
     keys = issuer.save(tmp_path)
     scheme = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=keys, tenant_claim="org")
-    doors = Doors({"sso": scheme}, "Agent")
+    authenticator = Authenticator({"sso": scheme}, "Agent")
     bearer = f"Bearer {issuer.token(issuer.claims(org=org))}"
     if tenants is None:
         with pytest.raises(Unauthenticated):
-            admitted(doors, authorization=bearer)
+            admitted(authenticator, authorization=bearer)
     else:
-        caller = admitted(doors, authorization=bearer)
+        caller = admitted(authenticator, authorization=bearer)
         assert (caller.tenant, caller.tenants) == (tenants[0], tenants)
 
 
@@ -178,20 +178,22 @@ def test_scopes_are_parted_by_spaces_and_nothing_else(
     issuer: Issuer, tmp_path: Path, scope: Any, scopes: tuple[str, ...]
 ) -> None:
     scheme = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(tmp_path))
-    doors = Doors({"sso": scheme}, "Agent")
+    authenticator = Authenticator({"sso": scheme}, "Agent")
     bearer = f"Bearer {issuer.token(issuer.claims(scope=scope))}"
-    assert admitted(doors, authorization=bearer).scopes == scopes
+    assert admitted(authenticator, authorization=bearer).scopes == scopes
 
 
 def test_no_forged_token_lets_in(issuer: Issuer, tmp_path: Path) -> None:
     scheme = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(tmp_path))
-    doors = Doors({"sso": scheme}, "Agent")
-    assert admitted(doors, authorization=f"Bearer {issuer.token()}").principal == "sso:alice"
+    authenticator = Authenticator({"sso": scheme}, "Agent")
+    assert (
+        admitted(authenticator, authorization=f"Bearer {issuer.token()}").principal == "sso:alice"
+    )
     believed = []
     forged = issuer.forged()
     for what, token in forged.items():
         try:
-            admitted(doors, authorization=f"Bearer {token}")
+            admitted(authenticator, authorization=f"Bearer {token}")
             believed.append(what)
         except Unauthenticated:
             pass
@@ -208,13 +210,13 @@ def test_a_verified_token_is_not_believed_longer_than_it_lives(
     claims = issuer.claims()
     headers = {"authorization": f"Bearer {issuer.token(claims)}"}
     now[0] = claims["iat"]
-    first = verifier.look(headers, "", "")
-    assert verifier.look(headers, "", "") is first
+    first = verifier.authenticate(headers, "", "")
+    assert verifier.authenticate(headers, "", "") is first
     now[0] = claims["exp"] - 1
-    assert verifier.look(headers, "", "") == first
+    assert verifier.authenticate(headers, "", "") == first
     now[0] = claims["exp"]
     with pytest.raises(Unauthenticated):
-        verifier.look(headers, "", "")
+        verifier.authenticate(headers, "", "")
 
 
 async def test_keys_are_fetched_once_and_again_when_the_issuer_turns_them(issuer: Issuer) -> None:
@@ -230,12 +232,14 @@ async def test_keys_are_fetched_once_and_again_when_the_issuer_turns_them(issuer
         return msgspec.json.encode(served[0].jwks())
 
     now = [1000.0]
-    doors = Doors({"sso": Jwt(issuer=ISSUER, audience=(AUDIENCE,))}, "Agent", fetch=fetch)
-    source: KeySource = doors._verifiers["sso"]._source  # type: ignore[attr-defined]
+    authenticator = Authenticator(
+        {"sso": Jwt(issuer=ISSUER, audience=(AUDIENCE,))}, "Agent", fetch=fetch
+    )
+    source: KeySource = authenticator._verifiers["sso"]._source  # type: ignore[attr-defined]
     source._clock = lambda: now[0]
 
     async def enter(token: str) -> Context:
-        found = doors.admit({"authorization": f"Bearer {token}"}, "", "")
+        found = authenticator.admit({"authorization": f"Bearer {token}"}, "", "")
         return found if isinstance(found, Context) else await found
 
     assert (await enter(issuer.token())).principal == "sso:alice"
@@ -256,13 +260,15 @@ async def test_an_issuer_that_does_not_answer_is_no_wrong_credential(issuer: Iss
     async def fetch(url: str) -> bytes:
         raise ValueError("down")
 
-    doors = Doors({"sso": Jwt(issuer=ISSUER, audience=(AUDIENCE,))}, "Agent", fetch=fetch)
-    found = doors.admit({"authorization": f"Bearer {issuer.token()}"}, "", "")
+    authenticator = Authenticator(
+        {"sso": Jwt(issuer=ISSUER, audience=(AUDIENCE,))}, "Agent", fetch=fetch
+    )
+    found = authenticator.admit({"authorization": f"Bearer {issuer.token()}"}, "", "")
     assert not isinstance(found, Context)
     with pytest.raises(StoreUnavailable):
         await found
     with pytest.raises(StoreUnavailable):  # and is not asked again at once
-        doors.admit({"authorization": f"Bearer {issuer.token()}"}, "", "")
+        authenticator.admit({"authorization": f"Bearer {issuer.token()}"}, "", "")
 
 
 async def test_the_configuration_of_another_issuer_is_not_believed(issuer: Issuer) -> None:
@@ -289,7 +295,7 @@ async def test_keys_come_through_the_guarded_client(issuer: Issuer) -> None:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    inside, outside = Fetcher(allow_private=True), Fetcher(allow_private=False)
+    inside, outside = JwksFetcher(allow_private=True), JwksFetcher(allow_private=False)
     try:
         assert await inside(f"{base}/keys") == body
         with pytest.raises(ValueError, match="302"):  # no redirects
@@ -310,18 +316,18 @@ def test_scopes_stand_on_the_card_only_where_a_scheme_has_them(
 ) -> None:
     sso = Jwt(issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(tmp_path), openid=True)
     keys = ApiKeys(callers={"alice": known("KEY")})
-    doors = Doors({"sso": sso, "keys": keys}, "Agent", scopes=("use",))
-    assert doors.security == ({"sso": ("use",)}, {"keys": ()})
+    authenticator = Authenticator({"sso": sso, "keys": keys}, "Agent", scopes=("use",))
+    assert authenticator.security == ({"sso": ("use",)}, {"keys": ()})
 
 
 def test_certificates_gate_the_other_schemes() -> None:
     held = {"robot": Held(names=("spiffe://acme/robot",), tenants=("acme",))}
-    alone = Doors({"certs": Certificates(callers=held)}, "Agent")
+    alone = Authenticator({"certs": Certificates(callers=held)}, "Agent")
     assert admitted(alone, certificate="spiffe://acme/robot").principal == "robot"
     for name in ("", "spiffe://acme/other"):
         with pytest.raises(Unauthenticated):
             admitted(alone, certificate=name)
-    both = Doors(
+    both = Authenticator(
         {
             "certs": Certificates(shared="holder", grant=Grant(scopes=("inside",))),
             "keys": ApiKeys(callers={"alice": known("KEY")}),
@@ -362,13 +368,13 @@ def test_certificates_gate_the_other_schemes() -> None:
 )
 def test_a_door_that_cannot_hold_stops_the_start(scheme: Any, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
-        Doors({"x": scheme}, "Agent")
+        Authenticator({"x": scheme}, "Agent")
 
 
 def test_a_short_secret_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("T_SHORT", "hunter2")
     with pytest.raises(ConfigError, match="too short") as told:
-        Doors({"x": Tokens(callers={"a": Known(secret=Secret(env="T_SHORT"))})}, "Agent")
+        Authenticator({"x": Tokens(callers={"a": Known(secret=Secret(env="T_SHORT"))})}, "Agent")
     assert "hunter2" not in str(told.value)
 
 

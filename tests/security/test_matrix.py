@@ -15,9 +15,18 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from dragoman.net.policy import Policy
-from dragoman.ops import GetExtendedCard, GetTask, Invoke, ListTasks, SendMessage
-from security.house import CANARY, HOOK, RECALL, RECEIVER, Asking, House, all_ways, open_house
+from dragoman.core.operations import GetExtendedCard, GetTask, Invoke, ListTasks, SendMessage
+from dragoman.security.route_policy import Policy
+from security.guarded_server import (
+    CANARY,
+    HOOK,
+    RECALL,
+    RECEIVER,
+    Asking,
+    House,
+    all_ways,
+    open_house,
+)
 
 REFUSED = {401, 16}
 FORBIDDEN = {403, 7}

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from dragoman.net.asgi import LEFT_SIZE
-from security.house import House, open_house
+from dragoman.net.http.asgi import LEFT_SIZE
+from security.guarded_server import House, open_house
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Turn
-from dragoman.card import Card
-from dragoman.errors import ConfigError, Forbidden
-from dragoman.net.gate import Gate
-from dragoman.ops import CancelTask, GetTask, SendMessage
-from dragoman.peer import Context
+from dragoman.core.card import Card
+from dragoman.core.errors import ConfigError, Forbidden
+from dragoman.core.operations import CancelTask, GetTask, SendMessage
+from dragoman.core.peer import Context
+from dragoman.security.access_control import AccessControl
 from dragoman.settings import Rates, Server, Settings
-from security.house import House, free_port, open_house
+from security.guarded_server import House, free_port, open_house
 
 V1 = {"a2a-version": "1.0"}
 
@@ -35,7 +35,9 @@ async def said(house: House, token: str, text: str = "hi", **about: Any) -> Any:
 async def test_the_card_declares_what_is_enforced(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         card = (await house.client.get("/.well-known/agent-card.json", headers=V1)).json()
-        assert list(card["securitySchemes"]) == list(house.app.gate.doors.schemes) == ["sso"]
+        assert (
+            list(card["securitySchemes"]) == list(house.app.gate.authenticator.schemes) == ["sso"]
+        )
         assert card["securityRequirements"][0]["schemes"].keys() == {"sso"}
         assert card["capabilities"]["extendedAgentCard"] is True
         assert "hidden" not in str(card)
@@ -157,7 +159,7 @@ def test_without_doors_nobody_is_told_more() -> None:
     async def look(turn: Turn) -> str:
         return ""
 
-    assert Gate(agent, Settings()).extended is False
+    assert AccessControl(agent, Settings()).extended is False
 
     @agent.skill("shown")
     async def shown(turn: Turn) -> str:
@@ -166,10 +168,10 @@ def test_without_doors_nobody_is_told_more() -> None:
     assert agent.choose("").id == "shown"
     assert "look" not in agent.unknown("x").message
     with pytest.raises(ConfigError, match="scopes"):
-        Gate(Agent("Desk", scopes=["x"]), Settings())
+        AccessControl(Agent("Desk", scopes=["x"]), Settings())
     for server in (Server(card_access="authenticated"), Server(metrics_access="10.0.0.0/33")):
         with pytest.raises(ConfigError):
-            Gate(Agent("Desk"), Settings(server=server))
+            AccessControl(Agent("Desk"), Settings(server=server))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.errors import ConfigError
-from dragoman.schemes import ApiKeys, Certificates, Jwt, Passwords, Tokens
+from dragoman.core.auth_schemes import ApiKeys, Certificates, Jwt, Passwords, Tokens
+from dragoman.core.errors import ConfigError
 from dragoman.settings import load
 
 GOOD = """

@@ -13,11 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent
-from dragoman.errors import ConfigError
-from dragoman.net import tls as nets_tls
-from dragoman.net.gate import Gate, check_exposure
-from dragoman.net.listener import Listener, bind
-from dragoman.schemes import Certificates, Known, Secret, Tokens
+from dragoman.core.auth_schemes import Certificates, Known, Secret, Tokens
+from dragoman.core.errors import ConfigError
+from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.security import tls as nets_tls
+from dragoman.security.access_control import AccessControl, check_exposure
 from dragoman.settings import Limits, Server, Settings, Tls
 from security.certs import Authority
 
@@ -36,7 +36,7 @@ async def served(tls: Tls) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
 
     sock = bind("127.0.0.1", 0)
     port = int(sock.getsockname()[1])
-    listener = Listener(app, sock, Limits(), tls)
+    listener = GranianServer(app, sock, Limits(), tls)
     listener.begin()
     try:
         yield port, seen
@@ -139,14 +139,14 @@ def test_wrong_files_stop_the_start(tmp_path: Path) -> None:
         Tls(cert=cert, key=key, client_ca=str(garbage)),
     ):
         with pytest.raises(ConfigError, match="tls"):
-            Gate(Agent("A"), Settings(tls=wrong))
+            AccessControl(Agent("A"), Settings(tls=wrong))
     nets_tls.check(Tls(cert=cert, key=key, client_ca=authority.ca))
 
 
 def test_certificates_need_a_client_ca() -> None:
     settings = Settings(auth={"certs": Certificates(shared="all")})
     with pytest.raises(ConfigError, match="client_ca"):
-        Gate(Agent("A"), settings)
+        AccessControl(Agent("A"), settings)
 
 
 def test_what_may_listen_to_the_network() -> None:
@@ -181,11 +181,11 @@ def test_what_may_listen_to_the_network() -> None:
 async def test_over_grpc_a_certificate_says_who_one_is(tmp_path: Path) -> None:
     import grpc
 
-    from dragoman.app import App, engine_for
+    from dragoman.core.auth_schemes import Held
     from dragoman.dialects.a2a.proto import POOL, writer
-    from dragoman.net.log import Log
-    from dragoman.schemes import Held
-    from security.house import free_port, make_agent
+    from dragoman.observability.log import Log
+    from dragoman.server.app import App, engine_for
+    from security.guarded_server import free_port, make_agent
 
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dragoman import Agent, Extension, Turn
-from dragoman.card import Card
-from dragoman.dialects.a2a.cards import card_in
-from dragoman.errors import ConfigError, ExtensionRequired, TaskNotFound, Unsupported
-from dragoman.model import Task
-from dragoman.ops import CancelTask, GetExtendedCard, GetTask, ListTasks, Watch
+from dragoman.core.card import Card
+from dragoman.core.errors import ConfigError, ExtensionRequired, TaskNotFound, Unsupported
+from dragoman.core.model import Task
+from dragoman.core.operations import CancelTask, GetExtendedCard, GetTask, ListTasks, Watch
+from dragoman.dialects.a2a.cards.documents import card_in
 from semantics.ways import WAYS, Way, said, served
 
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Backend, Role, Turn
-from dragoman.events import ArtifactChunk, Stamped, StateChanged
-from dragoman.model import Blob, State, Status, Task
-from dragoman.ops import GetTask, ListTasks, SendMessage
+from dragoman.core.events import ArtifactChunk, Stamped, StateChanged
+from dragoman.core.model import Blob, State, Status, Task
+from dragoman.core.operations import GetTask, ListTasks, SendMessage
 from semantics.ways import WAYS, Way, said, served
 
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.errors import ContentTypeUnsupported
-from dragoman.model import AnyPart, Blob, Data, Link, Task, Text
-from dragoman.net.terms import Modes, _meet, fits, held, type_of
-from dragoman.ops import SendMessage
+from dragoman.core.errors import ContentTypeUnsupported
+from dragoman.core.model import AnyPart, Blob, Data, Link, Task, Text
+from dragoman.core.operations import SendMessage
+from dragoman.security.card_enforcement import Modes, _meet, fits, held, type_of
 from semantics.ways import WAYS, Way, said, served
 
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))

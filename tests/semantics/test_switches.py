@@ -5,22 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.errors import (
-    ConfigError,
-    NoExtendedCard,
-    PushUnsupported,
-    Unsupported,
-)
-from dragoman.model import Hook, Task
-from dragoman.ops import (
-    DeleteHook,
-    GetExtendedCard,
-    GetHook,
-    ListHooks,
-    SetHook,
-    Watch,
-)
-from dragoman.schemes import Known, Secret, Tokens
+from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.core.errors import ConfigError, NoExtendedCard, PushUnsupported, Unsupported
+from dragoman.core.model import Hook, Task
+from dragoman.core.operations import DeleteHook, GetExtendedCard, GetHook, ListHooks, SetHook, Watch
 from dragoman.settings import Push
 from semantics.ways import WAYS, House, Way, said, served
 

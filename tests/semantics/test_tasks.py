@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.errors import BadParams, TaskFinished, TaskNotFound, Unsupported
-from dragoman.events import Snapshot, Stamped
-from dragoman.lifecycle import Fold
-from dragoman.model import State, Task
-from dragoman.ops import CancelTask, GetTask
-from dragoman.peer import Context
+from dragoman.core.errors import BadParams, TaskFinished, TaskNotFound, Unsupported
+from dragoman.core.events import Snapshot, Stamped
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import State, Task
+from dragoman.core.operations import CancelTask, GetTask
+from dragoman.core.peer import Context
 from dragoman.testing import Client
 from semantics.ways import WAYS, Way, said, served
 

@@ -13,22 +13,22 @@ import httpx2
 from msgspec import Struct
 
 from dragoman import Agent
-from dragoman.app import App, engine_for
-from dragoman.dialects.a2a.grpc_caller import GrpcCaller, failed
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import Stamped
+from dragoman.core.model import AnyPart, Message, Role, Text
+from dragoman.core.operations import AnyOperation, SendMessage
+from dragoman.core.session import Call, Fault, Frame, Result, Session, Update
+from dragoman.dialects.a2a.grpc.caller import GrpcCaller, failed
+from dragoman.dialects.a2a.jsonrpc import RpcCaller
+from dragoman.dialects.a2a.legacy.v0_1 import V0_1
 from dragoman.dialects.a2a.rest import RestCaller
 from dragoman.dialects.a2a.routes import REST_0_3, REST_1_0
-from dragoman.dialects.a2a.rpc import RpcCaller
-from dragoman.dialects.a2a.v0_1 import V0_1
 from dragoman.dialects.a2a.v0_3 import V0_3
 from dragoman.dialects.a2a.v1_0 import V1_0
-from dragoman.errors import DragomanError
-from dragoman.events import Stamped
-from dragoman.model import AnyPart, Message, Role, Text
-from dragoman.net.listener import Listener, bind
-from dragoman.net.log import Log
-from dragoman.ops import AnyOperation, SendMessage
-from dragoman.serving import address
-from dragoman.session import Answer, Call, Fault, Frame, Session, Update
+from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.observability.log import Log
+from dragoman.server.app import App, engine_for
+from dragoman.server.serve import address
 from dragoman.settings import Server, Settings
 
 
@@ -70,7 +70,7 @@ async def served(
         base,
     )
     await app.start()
-    listener = Listener(app, sock, settings.limits)
+    listener = GranianServer(app, sock, settings.limits)
     listener.begin()
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc.port}")
     try:
@@ -170,7 +170,7 @@ class Way:
 def _take(heard: Heard, session: Session, frame: Frame) -> None:
     for signal in session.receive(frame):
         match signal:
-            case Answer(value=value):
+            case Result(value=value):
                 heard.answer = value
             case Update(entry=entry):
                 heard.entries.append(entry)

@@ -15,7 +15,7 @@ from pathlib import Path
 from dragoman.store import Store, open_store
 from dragoman.store.clock import wall_clock
 from dragoman.testing.stores import Bench, HandClock
-from dragoman.testing.stores.bench import AGENT, ALICE, LEASE
+from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE
 
 REAL = time.time() - time.monotonic()
 

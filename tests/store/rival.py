@@ -10,12 +10,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from dragoman.events import StateChanged
-from dragoman.lifecycle import Fold
-from dragoman.model import State
+from dragoman.core.events import StateChanged
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import State
 from dragoman.store import Store, open_store
 from dragoman.testing.stores import Bench, HandClock
-from dragoman.testing.stores.bench import AGENT, ALICE
+from dragoman.testing.stores.fixture import AGENT, ALICE
 
 
 async def main(file: str, worker: str, hold: bool) -> None:

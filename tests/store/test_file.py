@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.errors import ConfigError, StoreUnavailable, TaskNotFound
-from dragoman.events import StateChanged
-from dragoman.lifecycle import Fold
-from dragoman.model import Role, State
-from dragoman.store import Store, file_write, open_store
-from dragoman.store.base import Existing, Idempotency, Input, Record
+from dragoman.core.errors import ConfigError, StoreUnavailable, TaskNotFound
+from dragoman.core.events import StateChanged
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import Role, State
+from dragoman.store import Store, open_store
+from dragoman.store.file import writer
+from dragoman.store.interface import Existing, Idempotency, Input, Record
 from dragoman.testing.stores import Bench, HandClock
-from dragoman.testing.stores.bench import AGENT, ALICE, LEASE, said
+from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
 from store.disk import full_disk
 
 WORKING = StateChanged(state=State.WORKING)
@@ -45,7 +46,7 @@ async def test_a_file_can_be_read_by_people(tmp_path: Path) -> None:
         thinking = StateChanged(state=State.WORKING, message=said("Let me see", Role.AGENT))
         await bench.append(bench.write(row.claim, thinking))
         await bench.ask(row)
-        await bench.tell("t1", "Kyoto")
+        await bench.add_input("t1", "Kyoto")
         await bench.store.release(row.claim, runnable=True)
         (row,) = await bench.store.claim("w1", AGENT, 1)
         await bench.append(bench.write(row.claim, records=(Record(key="k", value=b"v"),), heard=1))
@@ -72,7 +73,7 @@ async def test_what_must_be_forgotten_leaves_the_file(tmp_path: Path) -> None:
         row = await bench.open_task("t1")
         await bench.ask(row)
         secret = Input(message=replace(said(words), message_id="m1"), value={"token": words})
-        await bench.store.tell(ALICE, "t1", secret, None)
+        await bench.store.add_input(ALICE, "t1", secret, None)
         assert words in _file(tmp_path).read_text()
         await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,)))
         assert words not in _file(tmp_path).read_text()
@@ -219,7 +220,7 @@ async def test_a_line_that_may_not_be_on_the_disk_does_not_come_back(
     async with _bench(tmp_path) as bench:
         row = await bench.open_task("t1")
         write = bench.write(row.claim, WORKING)
-        monkeypatch.setattr(file_write.os, "fsync", broken)
+        monkeypatch.setattr(writer.os, "fsync", broken)
         for change in (bench.append(write), bench.open_task("t2")):
             with pytest.raises(StoreUnavailable):
                 await change
@@ -238,7 +239,7 @@ async def test_a_folder_that_may_not_be_on_the_disk_holds_no_new_task(
         raise OSError("the disk does not answer")
 
     async with _bench(tmp_path) as bench:
-        monkeypatch.setattr(file_write, "_sync", broken)
+        monkeypatch.setattr(writer, "_sync", broken)
         with pytest.raises(StoreUnavailable):
             await bench.open_task("t1")
         monkeypatch.undo()
@@ -291,7 +292,7 @@ async def test_a_full_disk_ends_no_task(tmp_path: Path) -> None:
         assert await bench.store.row(ALICE, "t1") == row
         assert await bench.store.counts(AGENT) == {"working": 1, "runnable": 0}
         for change in (
-            bench.store.tell(ALICE, "t1", Input(message=said("x" * 2000)), None),
+            bench.store.add_input(ALICE, "t1", Input(message=said("x" * 2000)), None),
             bench.store.ask_cancel(ALICE, "t1"),
             bench.store.release(row.claim, runnable=True),
             bench.store.seize("w1", "t1", row.epoch),
@@ -307,7 +308,7 @@ async def test_a_secret_is_forgotten_all_or_nothing(tmp_path: Path) -> None:
     async with _bench(tmp_path) as bench:
         row = await bench.open_task("t1")
         await bench.ask(row)
-        await bench.tell("t1", "secret")
+        await bench.add_input("t1", "secret")
         write = bench.write(row.claim, WORKING, heard=1, forget=(1,))
         with full_disk(500), pytest.raises(StoreUnavailable):
             await bench.append(write)

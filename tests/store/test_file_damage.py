@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.errors import StoreUnavailable, TaskNotFound
-from dragoman.events import StateChanged
-from dragoman.model import Hook, State
+from dragoman.core.errors import StoreUnavailable, TaskNotFound
+from dragoman.core.events import StateChanged
+from dragoman.core.model import Hook, State
 from dragoman.store import Store, open_store
-from dragoman.store.base import Filter
-from dragoman.store.sessions import Session
+from dragoman.store.interface import Filter
+from dragoman.store.sessions import TokenSession
 from dragoman.testing.stores import Bench, HandClock
-from dragoman.testing.stores.bench import AGENT, ALICE
+from dragoman.testing.stores.fixture import AGENT, ALICE
 
 WORKING = StateChanged(state=State.WORKING)
 FLIPS = 60
@@ -154,7 +154,7 @@ async def test_a_task_that_is_damaged_while_it_runs_is_not_written_anew(tmp_path
     async with _bench(tmp_path) as bench:
         row = await bench.open_task("t1")
         await bench.ask(row)
-        await bench.tell("t1", "secret")
+        await bench.add_input("t1", "secret")
         damaged = _file(tmp_path).read_bytes().replace(b"which?", b"whick?")
         _file(tmp_path).write_bytes(damaged)
         with pytest.raises(StoreUnavailable):
@@ -206,7 +206,7 @@ async def test_damaged_webhooks_and_sessions_stop_nobody(tmp_path: Path) -> None
         hook = Hook(hook_id="h", task_id="t1", url="https://example.com/")
         await bench.store.set_hook(ALICE, hook)
         for n in range(2):
-            session = Session(key=bytes([n]) * 32, agent="a", who="b", since=0, until=10**15)
+            session = TokenSession(key=bytes([n]) * 32, agent="a", who="b", since=0, until=10**15)
             await bench.store.sessions.keep(session)
             assert await bench.store.sessions.first(bytes([n]), 10**15)
     for name in ("hooks/t1.json", f"sessions/{'00' * 32}.json", "sessions/00.said"):

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dragoman.errors import Conflict, Fenced, TaskFinished
-from dragoman.events import Ask, Asked, Stamped, StateChanged
-from dragoman.model import Role, State
+from dragoman.core.errors import Conflict, Fenced, TaskFinished
+from dragoman.core.events import Ask, Asked, Stamped, StateChanged
+from dragoman.core.model import Role, State
 from dragoman.store import Store, open_store
-from dragoman.store.base import Claim, Existing, Filter, Idempotency, Input, Record, Unheard
+from dragoman.store.interface import Claim, Existing, Filter, Idempotency, Input, Record, Unheard
 from dragoman.testing.stores import Bench, HandClock
-from dragoman.testing.stores.bench import AGENT, ALICE, said
+from dragoman.testing.stores.fixture import AGENT, ALICE, said
 
 FULL = os.environ.get("DRAGOMAN_FULL") == "1"
 LEASE = 1000
@@ -192,7 +192,7 @@ class Machine(RuleBasedStateMachine):
         open_question = task["question"] if len(task["inputs"]) == task["heard"] else ""
         asked = {None: None, "open": open_question or "none", "wrong": "wrong"}[question]
         said_now = Input(message=said(f"n{self.counter}"))
-        telling = self.store.tell(ALICE, name, said_now, asked)
+        telling = self.store.add_input(ALICE, name, said_now, asked)
         if task["state"] in ENDS:
             with pytest.raises(TaskFinished):
                 self.run(telling)

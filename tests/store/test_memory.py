@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.errors import TaskNotFound
-from dragoman.model import State
-from dragoman.store.base import Filter, Idempotency, Store
-from dragoman.store.kept import Frozen
-from dragoman.store.memory import MemoryStore
+from dragoman.core.errors import TaskNotFound
+from dragoman.core.model import State
+from dragoman.store.interface import Filter, Idempotency, Store
+from dragoman.store.memory.records import FrozenTask
+from dragoman.store.memory.store import MemoryStore
 from dragoman.testing.stores import Bench, HandClock
-from dragoman.testing.stores.bench import AGENT, ALICE
+from dragoman.testing.stores.fixture import AGENT, ALICE
 
 
 async def _small(folder: Path, clock: HandClock) -> Store:
@@ -50,7 +50,7 @@ async def test_the_collector_does_not_follow_finished_tasks(tmp_path: Path) -> N
         row = await bench.open_task("t1")
         await bench.end(row, State.FAILED)
         gc.collect()
-        assert not any(isinstance(thing, Frozen) for thing in gc.get_objects())
+        assert not any(isinstance(thing, FrozenTask) for thing in gc.get_objects())
 
 
 async def test_done_is_called_before_the_method_returns(tmp_path: Path) -> None:

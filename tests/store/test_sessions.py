@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.store import memory_sessions, open_store, sqlite_sessions
+from dragoman.store import open_store
+from dragoman.store.memory import sessions
+from dragoman.store.sqlite import sessions as sqlite_sessions
 from dragoman.testing.stores import HandClock
-from dragoman.testing.stores.bench import AGENT, START
+from dragoman.testing.stores.fixture import AGENT, START
 from dragoman.testing.stores.sessions import HOUR, session
 
 STORES = ("memory:", "sqlite:///{}/tasks.db", "file://{}/tasks")
@@ -18,7 +20,7 @@ STORES = ("memory:", "sqlite:///{}/tasks.db", "file://{}/tasks")
 async def test_there_are_never_too_many(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_sessions, "MOST", 3)
+    monkeypatch.setattr(sessions, "MOST", 3)
     monkeypatch.setattr(sqlite_sessions, "MOST", 3)
     store = open_store(url.format(tmp_path), clock=HandClock())
     await store.open()

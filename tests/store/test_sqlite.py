@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.errors import ConfigError, Fenced, StoreUnavailable, TaskNotFound
-from dragoman.events import Opened, StateChanged
-from dragoman.model import State
-from dragoman.store import Store, migrate, open_store
-from dragoman.store import sqlite as sqlite_store
-from dragoman.store.base import Filter, Input, Record
+from dragoman.core.errors import ConfigError, Fenced, StoreUnavailable, TaskNotFound
+from dragoman.core.events import Opened, StateChanged
+from dragoman.core.model import State
+from dragoman.store import Store, open_store
 from dragoman.store.bulkheads import Bulkheads
+from dragoman.store.interface import Filter, Input, Record
+from dragoman.store.sqlite import migrations
+from dragoman.store.sqlite import store as sqlite_store
 from dragoman.testing.stores import Bench, HandClock
-from dragoman.testing.stores.bench import AGENT, ALICE, LEASE, said
+from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
 from store.disk import full_disk
 
 WORKING = StateChanged(state=State.WORKING)
@@ -218,7 +219,7 @@ async def test_what_must_be_forgotten_leaves_the_file(tmp_path: Path) -> None:
         row = await bench.open_task("t1")
         await bench.ask(row)
         secret = Input(message=replace(said(words), message_id="m1"))
-        await bench.store.tell(ALICE, "t1", secret, None)
+        await bench.store.add_input(ALICE, "t1", secret, None)
         await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,)))
         (kept,) = await bench.store.inputs(row.claim)
         assert kept.message.parts == ()
@@ -243,7 +244,7 @@ async def test_what_must_be_forgotten_leaves_the_freed_pages_too(tmp_path: Path)
             row = await bench.open_task(f"t{n}")
             await bench.ask(row)
             message = replace(said(each + "x" * 700 * n), message_id=f"m{n}")
-            await bench.store.tell(ALICE, f"t{n}", Input(message=message), None)
+            await bench.store.add_input(ALICE, f"t{n}", Input(message=message), None)
             rows.append(row)
         for row in rows:
             await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,)))
@@ -265,7 +266,7 @@ async def test_every_search_has_its_index(tmp_path: Path, monkeypatch: pytest.Mo
         texts.clear()
         row = await bench.open_task("t1")
         await bench.ask(row)
-        await bench.tell("t1")
+        await bench.add_input("t1")
         record = Record(key="k", value=b"")
         await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,), records=(record,)))
         store = bench.store
@@ -497,21 +498,23 @@ async def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_layouts_are_numbered_without_gaps() -> None:
-    assert [number for number, _ in migrate.scripts()] == list(range(1, len(migrate.scripts()) + 1))
+    assert [number for number, _ in migrations.scripts()] == list(
+        range(1, len(migrations.scripts()) + 1)
+    )
 
 
 def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
     steps = [(1, "CREATE TABLE a (x); -- a; comment\nCREATE TABLE b (x);\n")]
     more = [*steps, (2, "ALTER TABLE a ADD y;\nINSERT INTO a VALUES (1, 'two;three');\n")]
     connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
-    migrate.migrate(connection, "x.db", steps)
-    migrate.migrate(connection, "x.db", steps)
-    migrate.migrate(connection, "x.db", more)
-    migrate.migrate(connection, "x.db", more)
+    migrations.migrate(connection, "x.db", steps)
+    migrations.migrate(connection, "x.db", steps)
+    migrations.migrate(connection, "x.db", more)
+    migrations.migrate(connection, "x.db", more)
     assert connection.execute("SELECT * FROM a").fetchall() == [(1, "two;three")]
     assert connection.execute("PRAGMA user_version").fetchone() == (2,)
     with pytest.raises(ConfigError, match="knows 1"):
-        migrate.migrate(connection, "x.db", steps)
+        migrations.migrate(connection, "x.db", steps)
     connection.close()
 
 
@@ -520,7 +523,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     bad = (2, "INSERT INTO a VALUES (1);\nCREATE TABLE a (x);\n")
     connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     with pytest.raises(sqlite3.OperationalError):
-        migrate.migrate(connection, "x.db", [good, bad])
+        migrations.migrate(connection, "x.db", [good, bad])
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     assert connection.execute("SELECT count(*) FROM a").fetchone() == (0,)
     connection.close()

@@ -17,15 +17,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.errors import StoreUnavailable
-from dragoman.events import Opened, StateChanged
-from dragoman.model import State
-from dragoman.store import Store, migrate, open_store, sqlite_file
-from dragoman.store.base import Filter
-from dragoman.store.lanes import Job, Lane, Outcome
+from dragoman.core.errors import StoreUnavailable
+from dragoman.core.events import Opened, StateChanged
+from dragoman.core.model import State
+from dragoman.store import Store, open_store
+from dragoman.store.interface import Filter
+from dragoman.store.sqlite import database_file, migrations
+from dragoman.store.worker_thread import Job, Outcome, WorkerThread
 from dragoman.testing.stores import Bench, HandClock
-from dragoman.testing.stores.bench import AGENT, ALICE, LEASE, said
-from engine.scenes import until
+from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
+from engine.harness import until
 from store.disk import full_disk
 
 WORKING = StateChanged(state=State.WORKING)
@@ -60,8 +61,8 @@ def _overlapping(path: Path, over: threading.Event) -> None:
 async def test_reads_without_a_pause_do_not_let_the_log_grow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "AGAIN", 0.0)  # a slow machine may need a second try,
-    monkeypatch.setattr(sqlite_file, "LOOK", 0.0)  # and a fast one another look
+    monkeypatch.setattr(database_file, "AGAIN", 0.0)  # a slow machine may need a second try,
+    monkeypatch.setattr(database_file, "LOOK", 0.0)  # and a fast one another look
     wal = tmp_path / "tasks.db-wal"
     async with _bench(tmp_path) as bench:
         await bench.open_task("t1")
@@ -69,7 +70,7 @@ async def test_reads_without_a_pause_do_not_let_the_log_grow(
         reading = asyncio.create_task(asyncio.to_thread(_overlapping, tmp_path / "tasks.db", over))
         big = Opened(message=said("x" * 2_000_000))
         written, largest = 0, 0
-        while written < 6 * sqlite_file.LARGE:
+        while written < 6 * database_file.LARGE:
             draft = bench.draft(f"big{written}")
             entries = (replace(draft.entries[0], event=big), draft.entries[1])
             await bench.create(replace(draft, entries=entries))
@@ -77,11 +78,11 @@ async def test_reads_without_a_pause_do_not_let_the_log_grow(
             largest = max(largest, wal.stat().st_size)
         over.set()
         await reading
-        assert largest < 2 * sqlite_file.LARGE
+        assert largest < 2 * database_file.LARGE
     # And it does not keep the size it had.
     async with _bench(tmp_path) as bench:
         await bench.open_task("after")
-        assert wal.stat().st_size <= sqlite_file.FOLDED * sqlite_file.PAGE
+        assert wal.stat().st_size <= database_file.FOLDED * database_file.PAGE
 
 
 async def test_a_list_says_how_many_there_are_without_a_scan(
@@ -125,7 +126,7 @@ async def test_a_log_that_goes_between_two_looks_is_missing(
     log = tmp_path / "tasks.db-wal"
     path.touch()
     log.touch()
-    file = sqlite_file.DiskFile(path)
+    file = database_file.DiskFile(path)
     stat_of = os.stat
 
     def then_gone(name: str) -> os.stat_result:
@@ -134,12 +135,12 @@ async def test_a_log_that_goes_between_two_looks_is_missing(
         return found
 
     with monkeypatch.context() as patched, closing(sqlite3.connect(path)) as db:
-        patched.setattr(sqlite_file.os, "stat", then_gone)
+        patched.setattr(database_file.os, "stat", then_gone)
         file.look(db, 1.0)
     file._look_at = 0.0
     with closing(sqlite3.connect(path)) as db:
         file.look(db, 1.0)
-    with pytest.raises(sqlite_file.Missing):
+    with pytest.raises(database_file.Missing):
         file.check()
 
 
@@ -157,7 +158,7 @@ class Restless:
 
 
 async def test_a_thread_that_cannot_rest_works_on(caplog: pytest.LogCaptureFixture) -> None:
-    lane: Lane[Restless] = Lane("test", [Restless()], limit=9)
+    lane: WorkerThread[Restless] = WorkerThread("test", [Restless()], limit=9)
     async with asyncio.timeout(60):
         for n in range(3):
             assert await lane.ask(lambda _, given: given, n) == n
@@ -233,7 +234,7 @@ async def test_a_file_that_is_gone_keeps_nothing_more(tmp_path: Path, name: str,
         for change in (
             bench.append(write),
             bench.open_task("t2"),
-            bench.tell("t1"),
+            bench.add_input("t1"),
             bench.store.ask_cancel(ALICE, "t1"),
         ):
             with pytest.raises(StoreUnavailable):
@@ -310,7 +311,7 @@ async def test_a_file_of_layout_7_is_counted_anew_and_loses_its_wall_clock_lease
 ) -> None:
     path = tmp_path / "tasks.db"
     connection = sqlite3.connect(path, isolation_level=None)
-    migrate.migrate(connection, str(path), migrate.scripts()[:7])
+    migrations.migrate(connection, str(path), migrations.scripts()[:7])
     task = "('{}', 'c', '', '{}', 'desk', 'plan', 'a2a-1.0', '{}', 2, 1, 1, '{}', '{}', 1, 1, 0, 1,"
     task += " 0, 0, '', '', 0, 0, {}, NULL, NULL, NULL)"
     for values in (

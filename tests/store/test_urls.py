@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.errors import ConfigError
+from dragoman.core.errors import ConfigError
 from dragoman.store import open_store, urls
-from dragoman.store.file import FileStore
-from dragoman.store.memory import MemoryStore
-from dragoman.store.sqlite import SqliteStore
+from dragoman.store.file.store import FileStore
+from dragoman.store.memory.store import MemoryStore
+from dragoman.store.sqlite.store import SqliteStore
 
 
 @pytest.mark.parametrize(

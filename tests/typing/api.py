@@ -42,11 +42,11 @@ from dragoman import (
 )
 from dragoman.client import Events, RemoteAgent
 from dragoman.client.auth import CardAuth
+from dragoman.core.model import AnyPart, File
+from dragoman.core.operations import GetTask, TaskPage
+from dragoman.core.peer import ANYONE, Context, Peer
 from dragoman.engine import EngineSettings
-from dragoman.model import AnyPart, File
-from dragoman.net.trust import Trust
-from dragoman.ops import GetTask, TaskPage
-from dragoman.peer import ANYONE, Context, Peer
+from dragoman.security.card_trust import Trust
 from dragoman.testing import Client
 
 

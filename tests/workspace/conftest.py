@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.peer import ANYONE
+from dragoman.core.peer import ANYONE
 from dragoman.workspace import Folder, Space, Workspaces
-from dragoman.workspace.beneath import Door, best_door, by_kernel, by_steps
+from dragoman.workspace.openat import Door, best_door, by_kernel, by_steps
 
 SECRET = "TOP-SECRET-CANARY"
 

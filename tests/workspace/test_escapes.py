@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.errors import TooLarge, WorkspaceViolation
+from dragoman.core.errors import TooLarge, WorkspaceViolation
 from dragoman.workspace import Folder
 from workspace.conftest import SECRET, state_of
 

@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from dragoman.errors import ConfigError, TooLarge, Unsupported, WorkspaceViolation
-from dragoman.peer import ANYONE, Context
+from dragoman.core.errors import ConfigError, TooLarge, Unsupported, WorkspaceViolation
+from dragoman.core.peer import ANYONE, Context
 from dragoman.workspace import Folder, Space, Workspaces, granted, keep_apart, space_of
-from dragoman.workspace.beneath import Door
+from dragoman.workspace.openat import Door
 
 
 def test_what_is_written_is_read(folder: Folder, root: Path) -> None:

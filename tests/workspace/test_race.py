@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dragoman.errors import TooLarge, WorkspaceViolation
+from dragoman.core.errors import TooLarge, WorkspaceViolation
 from dragoman.workspace import Folder
 from workspace.conftest import SECRET, state_of
 

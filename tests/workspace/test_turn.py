@@ -10,8 +10,8 @@ import pytest
 
 from cli.run import dragoman, serving
 from dragoman import Agent, SyncTurn, Turn
-from dragoman.errors import TooLarge, WorkspaceViolation
-from dragoman.model import State
+from dragoman.core.errors import TooLarge, WorkspaceViolation
+from dragoman.core.model import State
 from dragoman.settings import load
 from dragoman.testing import Client
 from dragoman.workspace import Space

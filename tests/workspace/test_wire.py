@@ -15,18 +15,18 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from dragoman import Agent, State, Turn
+from dragoman.core.model import Message, Role, Text
+from dragoman.core.operations import GetTask, SendMessage
+from dragoman.core.session import Call
 from dragoman.dialects.iat.caller import IatCaller
 from dragoman.dialects.iat.wire import Envelope, Kind, envelope_in, envelope_out
 from dragoman.iat import Host
 from dragoman.iat.host import OPERATOR
-from dragoman.model import Message, Role, Text
-from dragoman.ops import GetTask, SendMessage
-from dragoman.session import Call
 from dragoman.testing.served import served
 from dragoman.workspace import Space
-from iat.house import SECRET, House, open_house
-from iat_host.scenes import SECRET as SHARED
-from iat_host.scenes import WAYS, joining, settings, story, team
+from iat.team import SECRET as SHARED
+from iat.team import WAYS, joining, settings, story, team
+from net.iat.sub_agent import SECRET, House, open_house
 
 OUT = "a secret outside"
 

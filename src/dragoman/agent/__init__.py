@@ -2,14 +2,14 @@
 
 from .agent import Agent, Shape, Skill
 from .answers import Answer, Failed, Rejected
-from .blocking import SyncTurn
-from .calls import Colleague
+from .remote_calls import AgentClient
+from .sync_turn import SyncTurn
 from .turn import Turn
 
 __all__ = [
     "Agent",
+    "AgentClient",
     "Answer",
-    "Colleague",
     "Failed",
     "Rejected",
     "Shape",

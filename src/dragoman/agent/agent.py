@@ -11,12 +11,13 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from .. import card as cards
-from ..errors import BadParams, ConfigError
-from ..model import Json
-from ..schemes import Scheme
-from ..workspace import Space, space_of
-from .params import Params
+from dragoman.core import card as cards
+from dragoman.core.auth_schemes import Scheme
+from dragoman.core.errors import BadParams, ConfigError
+from dragoman.core.model import Json
+from dragoman.workspace import Space, space_of
+
+from .parameters import Params
 from .tools import WORK
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -320,7 +321,7 @@ class Agent:
             input_modes=self.input_modes,
             output_modes=self.output_modes,
             skills=tuple(
-                cards.Skill(
+                cards.CardSkill(
                     id=skill.id,
                     name=skill.name,
                     description=skill.description,
@@ -358,7 +359,7 @@ class Agent:
 
     def serve(self, **options: Any) -> None:
         """Serves the agent in every dialect until Ctrl-C; options as `dragoman serve` has them."""
-        from ..serving import serve  # the one look up the layers: the shortest start
+        from dragoman.server.serve import serve  # the one look up the layers: the shortest start
 
         serve(self, **options)
 

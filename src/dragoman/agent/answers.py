@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-from ..errors import AgentError
-from ..model import Blob, File, Json, Link, Message
-from .values import first_data, json_of
+from dragoman.core.errors import AgentError
+from dragoman.core.model import Blob, File, Json, Link, Message
+
+from .parts import first_data, json_of
 
 _YES = frozenset({"yes", "y", "ok", "okay", "true", "approve", "approved", "sure"})
 _NO = frozenset({"no", "n", "false", "deny", "denied", "reject", "rejected"})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from ..errors import UnknownMethod
-from ..model import Json
-from ..ops import Invoke
-from ..peer import Context
+from dragoman.core.errors import UnknownMethod
+from dragoman.core.model import Json
+from dragoman.core.operations import Invoke
+from dragoman.core.peer import Context
+
 from .agent import Agent, Shape
-from .values import builtins_of
+from .parts import builtins_of
 
 
 async def invoke(agent: Agent, op: Invoke, ctx: Context) -> Json:

@@ -6,12 +6,18 @@ from collections.abc import Iterable
 
 import msgspec
 
-from .. import schemas
-from ..card import Tool
-from ..errors import AgentMisbehaved, BadParams, PeerMisbehaved, PeerRefused, Unsupported
-from ..model import Json
-from ..ops import SendMessage
-from ..peer import Context
+from dragoman.core import json_schema
+from dragoman.core.card import Tool
+from dragoman.core.errors import (
+    AgentMisbehaved,
+    BadParams,
+    PeerMisbehaved,
+    PeerRefused,
+    Unsupported,
+)
+from dragoman.core.model import Json
+from dragoman.core.operations import SendMessage
+from dragoman.core.peer import Context
 
 WORK = "urn:dragoman:work:1"
 """Extension: thoughts, logs, progress, tools and approvals of a run."""
@@ -32,8 +38,8 @@ def offered(op: SendMessage, ctx: Context) -> tuple[Tool, ...]:
     except msgspec.ValidationError as exc:
         raise BadParams(str(exc), field=f"metadata.{TOOLS}") from None
     for tool in found:
-        schemas.check(tool.parameters)
-        schemas.check(tool.returns)
+        json_schema.check(tool.parameters)
+        json_schema.check(tool.returns)
     return found
 
 
@@ -44,7 +50,7 @@ def chosen(tools: Iterable[Tool], name: str, arguments: Json) -> Tool:
     if tool is None:
         known = ", ".join(by_name) or "none"
         raise Unsupported(f"The caller offers no tool `{name}` (offered: {known})")
-    if problem := schemas.wrong(tool.parameters, arguments):
+    if problem := json_schema.wrong(tool.parameters, arguments):
         raise AgentMisbehaved(f"The arguments of tool `{name}` break its schema: {problem}")
     return tool
 
@@ -55,11 +61,11 @@ def result_of(tool: Tool, value: Json) -> Json:
         if "error" in value:
             raise PeerRefused(f"Tool `{tool.name}` failed: {_words(value['error'])}")
         value = value.get("result", value)
-    if problem := schemas.wrong(tool.returns, value):
+    if problem := json_schema.wrong(tool.returns, value):
         raise PeerMisbehaved(f"The result of tool `{tool.name}` breaks its schema: {problem}")
     return value
 
 
 def _words(error: Json) -> str:
     said = error.get("message", error) if isinstance(error, dict) else error
-    return str(said)[: schemas.MOST_CHARS]
+    return str(said)[: json_schema.MOST_CHARS]

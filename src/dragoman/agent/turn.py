@@ -9,9 +9,9 @@ from typing import Any, TypeVar, get_args, get_origin, overload
 
 import msgspec
 
-from ..errors import AgentMisbehaved, Unsupported
-from ..events import ArtifactChunk, Ask, Note, Noted, StateChanged
-from ..model import (
+from dragoman.core.errors import AgentMisbehaved, Unsupported
+from dragoman.core.events import ArtifactChunk, Ask, Note, Noted, StateChanged
+from dragoman.core.model import (
     AnyPart,
     Artifact,
     Blob,
@@ -25,13 +25,14 @@ from ..model import (
     Task,
     Text,
 )
-from ..peer import Context
-from ..workspace import Workspace
+from dragoman.core.peer import Context
+from dragoman.workspace import Workspace
+
 from .answers import Answer, Failed, Rejected, bound, decision_in
-from .calls import Colleague, Seat
-from .desk import Desk
+from .parts import builtins_of, first_data, json_of, parts_of
+from .remote_calls import AgentClient, TurnAccess
+from .run_api import RunApi
 from .tools import WORK, chosen, result_of
-from .values import builtins_of, first_data, json_of, parts_of
 
 T = TypeVar("T")
 
@@ -39,8 +40,8 @@ T = TypeVar("T")
 class Turn:
     """One run of a skill: read what was asked, answer with the verbs."""
 
-    def __init__(self, desk: Desk, skill: str) -> None:
-        self._desk = desk
+    def __init__(self, run: RunApi, skill: str) -> None:
+        self._run = run
         self._skill = skill
         self._said = 0
         self._unnamed = 0
@@ -52,7 +53,7 @@ class Turn:
     @property
     def message(self) -> Message:
         """The message that opened the task."""
-        return self._desk.opened.message
+        return self._run.opened.message
 
     @property
     def text(self) -> str:
@@ -77,21 +78,21 @@ class Turn:
     @property
     def history(self) -> tuple[Message, ...]:
         """What both sides said in this task so far."""
-        return self._desk.history()
+        return self._run.history()
 
     async def conversation(self, limit: int = 50) -> tuple[Message, ...]:
         """The latest messages of the whole context: this caller's tasks, oldest first."""
-        return await self._desk.conversation(limit)
+        return await self._run.conversation(limit)
 
     @property
     def metadata(self) -> dict[str, Json]:
         """Metadata of the request, over that of the message."""
-        return {**(self.message.metadata or {}), **(self._desk.opened.metadata or {})}
+        return {**(self.message.metadata or {}), **(self._run.opened.metadata or {})}
 
     @property
     def accepts(self) -> tuple[str, ...]:
         """The output modes the caller can read; empty means any."""
-        return self._desk.opened.accepts
+        return self._run.opened.accepts
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -100,32 +101,32 @@ class Turn:
 
     async def referenced(self) -> tuple[Task, ...]:
         """Those of them that are the caller's own, as they stand; others are left out."""
-        return await self._desk.tasks(self.references)
+        return await self._run.tasks(self.references)
 
     @property
     def extensions(self) -> tuple[str, ...]:
         """Extensions the caller activated."""
-        return self._desk.opened.extensions
+        return self._run.opened.extensions
 
     @property
     def context(self) -> tuple[Json, ...]:
         """Fragments of context the caller sent along."""
-        return self._desk.opened.context
+        return self._run.opened.context
 
     @property
     def context_id(self) -> str:
         """The conversation this task belongs to."""
-        return self._desk.context_id
+        return self._run.context_id
 
     @property
     def task_id(self) -> str:
         """The id of the task."""
-        return self._desk.task_id
+        return self._run.task_id
 
     @property
     def caller(self) -> Context:
         """Who asked."""
-        return self._desk.caller
+        return self._run.caller
 
     @property
     def skill(self) -> str:
@@ -135,17 +136,17 @@ class Turn:
     @property
     def attempt(self) -> int:
         """1 on the first run; more after a crash."""
-        return self._desk.attempt
+        return self._run.attempt
 
     @property
     def cancelled(self) -> bool:
         """Whether the caller wants the task to stop."""
-        return self._desk.cancelled
+        return self._run.cancelled
 
     @property
     def workspace(self) -> Workspace:
         """The only file door given to tools; `Unsupported` if none is granted."""
-        return Workspace(self._desk.folder())
+        return Workspace(self._run.folder())
 
     # Saying.
 
@@ -157,8 +158,8 @@ class Turn:
     ) -> None:
         """Tells the caller something while working; `extensions` names those it is told in."""
         message = self._message(what, metadata, extensions)
-        self._desk.emit(StateChanged(state=State.WORKING, message=message))
-        await self._desk.room()
+        self._run.emit(StateChanged(state=State.WORKING, message=message))
+        await self._run.room()
 
     async def artifact(
         self,
@@ -176,7 +177,7 @@ class Turn:
         Its id is the name, else `result`, `result-2`...; pass `last=False` while more will follow.
         `metadata` and `extensions` are the artifact's; `update_metadata` goes with this piece only.
         """
-        self._desk.emit(
+        self._run.emit(
             ArtifactChunk(
                 artifact=Artifact(
                     artifact_id=name or self.next_artifact(append=append),
@@ -191,7 +192,7 @@ class Turn:
                 metadata=builtins_of(update_metadata),
             )
         )
-        await self._desk.room()
+        await self._run.room()
 
     def next_artifact(self, *, append: bool = False) -> str:
         """The id of the next unnamed artifact (or of the latest, to append): stable over runs."""
@@ -219,8 +220,8 @@ class Turn:
         if eta is not None:
             body["eta"] = eta
         metadata = {f"{WORK}/progress": body}
-        self._desk.emit(StateChanged(state=State.WORKING, metadata=metadata))
-        await self._desk.room()
+        self._run.emit(StateChanged(state=State.WORKING, metadata=metadata))
+        await self._run.room()
 
     async def detach(
         self,
@@ -233,7 +234,7 @@ class Turn:
         They get the task as it stands, with this message if one is given. Streams and webhooks go
         on, and everyone can ask for the task later.
         """
-        await self._desk.detach(self._message_if_any(what, metadata, extensions))
+        await self._run.detach(self._message_if_any(what, metadata, extensions))
 
     async def complete(
         self,
@@ -245,7 +246,7 @@ class Turn:
 
         Artifacts that were given stay; nothing that is said or returned afterwards counts.
         """
-        await self._desk.complete(self._message_if_any(what, metadata, extensions))
+        await self._run.complete(self._message_if_any(what, metadata, extensions))
 
     async def reply(
         self,
@@ -257,7 +258,7 @@ class Turn:
 
         If the task is open already, it is completed with this message.
         """
-        await self._desk.reply(self._message(what, metadata, extensions))
+        await self._run.reply(self._message(what, metadata, extensions))
 
     # Asking.
 
@@ -298,7 +299,7 @@ class Turn:
 
         Arguments and result are checked against the schemas of the tool.
         """
-        tool = chosen(self._desk.opened.tools, name, builtins_of(arguments))
+        tool = chosen(self._run.opened.tools, name, builtins_of(arguments))
         message, value = await self._ask(Ask.TOOL, name, key, arguments, None)
         return result_of(tool, value if value is not None else first_data(message.parts))
 
@@ -319,7 +320,7 @@ class Turn:
             parts.append(Data(asked, metadata={f"{WORK}/question": name}))
         self._asking = self._asking or asyncio.Lock()
         async with self._asking:  # one question at a time: a plain message answers the open one
-            return await self._desk.ask(name, kind, self._message(parts), body, expires)
+            return await self._run.ask(name, kind, self._message(parts), body, expires)
 
     # Recording.
 
@@ -339,9 +340,9 @@ class Turn:
         A crash within it may call it again; hand `turn.key(name)` to systems outside.
         """
         recorded_as = self._call_key("step", key or name)
-        raw = recorded = self._desk.recorded(recorded_as)
+        raw = recorded = self._run.recorded(recorded_as)
         if raw is None:
-            await self._desk.begin()
+            await self._run.begin()
             if inspect.iscoroutinefunction(function):
                 value = await function(*args, **kw)
             else:
@@ -355,7 +356,7 @@ class Turn:
         except msgspec.ValidationError as exc:
             raise AgentMisbehaved(f"The result of step `{name}` breaks its hint: {exc}") from exc
         if recorded is None:
-            await self._desk.record(recorded_as, raw)
+            await self._run.record(recorded_as, raw)
         return result
 
     def key(self, name: str) -> str:
@@ -379,16 +380,16 @@ class Turn:
 
     # Other agents.
 
-    def agent(self, address: str, **options: Any) -> Colleague:
+    def agent(self, address: str, **options: Any) -> AgentClient:
         """Another agent, to be asked as part of this task; options as `connect` has them.
 
         What it is asked is recorded, so that it is asked once, and stops when this task is
         canceled.
         """
-        if self._desk.outside is None:
+        if self._run.outside is None:
             raise Unsupported("This engine was made without a way to other agents")
-        seat = Seat(self._desk, self._call_key, self._ask)
-        return self._desk.outside.agent(seat, address, options)
+        seat = TurnAccess(self._run, self._call_key, self._ask)
+        return self._run.outside.agent(seat, address, options)
 
     def _message_if_any(
         self,
@@ -416,8 +417,8 @@ class Turn:
         )
 
     async def _note(self, kind: Note, body: Json) -> None:
-        self._desk.emit(Noted(kind=kind, body=builtins_of(body)))
-        await self._desk.room()
+        self._run.emit(Noted(kind=kind, body=builtins_of(body)))
+        await self._run.room()
 
 
 def _result_type(function: Callable[..., Any]) -> Any:

@@ -8,17 +8,25 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from ..events import AnyEvent, Event, Snapshot, Stamped
-from ..lifecycle import ENDS_STREAM, shortened
-from ..model import Message, State, Task
-from ..ops import GetTask, HookPage, ListHooks, ListTasks, Operation, SendMessage, TaskPage
+from dragoman.core.events import AnyEvent, Event, Snapshot, Stamped
+from dragoman.core.lifecycle import ENDS_STREAM, shortened
+from dragoman.core.model import Message, State, Task
+from dragoman.core.operations import (
+    GetTask,
+    HookPage,
+    ListHooks,
+    ListTasks,
+    Operation,
+    SendMessage,
+    TaskPage,
+)
 
 
 class WrongAnswer(TypeError):
     """A function of a backend gave what it may not. Only the log tells what."""
 
 
-class Story:
+class AnswerStory:
     """What a stream told so far: gives each piece its place, and refuses what breaks the order.
 
     A2A 1.0 §3.1.2: one message and nothing else, or a task and then what happens to it.

@@ -4,11 +4,12 @@ Whoever has a task system already gives plain functions, only those it has:
 
     backend = Backend("Orders", send=send, get=get, cancel=cancel)
 
-Each takes the operation (`dragoman.ops`), and as a second parameter the caller (`Context`) if it
-wants to know; sync or async; and returns canonical types (`dragoman.model`). A missing send, get
-or cancel works on a store of ours; whatever else is missing answers that it is unsupported, and
-the card says so. Doors, rates, limits and terms are those of
-any agent. Whose task is whose is the functions' own business: they are told tenant and principal.
+Each takes the operation (`dragoman.core.operations`), and as a second parameter the caller
+(`Context`) if it wants to know; sync or async; and returns canonical types (`dragoman.core.model`).
+A missing send, get or cancel works on a store of ours; whatever else is missing answers that it is
+unsupported, and the card says so. Authentication, rates, limits and what the card promises are
+those of any agent. Whose task is whose is the functions' own business: they are told tenant and
+principal.
 
 What a function may not give is explained in the log; the caller hears an id and nothing else.
 """
@@ -20,14 +21,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..agent import Agent
-from ..card import Card, Interface, Skill
-from ..errors import ConfigError
-from ..peer import Context
-from ..settings import EngineSettings
-from ..store import Store, open_store
+from dragoman.agent import Agent
+from dragoman.core.card import Card, CardSkill, Interface
+from dragoman.core.errors import ConfigError
+from dragoman.core.peer import Context
+from dragoman.settings import EngineSettings
+from dragoman.store import Store, open_store
+
+from .fallback import FallbackTasks
 from .function import Function
-from .kept import Kept
 from .peer import OWN, BackendPeer
 
 KEEP = EngineSettings().keep_tasks
@@ -52,7 +54,7 @@ class Backend(Agent):
         delete_hook: Callable[..., Any] | None = None,
         card: Card | Callable[[], Card] | None = None,
         extended_card: Callable[[Context], Any] | None = None,
-        skills: Iterable[Skill] = (),
+        skills: Iterable[CardSkill] = (),
         start: Callable[[], Any] | None = None,
         stop: Callable[[], Any] | None = None,
         timeout: float = 300.0,
@@ -131,7 +133,7 @@ class Backend(Agent):
         return BackendPeer(
             self,
             self.functions,
-            Kept(store, self.name, keep),
+            FallbackTasks(store, self.name, keep),
             push=push and self.push,
             timeout=self.timeout,
             around=(self.on_start, self.on_stop),

@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..agent import Shape
-from ..errors import ConfigError
-from ..model import from_caller
-from ..ops import Operation, SendMessage
-from ..peer import Context
+from dragoman.agent import Shape
+from dragoman.core.errors import ConfigError
+from dragoman.core.model import from_caller
+from dragoman.core.operations import Operation, SendMessage
+from dragoman.core.peer import Context
 
 
 class Function:

@@ -21,9 +21,9 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..agent import Agent
-from ..agent.invoke import invoke
-from ..errors import (
+from dragoman.agent import Agent
+from dragoman.agent.invoke import invoke
+from dragoman.core.errors import (
     AgentMisbehaved,
     AgentTimedOut,
     ExtendedCardOff,
@@ -34,11 +34,10 @@ from ..errors import (
     TaskNotFound,
     Unsupported,
 )
-from ..events import Snapshot, Stamped, StateChanged
-from ..lifecycle import FINAL, Fold
-from ..model import Hook, Message, State, Status, Task
-from ..names import name_of
-from ..ops import (
+from dragoman.core.events import Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL, Fold
+from dragoman.core.model import Hook, Message, State, Status, Task
+from dragoman.core.operations import (
     CancelTask,
     DeleteHook,
     GetExtendedCard,
@@ -55,12 +54,14 @@ from ..ops import (
     Streamed,
     TaskPage,
 )
-from ..peer import Batch, Context
-from .answers import Story, WrongAnswer, checked, fitting, page, state_in
+from dragoman.core.peer import Batch, Context
+from dragoman.core.task_names import name_of
+
+from .answers import AnswerStory, WrongAnswer, checked, fitting, page, state_in
+from .fallback import FallbackTasks
 from .function import Function
-from .kept import Kept
-from .names import addressed, name_in, renamed, shown_as, task_of
 from .pieces import QUIET, each
+from .task_names import addressed, name_in, renamed, shown_as, task_of
 
 log = logging.getLogger("dragoman.backend")
 
@@ -99,7 +100,7 @@ class BackendPeer:
         self,
         agent: Agent,
         functions: Mapping[str, Function],
-        kept: Kept,
+        kept: FallbackTasks,
         *,
         push: bool,
         timeout: float,
@@ -360,7 +361,7 @@ class BackendPeer:
         function = self._functions.get(what)
         if function is None:
             raise Unsupported()
-        story, fold = Story(what), None
+        story, fold = AnswerStory(what), None
         pieces = await function.ask(self._threads, op, ctx)
         async with aclosing(each(what, pieces, self._threads)) as steps:
             async for piece in steps:

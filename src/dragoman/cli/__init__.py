@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from cyclopts import App, CycloptsError, Parameter
 
-from ..errors import DragomanError
+from dragoman.core.errors import DragomanError
 
 HELP = """Write an agent once, speak every agent-to-agent dialect.
 
@@ -18,26 +18,27 @@ Start with `dragoman demo`, then `dragoman new my-agent`; talk to any agent with
 
 
 COMMANDS = {
-    "serve": "Serve the agent in a Python file until Ctrl-C.",
-    "demo": "Start the showcase agent and watch it work.",
-    "new": "Write a ready agent project with its test.",
-    "send": "Say something to an agent, and see what comes of it.",
-    "chat": "Talk with an agent in the terminal.",
-    "card": "Show an agent's card; sign, verify and validate cards.",
-    "tasks": "List, show, watch and cancel tasks of an agent.",
-    "hooks": "Have an agent call a webhook.",
-    "listen": "Receive webhooks, and print what arrives.",
-    "login": "Log in to an agent as its card asks for it.",
-    "doctor": "Check any A2A agent against the specification.",
-    "bench": "Measure how fast an agent answers.",
-    "outbox": "Look at what webhooks are told, and tell it again.",
-    "approvals": "List and answer what waits for approval.",
-    "iat": "Run a host that has sub-agents over IAT.",
-    "data": "Give out or erase what is kept.",
-    "keys": "Make keys that sign cards.",
-    "completion": "Print a script that completes commands in your shell.",
+    "serve": ("serve", "Serve the agent in a Python file until Ctrl-C."),
+    "demo": ("serve", "Start the showcase agent and watch it work."),
+    "new": ("serve", "Write a ready agent project with its test."),
+    "send": ("talk", "Say something to an agent, and see what comes of it."),
+    "chat": ("talk", "Talk with an agent in the terminal."),
+    "card": ("talk", "Show an agent's card; sign, verify and validate cards."),
+    "tasks": ("talk", "List, show, watch and cancel tasks of an agent."),
+    "hooks": ("talk", "Have an agent call a webhook."),
+    "listen": ("talk", "Receive webhooks, and print what arrives."),
+    "login": ("talk", "Log in to an agent as its card asks for it."),
+    "doctor": ("operate", "Check any A2A agent against the specification."),
+    "bench": ("operate", "Measure how fast an agent answers."),
+    "outbox": ("operate", "Look at what webhooks are told, and tell it again."),
+    "approvals": ("operate", "List and answer what waits for approval."),
+    "iat": ("serve", "Run a host that has sub-agents over IAT."),
+    "data": ("operate", "Give out or erase what is kept."),
+    "keys": ("operate", "Make keys that sign cards."),
+    "completion": ("operate", "Print a script that completes commands in your shell."),
 }
-"""Each is the function or the group of that name in the module of that name."""
+"""The folder of each command, and its summary. A command is the function or the group of its name
+in the module of its name."""
 
 
 def build(asked: str = "") -> App:
@@ -52,9 +53,9 @@ def build(asked: str = "") -> App:
         exit_on_error=False,
         print_error=False,
     )
-    for name, summary in COMMANDS.items():
+    for name, (folder, summary) in COMMANDS.items():
         about = None if name == asked else summary
-        app.command(f"dragoman.cli.{name}:{name}", name=name, help=about)
+        app.command(f"dragoman.cli.{folder}.{name}:{name}", name=name, help=about)
     return app
 
 

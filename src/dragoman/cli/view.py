@@ -16,13 +16,14 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ..client.auth.origins import printable
-from ..dialects.a2a.extensions import WORK
-from ..events import ArtifactChunk, Asked, Note, Noted, Snapshot, Stamped, StateChanged
-from ..lifecycle import FINAL, WAITING
-from ..model import Artifact, Message, State, Task
-from ..model import Text as TextPart
-from . import spelled, words
+from dragoman.client.auth.origins import printable
+from dragoman.core.events import ArtifactChunk, Asked, Note, Noted, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.model import Artifact, Message, State, Task
+from dragoman.core.model import Text as TextPart
+from dragoman.dialects.a2a.extensions import WORK
+
+from . import formatting, json_output
 
 BAR = 24
 MOST_ROWS = 4
@@ -30,7 +31,7 @@ MOST_ROWS = 4
 REFRESH = 8
 
 
-class View(Protocol):
+class TaskView(Protocol):
     """Who is told what happens between a message and its result."""
 
     def begin(self) -> None:
@@ -95,7 +96,7 @@ class OnTerminal:
                 self._state = state
                 self._progress = _progress_in(metadata) or self._progress
                 if message is not None and state not in FINAL | WAITING:
-                    self._say(words.message_words(message))
+                    self._say(formatting.message_words(message))
             case Asked() as asked:
                 self._state = asked.state
             case Noted(kind=kind, body=body):
@@ -106,9 +107,9 @@ class OnTerminal:
         self._flush()
         self.stop()
         if isinstance(result, Message):
-            self._print(words.message_words(result))
+            self._print(formatting.message_words(result))
             return
-        text = words.answer_words(result) if self._shown else words.result_words(result)
+        text = formatting.answer_words(result) if self._shown else formatting.result_words(result)
         if text and text != self._said:  # what it said last may be its answer
             self._print(text)
         self._summary(result)
@@ -122,17 +123,17 @@ class OnTerminal:
     def note(self, text: str) -> None:
         """A dim line."""
         self._flush()
-        self._print(words.clean(text), "dim")
+        self._print(formatting.clean(text), "dim")
 
     def _summary(self, task: Task) -> None:
         said = task.status.message
-        why = words.message_words(said) if said is not None else ""
+        why = formatting.message_words(said) if said is not None else ""
         done = task.state is State.COMPLETED
         if task.state in FINAL and not done and why:
             self._print(why)
         if task.state in WAITING or (done and not self._closing):
             return
-        line = Text(task.state.value, words.COLOURS.get(task.state, "cyan"))
+        line = Text(task.state.value, formatting.COLOURS.get(task.state, "cyan"))
         if self._closing:
             seconds = time.monotonic() - self._began
             line.append(f" in {seconds:.1f} s, task {printable(task.id, 80)}", "dim")
@@ -145,15 +146,15 @@ class OnTerminal:
             if key in self._shown and not append:
                 self._print("(begins again)", "dim")
             if artifact.name and (key not in self._shown or key != self._artifact):
-                self._print(words.line(artifact.name, 80), "bold")
+                self._print(formatting.line(artifact.name, 80), "bold")
         self._artifact = key
         self._shown.add(key)
         for part in artifact.parts:
             if isinstance(part, TextPart):
-                self._grow(words.clean(part.text))
+                self._grow(formatting.clean(part.text))
             else:
                 self._flush()
-                self._print(words.part_words(part))
+                self._print(formatting.part_words(part))
 
     def _grow(self, text: str) -> None:
         *lines, self._partial = (self._partial + text).split("\n")
@@ -178,16 +179,16 @@ class OnTerminal:
 
     def _work(self, kind: Note, body: object) -> None:
         told = body if isinstance(body, dict) else {}
-        text = told.get("text") or told.get("message") or words.line(body)
+        text = told.get("text") or told.get("message") or formatting.line(body)
         self._flush()
-        self._print(f"{kind.value}: {words.clean(str(text))}", "dim italic")
+        self._print(f"{kind.value}: {formatting.clean(str(text))}", "dim italic")
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(Text(text, style), highlight=False)
 
     def _footer(self) -> RenderableType:
         seconds = time.monotonic() - self._began
-        line = Text(self._state.value, words.COLOURS.get(self._state, "cyan"))
+        line = Text(self._state.value, formatting.COLOURS.get(self._state, "cyan"))
         if self._progress is not None:
             fraction, eta = self._progress
             full = round(fraction * BAR)
@@ -241,22 +242,22 @@ class ThroughPipe:
         self._artifact = artifact.artifact_id
         for part in artifact.parts:
             if isinstance(part, TextPart):
-                self._write(words.clean(part.text))
+                self._write(formatting.clean(part.text))
             else:
                 self._break()
-                self._write(words.part_words(part) + "\n")
+                self._write(formatting.part_words(part) + "\n")
 
     def end(self, result: Task | Message) -> None:
         """The result, if it is not there already; why there is none."""
         self._break()
         if isinstance(result, Task) and self._artifact:
-            self._write(words.answer_words(result))
+            self._write(formatting.answer_words(result))
         else:
-            self._write(words.result_words(result))
+            self._write(formatting.result_words(result))
         self._break()
         if isinstance(result, Task) and result.state in FINAL - {State.COMPLETED}:
             said = result.status.message
-            why = f": {words.line(said.text, 1000)}" if said is not None and said.text else ""
+            why = f": {formatting.line(said.text, 1000)}" if said is not None and said.text else ""
             self.note(f"The task is {result.state.value}{why}")
 
     def stop(self) -> None:
@@ -265,7 +266,7 @@ class ThroughPipe:
 
     def note(self, text: str) -> None:
         """A line on standard error."""
-        print(words.clean(text), file=sys.stderr, flush=True)
+        print(formatting.clean(text), file=sys.stderr, flush=True)
 
     def _write(self, text: str) -> None:
         if text:
@@ -290,18 +291,18 @@ class AsJson:
     def tell(self, entry: Stamped | Message) -> None:
         """One event, one line."""
         if self._events and isinstance(entry, Stamped):
-            spelled.show(spelled.event(entry))
+            json_output.show(json_output.event(entry))
 
     def end(self, result: Task | Message) -> None:
         """The result as a whole, last."""
-        spelled.show(spelled.result(result))
+        json_output.show(json_output.result(result))
 
     def stop(self) -> None:
         """Every line is whole already."""
 
     def note(self, text: str) -> None:
         """A line on standard error."""
-        print(words.clean(text), file=sys.stderr, flush=True)
+        print(formatting.clean(text), file=sys.stderr, flush=True)
 
 
 def console() -> Console:
@@ -309,7 +310,7 @@ def console() -> Console:
     return Console(highlight=False)
 
 
-def chosen(*, as_json: bool, growing: bool, closing: bool = True) -> View:
+def chosen(*, as_json: bool, growing: bool, closing: bool = True) -> TaskView:
     """The view for where the output goes."""
     if as_json:
         return AsJson(events=growing)

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from ..card import Card
-from ..errors import PeerMisbehaved, PeerRefused
-from ..model import AnyPart, Hook, Json, Message, Role, State, Task
-from ..ops import (
+from dragoman.core.card import Card
+from dragoman.core.errors import PeerMisbehaved, PeerRefused
+from dragoman.core.model import AnyPart, Hook, Json, Message, Role, State, Task
+from dragoman.core.operations import (
     CancelTask,
     DeleteHook,
     GetExtendedCard,
@@ -32,12 +32,13 @@ from ..ops import (
     TaskPage,
     Watch,
 )
-from ..peer import ANYONE, Batch, Context
+from dragoman.core.peer import ANYONE, Batch, Context
+
 from .conversation import Conversation
-from .events import Events
+from .event_stream import Events
+from .failover import FailoverPeer
 from .files import Files, Progress, Source, parts_to_send
-from .limits import Limits
-from .remote import Remote
+from .limits import ClientLimits
 
 Paths = list[Path]
 
@@ -49,7 +50,7 @@ class RemoteAgent:
     """
 
     def __init__(
-        self, remote: Remote, files: Files, url: str, extensions: Sequence[str] = ()
+        self, remote: FailoverPeer, files: Files, url: str, extensions: Sequence[str] = ()
     ) -> None:
         self._remote = remote
         self._files = files
@@ -71,7 +72,7 @@ class RemoteAgent:
         return self._remote.line.dialect.name
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ClientLimits:
         """What holds for this connection."""
         return self._remote.limits
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import jsonschema_rs
 
-from ..card import Card
-from ..errors import BadParams, PeerMisbehaved
-from ..model import AnyPart, Data, Json, Text
+from dragoman.core.card import Card
+from dragoman.core.errors import BadParams, PeerMisbehaved
+from dragoman.core.model import AnyPart, Data, Json, Text
 
 SKILLS = "urn:dragoman:skills:1"
 

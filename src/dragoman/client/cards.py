@@ -17,10 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..card import Card, Interface
-from ..dialects import jsonrpc
-from ..dialects.a2a import cards
-from ..errors import (
+from dragoman.core.card import Card, Interface
+from dragoman.core.errors import (
     DragomanError,
     Forbidden,
     PeerMisbehaved,
@@ -29,11 +27,14 @@ from ..errors import (
     Unauthenticated,
     Unparseable,
 )
-from ..net.failures import is_web_page
+from dragoman.dialects import jsonrpc
+from dragoman.dialects.a2a.cards import documents
+from dragoman.security.outbound.failures import is_web_page
+
 from .credentials import NONE, Credentials, Wallet
-from .http import Address, Http, Reply
-from .lines import PYTHON
 from .retry import Pauses
+from .transports.http import Address, Http, HttpReply
+from .transports.transport import PYTHON
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 MOST_KEPT = 256
@@ -45,7 +46,7 @@ _ELSEWHERE = frozenset({400, 404, 405, 406, 410, 501})
 """Statuses after which the card may still lie at another address."""
 
 
-class Verdict(Protocol):
+class CardVerdict(Protocol):
     """What a trusted card is."""
 
     @property
@@ -56,11 +57,11 @@ class Verdict(Protocol):
 class Trusts(Protocol):
     """Whether to believe a card (`net.trust.Trust`)."""
 
-    async def check(self, card: bytes, origin: str) -> Verdict:
+    async def check(self, card: bytes, origin: str) -> CardVerdict:
         """The card, or a `DragomanError`."""
 
 
-class Found(Struct, frozen=True):
+class FoundCard(Struct, frozen=True):
     """A card, and where it lies."""
 
     card: Card
@@ -111,7 +112,7 @@ class Finder:
         self._trust = trust
         self._cache = cache
 
-    async def find(self, address: str) -> Found:
+    async def find(self, address: str) -> FoundCard:
         """The card, or the error that says best why there is none."""
         failures: list[DragomanError] = []
         for url in places(address):
@@ -125,7 +126,7 @@ class Finder:
             except PeerMisbehaved as exc:
                 failures.append(exc)
             else:
-                return Found(card, url, body)
+                return FoundCard(card, url, body)
         statuses = [exc for exc in failures if isinstance(exc, PeerMisbehaved)]
         why = statuses[0] if statuses else failures[0]
         raise PeerUnreachable(f"There is no agent card at {address}: {why.message}") from why
@@ -153,7 +154,7 @@ class Finder:
 
     async def _get(
         self, address: Address, headers: dict[str, str], who: Credentials = NONE
-    ) -> Reply:
+    ) -> HttpReply:
         limits = self._http.limits
         pauses, until = Pauses(limits), monotonic() + limits.answer
         while True:
@@ -181,7 +182,7 @@ class Finder:
         return card if self._trust is None else (await self._trust.check(body, origin)).card
 
 
-def _check(reply: Reply, url: str) -> None:
+def _check(reply: HttpReply, url: str) -> None:
     status = reply.status
     if status == 200:
         if is_web_page(reply.body):
@@ -223,7 +224,7 @@ def card_in(body: bytes) -> Card:
         jsonrpc.check(body)
     except Unparseable as exc:
         raise PeerMisbehaved(f"This is not an agent card: {exc.message}") from None
-    card = cards.card_in(body)
+    card = documents.card_in(body)
     said = _read_said(body)
     if said.protocol_version is None and said.supported_interfaces is None:
         # 0.1 and 0.2 before 0.2.5 do not say what they are. Their methods have other names, so

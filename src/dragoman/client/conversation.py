@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ..lifecycle import FINAL, WAITING
-from ..model import Message, Task
-from .events import Events
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.model import Message, Task
+
+from .event_stream import Events
 
 
 class Says(Protocol):

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ..card import Card, Requirement
-from ..errors import BadParams, ConfigError
-from ..net.egress import safe_field
+from dragoman.core.card import Card, Requirement
+from dragoman.core.errors import BadParams, ConfigError
+from dragoman.security.outbound.guarded_http import safe_field
 
 PORTS = {"http": 80, "https": 443}
 

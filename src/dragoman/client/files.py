@@ -13,11 +13,12 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..agent.values import json_of, parts_of
-from ..errors import AgentMisbehaved, BadParams, PeerRefused, TooLarge, Unauthenticated
-from ..model import AnyPart, Artifact, Blob, Data, File, Link, Message, Task, Text
+from dragoman.agent.parts import json_of, parts_of
+from dragoman.core.errors import AgentMisbehaved, BadParams, PeerRefused, TooLarge, Unauthenticated
+from dragoman.core.model import AnyPart, Artifact, Blob, Data, File, Link, Message, Task, Text
+
 from .credentials import Wallet
-from .http import Http, Stream
+from .transports.http import Http, HttpStream
 
 Progress = Callable[[int, int | None], None]
 """Told how many bytes there are so far, and of how many if that is known."""
@@ -126,7 +127,7 @@ class Files:
                 yield chunk
 
 
-def _checked(stream: Stream, url: str, most: int) -> int | None:
+def _checked(stream: HttpStream, url: str, most: int) -> int | None:
     """The size that is told, if the file is there and not too large."""
     if stream.status in (401, 403):
         raise Unauthenticated(f"The file at {url[:200]} is not for us")

@@ -7,7 +7,7 @@ from msgspec import Struct
 MIB = 1024 * 1024
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ClientLimits(Struct, frozen=True, kw_only=True):
     """Times in seconds, sizes in bytes."""
 
     connect: float = 10.0

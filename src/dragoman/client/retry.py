@@ -7,7 +7,7 @@ import random
 from time import monotonic
 from typing import Any
 
-from ..errors import (
+from dragoman.core.errors import (
     DragomanError,
     PeerMisbehaved,
     PeerRefused,
@@ -17,7 +17,7 @@ from ..errors import (
     Unsupported,
     VersionUnsupported,
 )
-from ..ops import (
+from dragoman.core.operations import (
     CancelTask,
     DeleteHook,
     GetExtendedCard,
@@ -27,7 +27,8 @@ from ..ops import (
     ListTasks,
     Operation,
 )
-from .limits import Limits
+
+from .limits import ClientLimits
 
 READS = (GetTask, ListTasks, GetHook, ListHooks, GetExtendedCard, DeleteHook, CancelTask)
 """What may be asked twice."""
@@ -37,7 +38,7 @@ _PASSING = frozenset({500, 502, 504})
 """HTTP statuses of something in between that cannot reach the agent for now."""
 
 
-def fell(exc: DragomanError, op: Operation[Any]) -> bool:
+def interface_unusable(exc: DragomanError, op: Operation[Any]) -> bool:
     """Whether this says that the line is wrong, and surely nothing was done."""
     match exc:
         case PeerUnreachable():
@@ -53,12 +54,12 @@ def fell(exc: DragomanError, op: Operation[Any]) -> bool:
     return False
 
 
-def undone(exc: DragomanError) -> bool:
+def not_executed(exc: DragomanError) -> bool:
     """Whether what was asked was surely not done, and may be later."""
     return isinstance(exc, TooMany) or (isinstance(exc, PeerUnreachable) and not exc.sent)
 
 
-def passes(exc: DragomanError) -> bool:
+def is_transient(exc: DragomanError) -> bool:
     """Whether this may be over soon."""
     return exc.retry or (isinstance(exc, PeerRefused) and exc.code in _PASSING)
 
@@ -66,7 +67,7 @@ def passes(exc: DragomanError) -> bool:
 class Pauses:
     """How long to wait before the next try: twice as long each time, with jitter."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
         self.count = 0
 
@@ -90,7 +91,7 @@ class Patience:
     LEAST = 3
     """Failures in a row."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ClientLimits) -> None:
         self._seconds = limits.patience
         self._since = 0.0
         self._failures = 0

@@ -11,10 +11,10 @@ from typing import Literal, final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from dragoman.errors import Malformed, PeerMisbehaved, Unparseable
-from dragoman.model import Json
-from dragoman.nesting import too_deep, unfit
-from dragoman.session import Fault, Id
+from dragoman.core.errors import Malformed, PeerMisbehaved, Unparseable
+from dragoman.core.model import Json
+from dragoman.core.nesting import too_deep, unfit
+from dragoman.core.session import Fault, Id
 
 NO_PARAMS = Raw(b"{}")
 NULL = Raw(b"null")
@@ -38,7 +38,7 @@ class Error(Struct, frozen=True, gc=False, omit_defaults=True):
     data: Json = None
 
 
-class Ask(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
+class RequestOut(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
     """A request as we write it."""
 
     id: Id
@@ -46,21 +46,21 @@ class Ask(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
     params: object
 
 
-class Notify(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
+class NotificationOut(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
     """A request that wants no answer, as we write it."""
 
     method: str
     params: object
 
 
-class Result(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
+class ResultOut(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
     """The response to a call that worked."""
 
     id: Id
     result: object
 
 
-class Failure(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
+class FailureOut(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
     """The response to a call that failed."""
 
     id: Id

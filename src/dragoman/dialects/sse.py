@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dragoman.errors import PeerMisbehaved
+from dragoman.core.errors import PeerMisbehaved
 
 KEEP_ALIVE = b": keep-alive\n"
 """A comment, without a blank line: behind an `id:` that would be an empty event to httpx-sse."""
@@ -25,7 +25,7 @@ def event(body: bytes, mark: str = "", name: str = "") -> bytes:
     return b"data: %b\n\n" % body
 
 
-class Event(NamedTuple):
+class SseEvent(NamedTuple):
     """What was between two blank lines."""
 
     data: bytes
@@ -34,7 +34,7 @@ class Event(NamedTuple):
     name: str = ""
 
 
-class Parser:
+class SseParser:
     """Bytes in, events out."""
 
     def __init__(self, max_size: int = MAX_SIZE) -> None:
@@ -48,7 +48,7 @@ class Parser:
         self._after_cr = False
         self._first_line = True
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that end in these bytes. Raises `PeerMisbehaved` when one is too large."""
         if self._after_cr and chunk:
             self._after_cr = False
@@ -56,14 +56,14 @@ class Parser:
         if chunk.endswith(b"\r"):
             self._after_cr = True
         *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        events: list[Event] = []
+        events: list[SseEvent] = []
         for line in lines:
             self._grow(line)
             events += self._end_line()
         self._grow(rest)
         return events
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[SseEvent]:
         """The event that was still open when the stream ended, if there is one."""
         return [*self._end_line(), *self._dispatch()]
 
@@ -73,7 +73,7 @@ class Parser:
         if self._line_size + self._data_size > self._max_size:
             raise PeerMisbehaved(f"An event is larger than {self._max_size} bytes")
 
-    def _end_line(self) -> list[Event]:
+    def _end_line(self) -> list[SseEvent]:
         line = b"".join(self._line)
         self._line.clear()
         self._line_size = 0
@@ -94,7 +94,7 @@ class Parser:
                 self._name = value.decode(errors="replace")
         return []
 
-    def _dispatch(self) -> list[Event]:
+    def _dispatch(self) -> list[SseEvent]:
         data, name = self._data, self._name
         self._data, self._data_size, self._name = [], 0, ""
-        return [Event(b"\n".join(data), self._mark, name)] if data else []
+        return [SseEvent(b"\n".join(data), self._mark, name)] if data else []

@@ -2,7 +2,7 @@
 
 from . import checks
 from .check import CHECKS, Check, Level
-from .report import Report, Result
+from .report import CheckResult, Report
 from .run import Orders, examine
 
-__all__ = ["CHECKS", "Check", "Level", "Orders", "Report", "Result", "checks", "examine"]
+__all__ = ["CHECKS", "Check", "CheckResult", "Level", "Orders", "Report", "checks", "examine"]

@@ -13,14 +13,15 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from ..dialects.a2a.proto import object_in, reader, value_in, writer
-from ..errors import BadParams
-from ..net.scopes import Unreachable
-from .probes import NO_HEADERS, Reply, Stream
-from .refusals import Refusal
+from dragoman.core.errors import BadParams
+from dragoman.dialects.a2a.proto import object_in, reader, value_in, writer
+from dragoman.security.outbound.address_scopes import Unreachable
+
+from .expected_errors import ExpectedRefusal
+from .http import LARGEST, NoAnswer, RawHttp, short
+from .probes import NO_HEADERS, ProbeReply, ProbeStream
+from .requests import Args, grpc_request
 from .shapes import Form
-from .spelling import Args, grpc_request
-from .wire import LARGEST, NoAnswer, Wire, short
 
 ANSWERS = {
     "1.0": {
@@ -50,7 +51,7 @@ class GrpcProbe:
 
     binding = "grpc"
 
-    def __init__(self, wire: Wire, url: str, version: str, form: Form) -> None:
+    def __init__(self, wire: RawHttp, url: str, version: str, form: Form) -> None:
         self.wire, self.url, self.version, self.form = wire, url, version, form
         self.own: dict[str, str] = {}
         parts = urlsplit(url if "://" in url else f"//{url}")
@@ -85,17 +86,17 @@ class GrpcProbe:
         }
         return list({**own, **given}.items())
 
-    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
+    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> ProbeReply:
         path, name, fields = grpc_request(self.version, op, args)
         body = writer(name)(_snake(fields))
         raw, refusal = self.call(path, body, headers, short(str(fields)))
         if refusal is not None:
-            return Reply(None, refusal)
-        return Reply(self._read(op, raw))
+            return ProbeReply(None, refusal)
+        return ProbeReply(self._read(op, raw))
 
     def call(
         self, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS, shown: str = ""
-    ) -> tuple[bytes, Refusal | None]:
+    ) -> tuple[bytes, ExpectedRefusal | None]:
         """Any bytes to any method."""
         self.wire.count()
         self.wire.note(f"gRPC {path} {shown}", "no answer")
@@ -110,21 +111,21 @@ class GrpcProbe:
     @contextmanager
     def stream(
         self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
-    ) -> Iterator[Stream]:
+    ) -> Iterator[ProbeStream]:
         path, name, fields = grpc_request(self.version, op, args)
         self.wire.count()
         self.wire.note(f"gRPC {path} {short(str(fields))}", "no answer")
         method = self._channel.unary_stream(path)
         body = writer(name)(_snake(fields))
         call = method(body, timeout=3 * self.wire.timeout, metadata=self.metadata(headers))
-        stream = Stream()
+        stream = ProbeStream()
         stream.events = self._events(op, stream, call)
         try:
             yield stream
         finally:
             call.cancel()
 
-    def _events(self, op: str, stream: Stream, call: Any) -> Iterator[Any]:
+    def _events(self, op: str, stream: ProbeStream, call: Any) -> Iterator[Any]:
         try:
             for raw in call:
                 yield self._read(op, raw)
@@ -139,7 +140,7 @@ class GrpcProbe:
         self.wire.note(self.wire.sent, f"OK {value}")
         return {**ALWAYS, **value} if op == "list" else value
 
-    def _refused(self, exc: Any) -> Refusal:
+    def _refused(self, exc: Any) -> ExpectedRefusal:
         code, text = exc.code().name, exc.details() or ""
         if code in ("DEADLINE_EXCEEDED", "UNAVAILABLE") and not _answered(exc):
             raise NoAnswer(f"{code}: {short(text)}")
@@ -148,7 +149,7 @@ class GrpcProbe:
             if key == "grpc-status-details-bin":
                 info = _details(value)
         self.wire.note(self.wire.sent, f"{code} {text} {info or ''}")
-        return Refusal(
+        return ExpectedRefusal(
             grpc=code, message=text, reason=info.get("reason", ""), domain=info.get("domain", "")
         )
 

@@ -12,7 +12,13 @@ from urllib.parse import urlsplit
 
 import httpcore2
 
-from ..net.scopes import Rules, TypedHost, Unreachable, checked, literal
+from dragoman.security.outbound.address_scopes import (
+    Rules,
+    TypedHost,
+    Unreachable,
+    checked,
+    literal,
+)
 
 
 class Guard:

@@ -12,34 +12,34 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from .check import Broken
-from .refusals import Refusal
+from .expected_errors import ExpectedRefusal
+from .http import HttpAnswer, RawHttp, SseFrame, frames, short, strict_json
+from .requests import RPC_METHODS, Args, rest_request, rpc_params
 from .shapes import NEW, OLD, OLDEST, PROTO, Form
-from .spelling import RPC_METHODS, Args, rest_request, rpc_params
-from .wire import Answer, Frame, Wire, frames, short, strict_json
 
 _ids = count(1)
 NO_HEADERS: Mapping[str, str] = {}
 
 
-class Reply(Struct, frozen=True):
+class ProbeReply(Struct, frozen=True):
     """An answer, or a refusal."""
 
     result: Any = None
-    refusal: Refusal | None = None
-    answer: Answer | None = None
+    refusal: ExpectedRefusal | None = None
+    answer: HttpAnswer | None = None
     """As it stood on the wire, over HTTP."""
 
 
-class Stream:
+class ProbeStream:
     """The events of a stream as they come; what stood on the wire stays at hand."""
 
-    def __init__(self, refusal: Refusal | None = None) -> None:
+    def __init__(self, refusal: ExpectedRefusal | None = None) -> None:
         self.refusal = refusal
         self.events: Iterator[Any] = iter(())
         """What comes. Iterate over the stream instead, which notes the end."""
-        self.answer: Answer | None = None
+        self.answer: HttpAnswer | None = None
         self.id: Any = None
-        self.raw: list[Frame] = []
+        self.raw: list[SseFrame] = []
         self.closed = False
         """Whether the agent ended it."""
 
@@ -67,12 +67,12 @@ class Probe(Protocol):
     own: dict[str, str]
     """Headers for this agent."""
 
-    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
+    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> ProbeReply:
         """One question."""
 
     def stream(
         self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
-    ) -> AbstractContextManager[Stream]:
+    ) -> AbstractContextManager[ProbeStream]:
         """A question with many answers."""
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class HttpProbe:
 
     binding = ""
 
-    def __init__(self, wire: Wire, url: str, version: str, form: Form) -> None:
+    def __init__(self, wire: RawHttp, url: str, version: str, form: Form) -> None:
         self.wire, self.url, self.version, self.form = wire, url, version, form
         self.own: dict[str, str] = {}
 
@@ -100,23 +100,25 @@ class HttpProbe:
     @contextmanager
     def _opened(
         self, verb: str, url: str, body: bytes, headers: Mapping[str, str]
-    ) -> Iterator[Stream]:
+    ) -> Iterator[ProbeStream]:
         wire = self.wire
         fields = {**self.headers, "accept": "text/event-stream", **headers}
         with wire.open(verb, url, body, fields) as (status, got, pieces):
-            answer = Answer(status, got, b"")
+            answer = HttpAnswer(status, got, b"")
             if answer.type != "text/event-stream" or status != 200:
-                answer = Answer(status, got, b"".join(pieces))
+                answer = HttpAnswer(status, got, b"".join(pieces))
                 wire.note(wire.sent, f"{status} {answer.type} {short(str(answer.body[:400]))}")
-                refusal = self._refusal(answer) or Refusal(status=status, message="no stream")
-                stream = Stream(refusal)
+                refusal = self._refusal(answer) or ExpectedRefusal(
+                    status=status, message="no stream"
+                )
+                stream = ProbeStream(refusal)
             else:
-                stream = Stream()
+                stream = ProbeStream()
                 stream.events = self._events(stream, pieces)
             stream.answer = answer
             yield stream
 
-    def _events(self, stream: Stream, pieces: Iterator[bytes]) -> Iterator[Any]:
+    def _events(self, stream: ProbeStream, pieces: Iterator[bytes]) -> Iterator[Any]:
         deadline = time.monotonic() + 3 * self.wire.timeout
         for frame in frames(pieces):
             stream.raw.append(frame)
@@ -129,11 +131,11 @@ class HttpProbe:
             if time.monotonic() > deadline:
                 raise Broken(f"the stream is still open after {3 * self.wire.timeout:g} s")
 
-    def _refusal(self, answer: Answer) -> Refusal | None:
+    def _refusal(self, answer: HttpAnswer) -> ExpectedRefusal | None:
         """What an answer says with a no, if it does."""
         raise NotImplementedError
 
-    def _heard(self, value: Any) -> tuple[Refusal | None, Any]:
+    def _heard(self, value: Any) -> tuple[ExpectedRefusal | None, Any]:
         """What an event of a stream says: a refusal, or something."""
         raise NotImplementedError
 
@@ -150,56 +152,56 @@ class RpcProbe(HttpProbe):
         request = {"jsonrpc": "2.0", "id": id or f"d-{next(_ids)}", "method": method}
         return json.dumps({**request, "params": params}, ensure_ascii=False).encode()
 
-    def post(self, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> Answer:
+    def post(self, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> HttpAnswer:
         """Any bytes to the endpoint."""
         return self.wire.ask("POST", self.url, body, {**self.headers, **headers})
 
-    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
+    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> ProbeReply:
         return self.read(self.post(self.body(op, args), headers))
 
-    def read(self, answer: Answer) -> Reply:
+    def read(self, answer: HttpAnswer) -> ProbeReply:
         """The envelope taken off; what is wrong with it is the business of other checks."""
         refusal = self._refusal(answer)
         if refusal is not None:
-            return Reply(None, refusal, answer)
+            return ProbeReply(None, refusal, answer)
         value = answer.json()
         if not isinstance(value, dict):
             raise Broken("the answer is not an object")
-        return Reply(value.get("result"), None, answer)
+        return ProbeReply(value.get("result"), None, answer)
 
     @contextmanager
     def stream(
         self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
-    ) -> Iterator[Stream]:
+    ) -> Iterator[ProbeStream]:
         name = f"s-{next(_ids)}"
         with self._opened("POST", self.url, self.body(op, args, name), headers) as stream:
             stream.id = name
             yield stream
 
-    def _refusal(self, answer: Answer) -> Refusal | None:
+    def _refusal(self, answer: HttpAnswer) -> ExpectedRefusal | None:
         if answer.status == 200 or answer.body:
             try:
                 value = answer.json()
             except Broken:
                 if answer.status == 200:
                     raise
-                return Refusal(status=answer.status, message=short(str(answer.body[:100])))
+                return ExpectedRefusal(status=answer.status, message=short(str(answer.body[:100])))
             if isinstance(value, dict) and "error" in value:
                 return _rpc_error(value["error"], answer.status)
-        return Refusal(status=answer.status) if answer.status >= 300 else None
+        return ExpectedRefusal(status=answer.status) if answer.status >= 300 else None
 
-    def _heard(self, value: Any) -> tuple[Refusal | None, Any]:
+    def _heard(self, value: Any) -> tuple[ExpectedRefusal | None, Any]:
         if isinstance(value, dict) and "error" in value:
             return _rpc_error(value["error"], 200), None
         return None, value.get("result") if isinstance(value, dict) else None
 
 
-def _rpc_error(error: Any, status: int) -> Refusal:
+def _rpc_error(error: Any, status: int) -> ExpectedRefusal:
     if not isinstance(error, dict):
-        return Refusal(status=status, message=f"error is {short(str(error))}")
+        return ExpectedRefusal(status=status, message=f"error is {short(str(error))}")
     info = error_info(error.get("data"))
     code = error.get("code")
-    return Refusal(
+    return ExpectedRefusal(
         code=code if isinstance(code, int) else None,
         status=status if status >= 300 else 0,
         message=str(error.get("message", "")),
@@ -221,12 +223,12 @@ class RestProbe(HttpProbe):
 
     binding = "rest"
 
-    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
+    def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> ProbeReply:
         return self.read(self.call(*self._spelled(op, args), headers))
 
     def call(
         self, verb: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Any request below the interface's address."""
         return self.wire.ask(verb, self.at(path), body, {**self.headers, **headers})
 
@@ -236,16 +238,16 @@ class RestProbe(HttpProbe):
         doubled = self.version != "1.0" and base.endswith("/v1")
         return (base.removesuffix("/v1") if doubled else base) + path
 
-    def read(self, answer: Answer) -> Reply:
+    def read(self, answer: HttpAnswer) -> ProbeReply:
         """The value, or the refusal."""
         refusal = self._refusal(answer)
         if refusal is not None:
-            return Reply(None, refusal, answer)
-        return Reply(answer.json() if answer.body else None, None, answer)
+            return ProbeReply(None, refusal, answer)
+        return ProbeReply(answer.json() if answer.body else None, None, answer)
 
     def stream(
         self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
-    ) -> AbstractContextManager[Stream]:
+    ) -> AbstractContextManager[ProbeStream]:
         verb, path, raw = self._spelled(op, args)
         return self._opened(verb, self.at(path), raw, headers)
 
@@ -253,7 +255,7 @@ class RestProbe(HttpProbe):
         verb, path, body = rest_request(self.version, op, args)
         return verb, path, b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
 
-    def _refusal(self, answer: Answer) -> Refusal | None:
+    def _refusal(self, answer: HttpAnswer) -> ExpectedRefusal | None:
         if answer.status < 300:
             return None
         try:
@@ -262,17 +264,17 @@ class RestProbe(HttpProbe):
             value = {}
         return _rest_error(value, answer.status)
 
-    def _heard(self, value: Any) -> tuple[Refusal | None, Any]:
+    def _heard(self, value: Any) -> tuple[ExpectedRefusal | None, Any]:
         if isinstance(value, dict) and isinstance(value.get("error"), dict):
             return _rest_error(value, 400), None
         return None, value
 
 
-def _rest_error(value: Any, status: int) -> Refusal:
+def _rest_error(value: Any, status: int) -> ExpectedRefusal:
     error = value.get("error", value) if isinstance(value, dict) else {}
     error = error if isinstance(error, dict) else {}
     info = error_info(error.get("details"))
-    return Refusal(
+    return ExpectedRefusal(
         status=status,
         message=str(error.get("message", "")),
         reason=info.get("reason", ""),
@@ -291,7 +293,7 @@ FORMS: dict[tuple[str, str], Form] = {
 }
 
 
-def probe_for(wire: Wire, binding: str, version: str, url: str) -> Probe:
+def probe_for(wire: RawHttp, binding: str, version: str, url: str) -> Probe:
     """The probe of an interface."""
     form = FORMS[binding, version]
     if binding == "jsonrpc":

@@ -14,7 +14,7 @@ Outcome = Literal["pass", "fail", "warning", "skipped"]
 MARKS: dict[Outcome, str] = {"pass": "ok", "fail": "FAIL", "warning": "warn", "skipped": "-"}
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class CheckResult(Struct, frozen=True, kw_only=True):
     """What one check found on one interface."""
 
     id: str
@@ -54,7 +54,7 @@ _MEMBERS: dict[Outcome, str] = {
 }
 
 
-def counted(results: Iterable[Result]) -> Count:
+def counted(results: Iterable[CheckResult]) -> Count:
     """Adds up."""
     count = Count()
     for result in results:
@@ -73,7 +73,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """Interfaces that the card declares and the doctor cannot ask."""
     requests: int
     seconds: float
-    results: tuple[Result, ...]
+    results: tuple[CheckResult, ...]
 
     @property
     def broken(self) -> bool:
@@ -146,7 +146,7 @@ class Report(Struct, frozen=True, kw_only=True):
         return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
 
 
-def evidence(result: Result) -> str:
+def evidence(result: CheckResult) -> str:
     """What was sent and what came."""
     return f"sent: {result.sent}\ncame: {result.came}" if result.sent else ""
 

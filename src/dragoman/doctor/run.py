@@ -9,16 +9,17 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ..errors import BadParams
-from ..net.addresses import web_url
-from ..net.scopes import Unreachable
-from .case import Case, Patient, Words
+from dragoman.core.errors import BadParams
+from dragoman.net.http.addresses import web_url
+from dragoman.security.outbound.address_scopes import Unreachable
+
+from .card_fields import spoken
 from .check import CHECKS, Broken, Check, Level, Unknowable, in_order
-from .declared import spoken
 from .guard import Guard
+from .http import RawHttp
 from .probes import FORMS, RpcProbe, probe_for
-from .report import Outcome, Report, Result
-from .wire import Wire
+from .report import CheckResult, Outcome, Report
+from .subject import AgentUnderTest, Case, TestTexts
 
 BINDINGS = {"JSONRPC": "jsonrpc", "HTTP+JSON": "rest", "GRPC": "grpc"}
 
@@ -41,33 +42,35 @@ class Orders(Struct, frozen=True, kw_only=True):
     """Whether addresses on the card may lead into private networks."""
 
 
-def examine(url: str, orders: Orders, tell: Callable[[Result], None] = lambda _: None) -> Report:
+def examine(
+    url: str, orders: Orders, tell: Callable[[CheckResult], None] = lambda _: None
+) -> Report:
     """Everything that can be known about the agent at this address."""
     began = time.monotonic()
     guard = Guard(url, allow_private=orders.allow_private)
-    wire = Wire(guard, orders.timeout, orders.headers, orders.ca)
-    patient = Patient(url, wire, Words(text=orders.text, slow=orders.slow_text))
+    wire = RawHttp(guard, orders.timeout, orders.headers, orders.ca)
+    agent = AgentUnderTest(url, wire, TestTexts(text=orders.text, slow=orders.slow_text))
     left_out: list[str] = []
-    results: list[Result] = []
+    results: list[CheckResult] = []
     try:
-        _find(patient, orders, left_out)
+        _find(agent, orders, left_out)
         wanted = [check for check in in_order() if _wanted(check.id, orders)]
         card = [check for check in wanted if check.group == "card"]
-        results += [_run(check, "card", patient, wire, tell) for check in card]
+        results += [_run(check, "card", agent, wire, tell) for check in card]
         # What an agent keeps of bad input must not spoil what is found elsewhere: it comes last.
         kind = [check for check in wanted if not check.once and check.group != "input"]
-        results += _each(patient, kind, tell)
+        results += _each(agent, kind, tell)
         whole = [check for check in wanted if check.once and check.group != "card"]
-        results += [_run(check, "all", patient, wire, tell) for check in whole]
-        results += _each(patient, [check for check in wanted if check.group == "input"], tell)
+        results += [_run(check, "all", agent, wire, tell) for check in whole]
+        results += _each(agent, [check for check in wanted if check.group == "input"], tell)
     finally:
-        for case in patient.cases:
+        for case in agent.cases:
             case.close()
         wire.close()
     return Report(
         url=url,
-        agent=_name(patient),
-        interfaces=tuple(case.name for case in patient.cases),
+        agent=_name(agent),
+        interfaces=tuple(case.name for case in agent.cases),
         left_out=tuple(left_out),
         requests=wire.requests,
         seconds=time.monotonic() - began,
@@ -75,11 +78,13 @@ def examine(url: str, orders: Orders, tell: Callable[[Result], None] = lambda _:
     )
 
 
-def _each(patient: Patient, wanted: list[Check], tell: Callable[[Result], None]) -> list[Result]:
+def _each(
+    agent: AgentUnderTest, wanted: list[Check], tell: Callable[[CheckResult], None]
+) -> list[CheckResult]:
     """Runs the checks on every interface they fit."""
     return [
-        _run(check, case.name, case, patient.wire, tell)
-        for case in patient.cases
+        _run(check, case.name, case, agent.wire, tell)
+        for case in agent.cases
         for check in wanted
         if case.binding in check.bindings and case.version in check.versions
     ]
@@ -90,31 +95,31 @@ def _wanted(id: str, orders: Orders) -> bool:
     return named and not any(fnmatch(id, pattern) for pattern in orders.skip)
 
 
-def _find(patient: Patient, orders: Orders, left_out: list[str]) -> None:
+def _find(agent: AgentUnderTest, orders: Orders, left_out: list[str]) -> None:
     """The interfaces that can be asked, each once."""
     try:
-        declared = list(spoken(patient.card))
+        declared = list(spoken(agent.card))
     except (Broken, Unknowable):
         declared = []
     seen: set[str] = set()
     for url, binding, version in declared:
-        if patient.first_days and binding == "JSONRPC":
-            version = _oldest(patient, url)
+        if agent.first_days and binding == "JSONRPC":
+            version = _oldest(agent, url)
         version = "0.3" if version == "0.2" else version
         name = f"{BINDINGS.get(binding.upper(), binding)}-{version}"
         if name in seen:
             continue
         seen.add(name)
-        _add(patient, name, url, orders, left_out)
+        _add(agent, name, url, orders, left_out)
     for name in orders.on:
         if name == "jsonrpc-0.1" and name not in seen:  # spoken at an address that says nothing
-            url = next((u for u, b, _ in declared if b == "JSONRPC"), patient.url)
-            _add(patient, name, url, orders, left_out)
+            url = next((u for u, b, _ in declared if b == "JSONRPC"), agent.url)
+            _add(agent, name, url, orders, left_out)
 
 
-def _oldest(patient: Patient, url: str) -> str:
+def _oldest(agent: AgentUnderTest, url: str) -> str:
     """The version behind a card of the first days: an agent without message/send speaks 0.1."""
-    probe = RpcProbe(patient.wire, url, "0.3", FORMS["jsonrpc", "0.3"])
+    probe = RpcProbe(agent.wire, url, "0.3", FORMS["jsonrpc", "0.3"])
     try:
         refusal = probe.ask("send", {}).refusal
     except Broken:
@@ -122,7 +127,7 @@ def _oldest(patient: Patient, url: str) -> str:
     return "0.1" if refusal is not None and refusal.code == -32601 else "0.3"
 
 
-def _add(patient: Patient, name: str, url: str, orders: Orders, left_out: list[str]) -> None:
+def _add(agent: AgentUnderTest, name: str, url: str, orders: Orders, left_out: list[str]) -> None:
     if orders.on and name not in orders.on:
         return
     binding, _, version = name.partition("-")
@@ -130,17 +135,17 @@ def _add(patient: Patient, name: str, url: str, orders: Orders, left_out: list[s
         left_out.append(f"{name}: not a binding and version of A2A that the doctor knows")
         return
     if binding == "grpc":
-        url = web_url(url, patient.url.partition("://")[0])
+        url = web_url(url, agent.url.partition("://")[0])
     try:
         parts = urlsplit(url)
-        patient.wire.guard.addresses(parts.hostname or "", parts.port or 0)
+        agent.wire.guard.addresses(parts.hostname or "", parts.port or 0)
     except BadParams:
         left_out.append(f"{name}: {url[:200]} may not be called from here (--allow-private)")
         return
     except (Unreachable, ValueError):
         pass  # the checks will say so
     try:
-        probe = probe_for(patient.wire, binding, version, url)
+        probe = probe_for(agent.wire, binding, version, url)
     except ValueError as exc:
         left_out.append(f"{name}: {url!r} is no address ({exc})")
         return
@@ -149,12 +154,16 @@ def _add(patient: Patient, name: str, url: str, orders: Orders, left_out: list[s
             raise
         left_out.append(f"{name}: needs pip install 'dragoman[grpc]'")
         return
-    patient.cases.append(Case(patient, probe))
+    agent.cases.append(Case(agent, probe))
 
 
 def _run(
-    check: Check, on: str, what: Patient | Case, wire: Wire, tell: Callable[[Result], None]
-) -> Result:
+    check: Check,
+    on: str,
+    what: AgentUnderTest | Case,
+    wire: RawHttp,
+    tell: Callable[[CheckResult], None],
+) -> CheckResult:
     wire.note("", "")
     outcome: Outcome = "pass"
     why = ""
@@ -170,14 +179,14 @@ def _run(
     # What went well needs no proof.
     sent, came = ("", "") if outcome in ("pass", "skipped") else (wire.sent, wire.came)
     veiled = wire.veiled(why)
-    result = Result(id=check.id, on=on, outcome=outcome, why=veiled, sent=sent, came=came)
+    result = CheckResult(id=check.id, on=on, outcome=outcome, why=veiled, sent=sent, came=came)
     tell(result)
     return result
 
 
-def _name(patient: Patient) -> str:
+def _name(agent: AgentUnderTest) -> str:
     try:
-        return str(patient.card.get("name", ""))
+        return str(agent.card.get("name", ""))
     except (Broken, Unknowable):
         return ""
 

@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
-from ..agent import Agent, Skill
-from ..agent.agent import TRANSITIONS
-from ..agent.calls import Outside
-from ..agent.invoke import invoke
-from ..errors import (
+from dragoman.agent import Agent, Skill
+from dragoman.agent.agent import TRANSITIONS
+from dragoman.agent.invoke import invoke
+from dragoman.agent.remote_calls import Outside
+from dragoman.core.errors import (
     BadParams,
     DragomanError,
     ExtendedCardOff,
@@ -22,10 +22,10 @@ from ..errors import (
     TaskNotFound,
     Unsupported,
 )
-from ..events import Stamped
-from ..lifecycle import FINAL, shortened
-from ..model import Json, State, Task
-from ..ops import (
+from dragoman.core.events import Stamped
+from dragoman.core.lifecycle import FINAL, shortened
+from dragoman.core.model import Json, State, Task
+from dragoman.core.operations import (
     CancelTask,
     DeleteHook,
     GetExtendedCard,
@@ -43,26 +43,24 @@ from ..ops import (
     TaskPage,
     Watch,
 )
-from ..peer import Batch, Context
-from ..settings import EngineSettings, Push, Retention
-from ..store.approvals import Audit
-from ..store.base import Row, Scope, Store
-from ..store.clock import Clock, wall_clock
-from ..workspace import Space, Workspaces, space_of
+from dragoman.core.peer import Batch, Context
+from dragoman.settings import EngineSettings, Push, Retention
+from dragoman.store.approvals import Audit
+from dragoman.store.clock import Clock, wall_clock
+from dragoman.store.interface import Row, Scope, Store
+from dragoman.workspace import Space, Workspaces, space_of
+
+from .history import with_history, with_transitions
 from .hooks import Hooks
-from .keeper import Keeper
-from .listing import listed
-from .naming import Names, by_name
-from .pusher import Courier, Figures, Pusher
+from .listing import list_tasks, scope_of
+from .maintenance import Maintenance
 from .run import Run
 from .runner import Runner
-from .scope import scope_of
-from .sending import Sending
-from .shorten import with_history
-from .tail import Place
-from .transitions import with_transitions
-from .view import View
-from .waiting import within
+from .send_message import MessageSender
+from .tail import Place, within
+from .task_ids import TaskNames, by_name
+from .task_reader import TaskReader
+from .webhook_queue import Courier, WebhookFigures, WebhookQueue
 
 log = logging.getLogger("dragoman.engine")
 
@@ -81,7 +79,7 @@ class Engine:
         *,
         secret: bytes | None = None,
         clock: Clock = wall_clock,
-        courier: Courier | None = None,
+        sender: Courier | None = None,
         push: Push | None = None,
         retention: Iterable[Retention] = (),
         audit: Audit | None = None,
@@ -99,33 +97,33 @@ class Engine:
         space = space_of(workspace) or agent.workspace
         self._workspaces = Workspaces(space) if space is not None else None
         self.runner.workspaces = self._workspaces
-        self._keeper = Keeper(self.runner)
-        self._keeper.sooner = tuple(retention)
+        self._maintenance = Maintenance(self.runner)
+        self._maintenance.sooner = tuple(retention)
         self._clock = clock
-        self.pusher: Pusher | None = None
-        if courier is not None:
-            self.pusher = Pusher(store, courier, push or Push())
-            self.runner.mailed = self.pusher.wake
-        self._view = View(self.runner)
-        self._names = Names(store, self._view.mine)
-        self._hooks = Hooks(store, self.pusher, self._view.mine)
-        self._sending = Sending(self.runner, self._view, self._names, self._hooks)
+        self.webhooks: WebhookQueue | None = None
+        if sender is not None:
+            self.webhooks = WebhookQueue(store, sender, push or Push())
+            self.runner.mailed = self.webhooks.wake
+        self._view = TaskReader(self.runner)
+        self._names = TaskNames(store, self._view.mine)
+        self._hooks = Hooks(store, self.webhooks, self._view.mine)
+        self._sending = MessageSender(self.runner, self._view, self._names, self._hooks)
 
     async def start(self) -> None:
         """Opens the store, takes over what dead processes left, and begins to run tasks."""
         if self._workspaces is not None:
             self._workspaces.open()
         await self.store.open()
-        await self._keeper.start()
-        if self.pusher is not None:
-            await self.pusher.start()
+        await self._maintenance.start()
+        if self.webhooks is not None:
+            await self.webhooks.start()
 
     async def stop(self, grace: float = 3.0) -> None:
         """Gives runs `grace` seconds, then hands them back without costing an attempt."""
-        await self._keeper.stop()
+        await self._maintenance.stop()
         await self.runner.stop(grace)
-        if self.pusher is not None:
-            await self.pusher.stop(min(grace, 1.0))
+        if self.webhooks is not None:
+            await self.webhooks.stop(min(grace, 1.0))
         if self.runner.outside is not None:
             await self.runner.outside.close()
         try:
@@ -144,9 +142,9 @@ class Engine:
         """Raises what would keep a task from being kept."""
         await self.store.probe()
 
-    async def mail(self) -> Figures | None:
+    async def mail(self) -> WebhookFigures | None:
         """How webhooks fare; None without any."""
-        return await self.pusher.figures(self._clock()) if self.pusher is not None else None
+        return await self.webhooks.figures(self._clock()) if self.webhooks is not None else None
 
     # Peer.
 
@@ -191,7 +189,7 @@ class Engine:
         return shortened(task, op.history_length)
 
     async def _list(self, op: ListTasks, ctx: Context) -> TaskPage:
-        return await listed(self.store, self.agent.name, self._secret, op, ctx)
+        return await list_tasks(self.store, self.agent.name, self._secret, op, ctx)
 
     async def _cancel(self, op: CancelTask, ctx: Context) -> Task:
         scope = scope_of(ctx)

@@ -6,57 +6,58 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from ..errors import BadParams, HookNotFound, PushUnsupported, TooMany
-from ..model import Hook
-from ..ops import DeleteHook, GetHook, HookPage, ListHooks, SetHook
-from ..peer import Context
-from ..store.base import Scope, Store
-from .pusher import Pusher
+from dragoman.core.errors import BadParams, HookNotFound, PushUnsupported, TooMany
+from dragoman.core.model import Hook
+from dragoman.core.operations import DeleteHook, GetHook, HookPage, ListHooks, SetHook
+from dragoman.core.peer import Context
+from dragoman.store.interface import Scope, Store
+
+from .listing import scope_of
 from .run import Run
-from .scope import scope_of
+from .webhook_queue import WebhookQueue
 
 
 class Hooks:
     """Sets, shows and ends webhooks, if there is someone to call them."""
 
     def __init__(
-        self, store: Store, pusher: Pusher | None, mine: Callable[[Scope, str], Run | None]
+        self, store: Store, webhooks: WebhookQueue | None, mine: Callable[[Scope, str], Run | None]
     ) -> None:
         self._store = store
-        self._pusher = pusher
+        self._webhooks = webhooks
         self._mine = mine
 
     @property
-    def pusher(self) -> Pusher:
+    def webhooks(self) -> WebhookQueue:
         """Who calls them."""
-        if self._pusher is None:
+        if self._webhooks is None:
             raise PushUnsupported()
-        return self._pusher
+        return self._webhooks
 
     async def checked(self, hook: Hook, ctx: Context) -> Hook:
         """A webhook that may be called, to be told in the dialect of its owner."""
-        await self.pusher.courier.check(hook)
+        await self.webhooks.sender.check(hook)
         return replace(hook, dialect=hook.dialect or ctx.dialect)
 
     def sealed(self, hook: Hook, task_id: str) -> Hook:
         """A checked webhook as it is stored with a task."""
-        return self.pusher.courier.sealed(_named(hook, task_id))
+        return self.webhooks.sender.sealed(_named(hook, task_id))
 
     async def set(self, op: SetHook, ctx: Context) -> Hook:
         """See `SetHook`. Its owner is shown what was sent; afterwards its secrets are masked, and
         a masked one that is sent again stays what it was."""
         task_id = op.hook.task_id
-        pusher, scope = self.pusher, scope_of(ctx)
+        webhooks, scope = self.webhooks, scope_of(ctx)
         known = {hook.hook_id: hook for hook in await self._store.hooks(scope, task_id)}
         hook = _named(await self.checked(op.hook, ctx), task_id)
-        if hook.hook_id not in known and len(known) >= pusher.settings.max_hooks:
+        if hook.hook_id not in known and len(known) >= webhooks.settings.max_hooks:
             raise TooMany("The task has too many webhooks; delete one first", taskId=task_id)
-        stored = pusher.courier.sealed(hook, known.get(hook.hook_id))
+        stored = webhooks.sender.sealed(hook, known.get(hook.hook_id))
         await self._store.set_hook(scope, stored)
         run = self._mine(scope, task_id)
         if run is not None:
             run.hooked = True
-        pusher.wake()
+        webhooks.wake()
         return hook
 
     async def get(self, op: GetHook, ctx: Context) -> Hook:
@@ -82,7 +83,7 @@ class Hooks:
         await self._store.delete_hook(scope_of(ctx), op.task_id, op.hook_id)
 
     async def _shown(self, task_id: str, ctx: Context) -> tuple[Hook, ...]:
-        masked = self.pusher.courier.masked
+        masked = self.webhooks.sender.masked
         return tuple(map(masked, await self._store.hooks(scope_of(ctx), task_id)))
 
 

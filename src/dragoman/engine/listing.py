@@ -1,18 +1,24 @@
-"""Pages of a caller's tasks."""
+"""Pages of a caller's tasks, and the signed tokens that lead from one to the next."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import msgspec
 from msgspec.structs import replace
 
-from ..lifecycle import shortened
-from ..ops import ListTasks, TaskPage
-from ..peer import Context
-from ..store.base import Filter, Store
-from . import tokens
-from .scope import scope_of
+from dragoman.core.errors import BadParams
+from dragoman.core.lifecycle import shortened
+from dragoman.core.operations import ListTasks, TaskPage
+from dragoman.core.peer import Context
+from dragoman.store.interface import Filter, Scope, Store
 
 
-async def listed(store: Store, agent: str, secret: bytes, op: ListTasks, ctx: Context) -> TaskPage:
+async def list_tasks(
+    store: Store, agent: str, secret: bytes, op: ListTasks, ctx: Context
+) -> TaskPage:
     """One page; the token of the next one is bound to what was asked."""
     scope = scope_of(ctx)
     bound = (scope, agent, op.context_id, op.state, op.since)
@@ -21,12 +27,42 @@ async def listed(store: Store, agent: str, secret: bytes, op: ListTasks, ctx: Co
         context_id=op.context_id,
         state=op.state,
         since=op.since,
-        before=tokens.read(secret, op.page_token, bound) if op.page_token else None,
+        before=read_page_token(secret, op.page_token, bound) if op.page_token else None,
     )
     found = await store.find(scope, which, op.page_size + 1)
     tasks = tuple(shortened(task, op.history_length) for task in found.tasks[: op.page_size])
     if not op.with_artifacts:
         tasks = tuple(replace(task, artifacts=()) for task in tasks)
     more = len(found.tasks) > op.page_size
-    token = tokens.sign(secret, found.places[op.page_size - 1], bound) if more else ""
+    token = sign_page_token(secret, found.places[op.page_size - 1], bound) if more else ""
     return TaskPage(tasks=tasks, next_token=token, page_size=op.page_size, total=found.total)
+
+
+def scope_of(ctx: Context) -> Scope:
+    """The caller's own tasks, and nobody else's."""
+    return Scope(ctx.tenant, ctx.principal)
+
+
+_MAC = 16
+
+
+def sign_page_token(secret: bytes, place: tuple[int, str], bound: object) -> str:
+    """A token for this place in this list."""
+    body = msgspec.msgpack.encode(place)
+    return urlsafe_b64encode(_mac(secret, body, bound) + body).decode().rstrip("=")
+
+
+def read_page_token(secret: bytes, token: str, bound: object) -> tuple[int, str]:
+    """The place a token names; `BadParams` if it is not ours or of another list."""
+    try:
+        raw = urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        mac, body = raw[:_MAC], raw[_MAC:]
+        if hmac.compare_digest(mac, _mac(secret, body, bound)):
+            return msgspec.msgpack.decode(body, type=tuple[int, str])
+    except (ValueError, msgspec.MsgspecError):
+        pass
+    raise BadParams("The page token is not valid for this list", field="pageToken")
+
+
+def _mac(secret: bytes, body: bytes, bound: object) -> bytes:
+    return hmac.digest(secret, body + msgspec.msgpack.encode(bound), hashlib.sha256)[:_MAC]

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from ..events import AnyEvent, ArtifactChunk, Noted, Stamped, StateChanged
-from ..lifecycle import FINAL, Fold
-from ..model import Artifact, Message
+from dragoman.core.events import AnyEvent, ArtifactChunk, Noted, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL, Fold
+from dragoman.core.model import Artifact, Message
 
 
 class Replay:

@@ -14,22 +14,22 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..agent import Skill
-from ..agent.answers import decision_in
-from ..agent.calls import Outside, Sent, unfinished
-from ..agent.tools import DETACHED
-from ..errors import AgentMisbehaved, DragomanError, TaskNotFound, Unsupported
-from ..events import AnyEvent, Ask, Asked, Noted, Opened, StateChanged
-from ..lifecycle import FINAL, Fold
-from ..model import Json, Message, State, Task
-from ..peer import Context
-from ..store.base import Input, Record, Row
-from ..workspace import Folder
-from .line import Line
-from .naming import named
+from dragoman.agent import Skill
+from dragoman.agent.answers import decision_in
+from dragoman.agent.remote_calls import Outside, StartedCall, unfinished
+from dragoman.agent.tools import DETACHED
+from dragoman.core.errors import AgentMisbehaved, DragomanError, TaskNotFound, Unsupported
+from dragoman.core.events import AnyEvent, Ask, Asked, Noted, Opened, StateChanged
+from dragoman.core.lifecycle import FINAL, Fold
+from dragoman.core.model import Json, Message, State, Task
+from dragoman.core.peer import Context
+from dragoman.store.interface import Input, Record, Row
+from dragoman.workspace import Folder
+
+from .event_writer import EventWriter, weight_of
 from .replay import Replay
-from .weight import weight_of
-from .works import Works
+from .run_context import RunContext
+from .task_ids import named
 
 log = logging.getLogger("dragoman.run")
 
@@ -43,7 +43,7 @@ GIVEN = b"null"
 """The record of credentials: that they were given, not which."""
 
 
-class Why(Enum):
+class StopReason(Enum):
     """Why a run's coroutine was told to stop."""
 
     CANCELED = "canceled"
@@ -52,11 +52,11 @@ class Why(Enum):
     LOST = "lost"
 
 
-class Run(Line):
+class Run(EventWriter):
     """A task that runs here; implements `agent.desk.Desk`."""
 
     replay: Replay | None = None
-    why: Why | None = None
+    why: StopReason | None = None
     deadline = 0.0
     """When its time is over (loop time); 0 while it waits for its caller."""
     left = 0.0
@@ -89,7 +89,7 @@ class Run(Line):
         return deque()
 
     def __init__(
-        self, works: Works, row: Row, skill: Skill, opened: Opened, caller: Context
+        self, works: RunContext, row: Row, skill: Skill, opened: Opened, caller: Context
     ) -> None:
         super().__init__(works, row)
         self.skill = skill
@@ -165,12 +165,12 @@ class Run(Line):
     @property
     def cancelled(self) -> bool:
         """Whether the caller wants the task to stop."""
-        return self.why is Why.CANCELED
+        return self.why is StopReason.CANCELED
 
     @property
     def leaving(self) -> bool:
         """Whether the task goes on without this run: another one takes it up."""
-        return self.why in (Why.GIVEN_BACK, Why.LOST)
+        return self.why in (StopReason.GIVEN_BACK, StopReason.LOST)
 
     @property
     def seconds_left(self) -> float:
@@ -410,7 +410,7 @@ class Run(Line):
         if self._stopping is not None:
             self._ending = True
             return
-        if self.why is Why.CANCELED:
+        if self.why is StopReason.CANCELED:
             state, reason = State.CANCELED, ""
         elif state is not State.COMPLETED:
             self.stop_calls()
@@ -425,11 +425,11 @@ class Run(Line):
 
     def stop_code(self) -> None:
         """Ends the coroutine: nothing it says counts any more."""
-        self.why = self.why or Why.LOST
+        self.why = self.why or StopReason.LOST
         super().stop_code()
 
 
-async def _stop(outside: Outside, sent: Sent) -> None:
+async def _stop(outside: Outside, sent: StartedCall) -> None:
     try:
         async with asyncio.timeout(STOPPING):
             await outside.stop(sent)

@@ -9,25 +9,26 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-from ..agent import Agent, Skill
-from ..agent.calls import Outside
-from ..bell import LocalBell
-from ..errors import DragomanError, Fenced
-from ..events import Ask, Opened, Stamped, StateChanged
-from ..lifecycle import WAITING
-from ..model import Message, State
-from ..peer import Context
-from ..settings import EngineSettings
-from ..store.approvals import Audit
-from ..store.base import WORKER_LOST, Filter, Input, Row, Scope, Store
-from ..workspace import Workspaces
-from .credentials import Credentials
-from .ids import new_id
-from .perform import SYNC_THREADS, TOO_LONG, fail, perform
+from dragoman.agent import Agent, Skill
+from dragoman.agent.remote_calls import Outside
+from dragoman.bell import LocalBell
+from dragoman.core.errors import DragomanError, Fenced
+from dragoman.core.events import Ask, Opened, Stamped, StateChanged
+from dragoman.core.lifecycle import WAITING
+from dragoman.core.model import Message, State
+from dragoman.core.peer import Context
+from dragoman.settings import EngineSettings
+from dragoman.store.approvals import Audit
+from dragoman.store.interface import WORKER_LOST, Filter, Input, Row, Scope, Store
+from dragoman.store.sealed_inputs import InputSealer
+from dragoman.workspace import Workspaces
+
 from .replay import Replay
-from .run import Run, Why
+from .run import Run, StopReason
+from .run_context import RunContext
+from .skill_driver import SYNC_THREADS, TOO_LONG, fail, perform
 from .tail import Idle, send_on
-from .works import Works
+from .task_ids import new_id
 
 log = logging.getLogger("dragoman.runner")
 
@@ -51,7 +52,7 @@ class Runner:
         self.store = store
         self.settings = settings
         self.clock = clock
-        self._credentials = Credentials(secret)
+        self._credentials = InputSealer(secret)
         self.bell = LocalBell()
         self.worker = new_id()
         self.runs: dict[str, Run] = {}
@@ -74,9 +75,9 @@ class Runner:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @cached_property
-    def works(self) -> Works:
+    def works(self) -> RunContext:
         """What every run needs; made within the loop that runs them."""
-        return Works(
+        return RunContext(
             # Asked for once: in Python 3.11 `get_running_loop` is a system call.
             loop=asyncio.get_running_loop(),
             store=self.store,
@@ -200,7 +201,7 @@ class Runner:
 
     # What was said to a run.
 
-    async def tell(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
+    async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
         """Keeps what a caller said and brings it to the run, wherever that is."""
         asking = await self._asking(scope, task_id)
         if asking is Ask.APPROVAL and self.audit.path is not None:
@@ -208,7 +209,7 @@ class Runner:
             self.audit.check()
         if asking is Ask.CREDENTIALS:
             said = self._credentials.sealed(task_id, said)
-        row = await self.store.tell(scope, task_id, said, question)
+        row = await self.store.add_input(scope, task_id, said, question)
         run = self.runs.get(task_id)
         if run is not None and row.worker == self.worker:
             try:
@@ -258,7 +259,7 @@ class Runner:
         """Tells the code to stop; after its grace the task is canceled without it."""
         if run.why is not None:
             return
-        run.why = Why.CANCELED
+        run.why = StopReason.CANCELED
         run.stop_calls()
         if run.task is None or run.task.done():
             run.finish(State.CANCELED)
@@ -278,7 +279,7 @@ class Runner:
         now = asyncio.get_running_loop().time()
         for run in list(self.runs.values()):
             if run.deadline and run.deadline < now and run.why is None and run.task is not None:
-                run.why = Why.TIMED_OUT
+                run.why = StopReason.TIMED_OUT
                 run.task.cancel()
                 # Code that ignores the cancel is left behind: its task ends without it.
                 asyncio.get_running_loop().call_later(
@@ -305,7 +306,7 @@ class Runner:
         # Closed before it is stopped: what the code says on its way out does not count, and what
         # comes for it stays in the store for whoever runs it next.
         waiting = run.resting
-        run.why = run.why or Why.GIVEN_BACK
+        run.why = run.why or StopReason.GIVEN_BACK
         run.close(None)
         if run.task is not None and not run.task.done():
             run.task.cancel()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..bell import Bell
-from ..events import Snapshot, Stamped, StateChanged
-from ..lifecycle import ENDS_STREAM, WAITING, Fold
-from ..model import Message, State
-from ..peer import Batch, Tap
-from ..store.base import Scope, Store
+from dragoman.bell import Bell
+from dragoman.core.events import Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import ENDS_STREAM, WAITING, Fold
+from dragoman.core.model import Message, State
+from dragoman.core.peer import Batch, Tap
+from dragoman.store.interface import Scope, Store
+
 from .run import Run
 
 PAGE = 64
@@ -164,3 +166,23 @@ def _behind_answer(task: Fold, entries: Sequence[Stamped], answer: str) -> list[
 
 def _ends(resting: bool, state: State) -> bool:
     return resting and state in ENDS_STREAM
+
+
+async def within(waiter: asyncio.Future[None], seconds: float) -> None:
+    """Waits for something that happens, but not longer."""
+    if not waiter.done():
+        timer = asyncio.get_running_loop().call_later(seconds, _give_up, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+
+
+async def first_of(*waiters: asyncio.Future[Any], seconds: float) -> None:
+    """Waits for whichever comes first."""
+    await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _give_up(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

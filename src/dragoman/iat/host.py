@@ -16,18 +16,19 @@ from contextlib import suppress
 from typing import Any, TypeVar, overload
 from uuid import uuid4
 
-from ..agent import Agent, Turn
-from ..card import Card, Tool
-from ..dialects.iat.wire import TTL
-from ..errors import BadParams, ConfigError, DragomanError, PeerUnreachable, Unsupported
-from ..model import Json, Message, Role, Task, Text
-from ..net.duplex import Duplex
-from ..net.iat_guard import PROVED
-from ..ops import GetTask, Resolve, SendMessage
-from ..peer import Batch, Context, Peer
-from ..session import Met
-from ..workspace import WISH
-from .sub import Dial, Known, Line, Reachable, Socket, SubAgent
+from dragoman.agent import Agent, Turn
+from dragoman.core.card import Card, Tool
+from dragoman.core.errors import BadParams, ConfigError, DragomanError, PeerUnreachable, Unsupported
+from dragoman.core.model import Json, Message, Role, Task, Text
+from dragoman.core.operations import GetTask, Resolve, SendMessage
+from dragoman.core.peer import Batch, Context, Peer
+from dragoman.core.session import Introduction
+from dragoman.dialects.iat.wire import TTL
+from dragoman.net.websocket.peer import WebSocketPeer
+from dragoman.security.iat import PROVED
+from dragoman.workspace import WISH
+
+from .sub_agent import AgentLine, Dial, KnownAgent, Reachable, Socket, SubAgent
 from .tools import HostTool, tool_of
 
 log = logging.getLogger("dragoman.iat")
@@ -117,7 +118,7 @@ class Host(Agent):
 
     # Sub-agents.
 
-    def joined(self, met: Met, caller: Context, peer: Peer | None) -> None:
+    def joined(self, met: Introduction, caller: Context, peer: Peer | None) -> None:
         """Someone introduced itself. Without a line to it, it is only a caller."""
         if met.card is None:
             return
@@ -125,8 +126,8 @@ class Host(Agent):
             # The operator said where it is: its work goes nowhere else.
             log.warning("registered agent=%s, but it is called at its own address", met.who)
             return
-        line: Line | None = None
-        if isinstance(peer, Duplex):
+        line: AgentLine | None = None
+        if isinstance(peer, WebSocketPeer):
             line = Socket(peer)
         elif met.card.interfaces and self.dial is not None:
             # Whoever has the secret may sign by itself. For others nothing is signed: they might be
@@ -136,7 +137,7 @@ class Host(Agent):
         if line is None:
             return
         sub = SubAgent(met.who, met.card, met.tools, line, met.workspace)
-        if isinstance(peer, Duplex):
+        if isinstance(peer, WebSocketPeer):
             peer.on_lost = sub.leave
         log.info("registered agent=%s tools=%d", met.who, len(met.tools))
         self._came(sub)
@@ -150,7 +151,7 @@ class Host(Agent):
         Without a path, `/iat` and `/a2a` are tried. An agent that has not said its name is called
         by its address. What it is sent is signed for `NAME`, and not at all without one. To be
         said before the host is served."""
-        from ..net.egress import Rules, parse
+        from dragoman.security.outbound.guarded_http import Rules, parse
 
         found = _ADDRESS.fullmatch(address)
         if found is None:
@@ -173,7 +174,7 @@ class Host(Agent):
 
     async def _stay_connected(self, name: str, url: str) -> None:
         """Has the agent at an address as a sub-agent whenever it is there."""
-        from .join import pause
+        from .registration import pause
 
         assert self.dial is not None  # noqa: S101  set by the server before it begins
         tries = 0
@@ -207,7 +208,7 @@ class Host(Agent):
     def add(self, name: str, agent: Peer, card: Card | None = None) -> None:
         """Makes an agent of any dialect a sub-agent: what `connect` gives, while it is open."""
         card = card or Card(name=name, description="", version="")
-        self._came(SubAgent(name, card, (), Known(agent)))
+        self._came(SubAgent(name, card, (), KnownAgent(agent)))
 
     def _came(self, sub: SubAgent) -> None:
         before = self.agents.get(sub.name)
@@ -292,9 +293,9 @@ class Host(Agent):
         op = SendMessage(
             message=message, metadata=metadata or None, context=tuple(context_fragments)
         )
-        from ..net.patient import through
+        from dragoman.net.iat.question_stream import stream_until_final
 
-        return through(self._engine(), op, OPERATOR)
+        return stream_until_final(self._engine(), op, OPERATOR)
 
     async def run(self, query: str, **about: Any) -> Task:
         """The same, to its end or to a question that somebody else has to answer."""

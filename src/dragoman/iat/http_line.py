@@ -22,13 +22,11 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from ..card import Card
-from ..client.credentials import Credentials
-from ..client.http import Http, Reply, Stream, read_all
-from ..client.limits import Limits
-from ..dialects import sse
-from ..dialects.iat.caller import IatCaller
-from ..errors import (
+from dragoman.client.credentials import Credentials
+from dragoman.client.limits import ClientLimits
+from dragoman.client.transports.http import Http, HttpReply, HttpStream, read_all
+from dragoman.core.card import Card
+from dragoman.core.errors import (
     Malformed,
     PeerMisbehaved,
     PeerRefused,
@@ -36,10 +34,22 @@ from ..errors import (
     Unauthenticated,
     Unsupported,
 )
-from ..net.iat_signatures import signed
-from ..ops import AnyOperation, Operation, R, Streamed
-from ..peer import Batch, Context
-from ..session import Answer, Call, End, Fault, Frame, Met, Ping, Signal, Update
+from dragoman.core.operations import AnyOperation, Operation, R, Streamed
+from dragoman.core.peer import Batch, Context
+from dragoman.core.session import (
+    Call,
+    End,
+    Fault,
+    Frame,
+    Introduction,
+    Ping,
+    Result,
+    Signal,
+    Update,
+)
+from dragoman.dialects import sse
+from dragoman.dialects.iat.caller import IatCaller
+from dragoman.security.iat import signed
 
 NOBODY = Credentials()
 PATHS = ("/iat", "/a2a")
@@ -49,7 +59,7 @@ _NO_HELO = (PeerRefused, Malformed, Unsupported)
 """What an agent answers that does not know the action, or not even the form."""
 
 
-class HttpLine:
+class IatHttpLine:
     """Asks one IAT endpoint; implements `sub.Line`."""
 
     def __init__(
@@ -62,10 +72,10 @@ class HttpLine:
         greeting: str = "HELO",
         trusted: bool = False,
         allow_private: bool = False,
-        limits: Limits | None = None,
-        introduces: Met | None = None,
+        limits: ClientLimits | None = None,
+        introduces: Introduction | None = None,
     ) -> None:
-        self._limits = limits or Limits()
+        self._limits = limits or ClientLimits()
         parts = urlsplit(url)
         host = (parts.hostname or "") if trusted else ""
         about = {"host": host, "scheme": parts.scheme, "allow_private": allow_private}
@@ -77,18 +87,20 @@ class HttpLine:
         self._paths = [self._address.path] if parts.path.strip("/") else [*PATHS]
         self.me, self.to = me, to
         self._secret, self._greeting = secret if to else "", greeting
-        self._introduces = introduces or Met(None, me, Card(name=me, description="", version=""))
+        self._introduces = introduces or Introduction(
+            None, me, Card(name=me, description="", version="")
+        )
         self.token = ""
         self._greeted = False
         self._greets = asyncio.Lock()
         self._flat = False
 
-    async def meet(self) -> Met:
+    async def meet(self) -> Introduction:
         """Who is there: what it says of itself, or no more than its address."""
         told = await self.hello()
-        if not isinstance(told, Met):
+        if not isinstance(told, Introduction):
             who = self.to or self._address.target.authority
-            told = Met(None, who, Card(name=who, description="", version=""))
+            told = Introduction(None, who, Card(name=who, description="", version=""))
         self.to = self.to or told.who
         return told
 
@@ -109,7 +121,7 @@ class HttpLine:
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """The answer."""
         told = await self._known(Call(secrets.token_hex(16), cast(AnyOperation, op)), ctx)
-        if not isinstance(told, Answer):
+        if not isinstance(told, Result):
             raise PeerMisbehaved("This is not an answer")
         return cast(R, told.value)
 
@@ -173,7 +185,7 @@ class HttpLine:
             return await self._ask(self._caller(ctx=ctx), signal, ctx)
 
     async def _ask(
-        self, caller: IatCaller, signal: Call | Ping | Met, ctx: Context | None = None
+        self, caller: IatCaller, signal: Call | Ping | Introduction, ctx: Context | None = None
     ) -> Signal:
         frames = list(caller.send(signal))
         while frames:
@@ -186,7 +198,7 @@ class HttpLine:
                 if isinstance(told, Fault):
                     raise told.error
                 return told
-            return Answer(signal.id, None)
+            return Result(signal.id, None)
         raise Unsupported("IAT has no words for this")
 
     def _again(self, caller: IatCaller) -> list[Frame]:
@@ -203,7 +215,7 @@ class HttpLine:
             headers |= signed(self._secret, frame.body, time.time())
         return headers
 
-    async def _exchange(self, frame: Frame, caller: IatCaller, ctx: Context | None) -> Reply:
+    async def _exchange(self, frame: Frame, caller: IatCaller, ctx: Context | None) -> HttpReply:
         headers = self._headers(frame, caller, ctx)
         while True:
             try:
@@ -253,8 +265,10 @@ class HttpLine:
             frames = self._again(caller)
 
 
-async def _events(caller: IatCaller, stream: Stream, max_size: int) -> AsyncGenerator[Batch, None]:
-    parser = sse.Parser(max_size)
+async def _events(
+    caller: IatCaller, stream: HttpStream, max_size: int
+) -> AsyncGenerator[Batch, None]:
+    parser = sse.SseParser(max_size)
     async for chunk in stream.chunks:
         signals: list[Signal] = []
         for event in parser.feed(chunk):

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from ..agent import Turn
-from ..agent.tools import TOOLS, WORK
-from ..agent.values import first_data
-from ..card import Tool
-from ..dialects.iat.wire import MOST_TTL
-from ..dialects.iat.words import PROGRESS, THEIRS
-from ..errors import (
+from dragoman.agent import Turn
+from dragoman.agent.parts import first_data
+from dragoman.agent.tools import TOOLS, WORK
+from dragoman.core.card import Tool
+from dragoman.core.errors import (
     Conflict,
     DragomanError,
     PeerError,
@@ -31,7 +29,7 @@ from ..errors import (
     TaskFinished,
     WorkspaceViolation,
 )
-from ..events import (
+from dragoman.core.events import (
     AnyEvent,
     ArtifactChunk,
     Ask,
@@ -43,12 +41,15 @@ from ..events import (
     Stamped,
     StateChanged,
 )
-from ..lifecycle import FINAL, WAITING
-from ..model import Json, Message, State
-from ..ops import CancelTask, Resolve, SendMessage, Watch
-from ..peer import Batch, Context
-from ..workspace import WISH, inside, within
-from .sub import Known, SubAgent
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.model import Json, Message, State
+from dragoman.core.operations import CancelTask, Resolve, SendMessage, Watch
+from dragoman.core.peer import Batch, Context
+from dragoman.dialects.iat.events import PROGRESS, THEIRS
+from dragoman.dialects.iat.wire import MOST_TTL
+from dragoman.workspace import WISH, inside, within
+
+from .sub_agent import KnownAgent, SubAgent
 from .tools import refused
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Relay:
         }
         if (root := self._root(sub)) is not None:
             metadata[WISH] = root
-        if isinstance(sub.line, Known) and self._ctx.tools:
+        if isinstance(sub.line, KnownAgent) and self._ctx.tools:
             # Envelopes have a place for tools; elsewhere our extension is it.
             metadata[TOOLS] = msgspec.to_builtins(self._ctx.tools)
         message = Message(

@@ -13,15 +13,25 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from ..errors import DragomanError
-from ..events import AnyEvent, ArtifactChunk, Ask, Asked, Note, Noted, Stamped, StateChanged
-from ..lifecycle import FINAL
-from ..model import Json, State, Text
-from ..peer import Batch
-from ..store.approvals import name_of
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import (
+    AnyEvent,
+    ArtifactChunk,
+    Ask,
+    Asked,
+    Note,
+    Noted,
+    Stamped,
+    StateChanged,
+)
+from dragoman.core.lifecycle import FINAL
+from dragoman.core.model import Json, State, Text
+from dragoman.core.peer import Batch
+from dragoman.store.approvals import name_of
+
 from .host import Host
 from .screen import Screen
-from .sub import SubAgent
+from .sub_agent import SubAgent
 
 YES, NO = frozenset(("y", "yes", "是", "好")), frozenset(("n", "no", "否", "不"))
 HELP = "NAME: what to do · /agents lists sub-agents · /quit ends"

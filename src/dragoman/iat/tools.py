@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..agent.params import Params
-from ..agent.values import builtins_of
-from ..card import Tool
-from ..errors import AgentMisbehaved, BadParams, ConfigError, DragomanError
-from ..model import Json
+from dragoman.agent.parameters import Params
+from dragoman.agent.parts import builtins_of
+from dragoman.core.card import Tool
+from dragoman.core.errors import AgentMisbehaved, BadParams, ConfigError, DragomanError
+from dragoman.core.model import Json
 
 
 class HostTool(Struct, frozen=True):

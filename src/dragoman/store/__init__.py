@@ -1,6 +1,6 @@
 """Where tasks live. `open_store` finds the right store for a URL."""
 
-from .base import Store
+from .interface import Store
 from .urls import open_store
 
 __all__ = ["Store", "open_store"]

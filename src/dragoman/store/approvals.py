@@ -18,10 +18,11 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from ..errors import ConfigError, StoreUnavailable, TaskFinished, TaskNotFound
-from ..events import Ask
-from ..model import Data, Json, Message, Role, State, Task, Text
-from .base import Input, Row, Store, Whose
+from dragoman.core.errors import ConfigError, StoreUnavailable, TaskFinished, TaskNotFound
+from dragoman.core.events import Ask
+from dragoman.core.model import Data, Json, Message, Role, State, Task, Text
+
+from .interface import AdminFilter, Input, Row, Store
 
 log = logging.getLogger("dragoman.approvals")
 
@@ -66,7 +67,7 @@ def name_of(task_id: str, question: str) -> str:
 async def open_approvals(store: Store) -> list[Approval]:
     """What waits for a yes or a no, of whomever, oldest first."""
     found: list[Approval] = []
-    for row in await store.owned(Whose(), MOST):
+    for row in await store.owned(AdminFilter(), MOST):
         if row.asking is Ask.APPROVAL and row.state is State.INPUT_REQUIRED and row.resting:
             try:
                 found.append(_approval(row, (await store.load(row.scope, row.task_id))[1]))
@@ -102,12 +103,12 @@ async def decide(store: Store, id: str, *, approved: bool, by: str) -> Approval:
         what = "several approvals" if which else "no open approval"
         raise ConfigError(f"There is {what} {id!r}; see `dragoman approvals list`.")
     (found,) = which
-    (row,) = await store.owned(Whose(task_id=found.task_id), 1)
+    (row,) = await store.owned(AdminFilter(task_id=found.task_id), 1)
     words = Text("Approved." if approved else "Not approved.")
     message = Message(message_id=uuid4().hex, role=Role.USER, parts=(words,))
     said = Input(message=message, value={"approved": approved}, by=by)
     try:
-        await store.tell(row.scope, found.task_id, said, found.question)
+        await store.add_input(row.scope, found.task_id, said, found.question)
     except TaskFinished:
         raise ConfigError(f"The task of approval {id!r} is over.") from None
     return found

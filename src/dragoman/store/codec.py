@@ -15,10 +15,11 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ..errors import StoreError
-from ..events import Stamped
-from ..model import Json, Task
-from .base import Input
+from dragoman.core.errors import StoreError
+from dragoman.core.events import Stamped
+from dragoman.core.model import Json, Task
+
+from .interface import Input
 
 _msgpack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode

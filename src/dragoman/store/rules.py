@@ -10,11 +10,12 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from ..errors import Conflict, Fenced, StoreError, TaskFinished
-from ..events import Ask
-from ..lifecycle import WAITING
-from ..model import Message
-from .base import SILENCE, Claim, Draft, Input, Row, Unheard, Whose, Write, backoff
+from dragoman.core.errors import Conflict, Fenced, StoreError, TaskFinished
+from dragoman.core.events import Ask
+from dragoman.core.lifecycle import WAITING
+from dragoman.core.model import Message
+
+from .interface import SILENCE, AdminFilter, Claim, Draft, Input, Row, Unheard, Write, backoff
 
 
 def opened(draft: Draft) -> Row:
@@ -75,7 +76,7 @@ def held(row: Row, claim: Claim) -> bool:
     return bool(row.token) and row.token == claim.token and row.epoch == claim.epoch
 
 
-def taken(row: Row, worker: str) -> Row:
+def claim(row: Row, worker: str) -> Row:
     """A worker takes the task: new token, next epoch, one more attempt."""
     return replace(
         row,
@@ -116,7 +117,7 @@ def set_back(row: Row, by: int) -> Row:
     return replace(row, run_at=row.run_at - by) if row.runnable else row
 
 
-def told(row: Row, now: int, question: str | None, by: str = "") -> tuple[Row, str]:
+def add_input(row: Row, now: int, question: str | None, by: str = "") -> tuple[Row, str]:
     """The caller says something: the row after it, and the question it answers.
 
     A question is open until something answers it, heard or not: of two answers the first counts,
@@ -135,7 +136,7 @@ def told(row: Row, now: int, question: str | None, by: str = "") -> tuple[Row, s
     return replace(row, inputs=inputs, runnable=True, run_at=now), open_question
 
 
-def unwanted(row: Row, now: int) -> Row:
+def request_cancel(row: Row, now: int) -> Row:
     """The caller wants it stopped. What nobody holds is due at once, for whoever comes first."""
     if row.worker:
         return replace(row, cancel=True)
@@ -148,7 +149,7 @@ def wiped(said: Input) -> Input:
     return Input(message=bare, question=said.question, key=said.key, n=said.n)
 
 
-def owned(row: Row, which: Whose) -> bool:
+def owned(row: Row, which: AdminFilter) -> bool:
     """Whether a task is among those the operator means."""
     named = ("tenant", "principal", "context_id", "task_id", "agent")
     return all(getattr(which, name) in (None, getattr(row, name)) for name in named) and (

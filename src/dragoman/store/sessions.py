@@ -11,13 +11,13 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ..card import Tool
+from dragoman.core.card import Tool
 
 MOST = 10_000
 """Sessions of all agents in one store; those that would end first go first."""
 
 
-class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TokenSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One that was given out. Times are milliseconds since the epoch."""
 
     key: bytes
@@ -42,17 +42,17 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class SessionBook(Protocol):
     """The part of a store that keeps sessions."""
 
-    async def keep(self, session: Session) -> None:
+    async def keep(self, session: TokenSession) -> None:
         """Keeps a new session, or what became of one; a revoked one stays as it is. Drops all
         whose time is over."""
 
-    async def find(self, agent: str, key: bytes) -> Session | None:
+    async def find(self, agent: str, key: bytes) -> TokenSession | None:
         """The session, if it is known, not revoked, and its time is not over."""
 
-    async def named(self, agent: str | None, who: str | None) -> list[Session]:
+    async def named(self, agent: str | None, who: str | None) -> list[TokenSession]:
         """All such sessions, of whomever if None, oldest first."""
 
-    async def news(self, after: int) -> list[Session]:
+    async def news(self, after: int) -> list[TokenSession]:
         """What changed behind this revision, revoked ones included, in order."""
 
     async def revoke(self, who: str, agent: str | None = None) -> int:

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from ..errors import ConfigError
-from .base import Store
+from dragoman.core.errors import ConfigError
+
 from .clock import Clock, wall_clock
-from .file import FileStore
-from .memory import MemoryStore
-from .sqlite import SqliteStore
+from .file.store import FileStore
+from .interface import Store
+from .memory.store import MemoryStore
+from .sqlite.store import SqliteStore
 
 GROUP = "dragoman.stores"
 

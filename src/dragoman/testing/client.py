@@ -9,16 +9,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..agent import Agent
-from ..agent.values import parts_of
-from ..backend import Backend, BackendPeer
-from ..engine import Engine, EngineSettings
-from ..engine.ids import new_id
-from ..errors import Unsupported
-from ..events import Stamped
-from ..model import Json, Message, Role, Task
-from ..net.terms import held
-from ..ops import (
+from dragoman.agent import Agent
+from dragoman.agent.parts import parts_of
+from dragoman.backend import Backend, BackendPeer
+from dragoman.core.errors import Unsupported
+from dragoman.core.events import Stamped
+from dragoman.core.model import Json, Message, Role, Task
+from dragoman.core.operations import (
     CancelTask,
     GetTask,
     Invoke,
@@ -29,10 +26,13 @@ from ..ops import (
     TaskPage,
     Watch,
 )
-from ..outside import World
-from ..peer import ANYONE, Context
-from ..store import open_store
-from ..store.base import Store
+from dragoman.core.peer import ANYONE, Context
+from dragoman.engine import Engine, EngineSettings
+from dragoman.engine.task_ids import new_id
+from dragoman.security.card_enforcement import held
+from dragoman.server.remote_agents import RemoteAgents
+from dragoman.store import open_store
+from dragoman.store.interface import Store
 
 
 class Client:
@@ -53,7 +53,7 @@ class Client:
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
         self._agent = agent
-        world = World(allow_private=True)
+        world = RemoteAgents(allow_private=True)
         self._serve(
             agent.peer(store=self.store)
             if isinstance(agent, Backend)

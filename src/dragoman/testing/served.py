@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from ..agent import Agent
-from ..app import App, engine_for
-from ..net.gate import check_certificates
-from ..net.listener import Listener, bind
-from ..net.log import Log
-from ..serving import address, wind_down
-from ..settings import Settings
+from dragoman.agent import Agent
+from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.observability.log import Log
+from dragoman.security.access_control import check_certificates
+from dragoman.server.app import App, engine_for
+from dragoman.server.serve import address, wind_down
+from dragoman.settings import Settings
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def served(
         base = settings.server.public_url or url
         app = App(agent, engine_for(agent, settings), settings, Log("error"), base)
         await app.start()
-        listener = Listener(app.route, sock, settings.limits, settings.tls, app.trusts)
+        listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.trusts)
         listener.begin()
         yield url
     finally:

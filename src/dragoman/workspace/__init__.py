@@ -1,8 +1,8 @@
 """The only file door given to tools: nothing above one folder can be reached through it."""
 
 from .folder import Entry, Folder, Workspace
-from .space import Space, granted, keep_apart, space_of
-from .wishes import WISH, inside, within
+from .paths import WISH, inside, within
+from .settings import Space, granted, keep_apart, space_of
 from .workspaces import Workspaces
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import IO, Any, Literal
 
 from msgspec import Struct
 
-from .beneath import FOLDER, PASSING, Root, Steps, steps_of, told_of, violation
+from .openat import FOLDER, PASSING, Root, Steps, steps_of, told_of, violation
 from .usage import Usage, file_of
 
 AnyPath = str | PurePath

@@ -7,9 +7,10 @@ import os
 import threading
 from typing import IO, Any
 
-from ..errors import TooLarge
-from .beneath import FOLDER, Root, Steps
-from .space import Space
+from dragoman.core.errors import TooLarge
+
+from .openat import FOLDER, Root, Steps
+from .settings import Space
 
 
 class Usage:
@@ -82,7 +83,7 @@ def measured(folder: int) -> tuple[int, int]:
     return size, files
 
 
-class Counted(io.FileIO):
+class CountedFile(io.FileIO):
     """A file that takes room of a workspace as it grows."""
 
     def __init__(self, descriptor: int, mode: str, usage: Usage) -> None:
@@ -115,7 +116,7 @@ def file_of(descriptor: int, mode: str, usage: Usage, encoding: str | None) -> I
     """A file as `open` gives it, over a descriptor."""
     kind = mode[0].replace("x", "w")
     plus = "+" in mode
-    raw = Counted(descriptor, f"{kind}b{'+' if plus else ''}", usage)
+    raw = CountedFile(descriptor, f"{kind}b{'+' if plus else ''}", usage)
     whole: Any
     if plus:
         whole = io.BufferedRandom(raw)

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from weakref import WeakValueDictionary
 
-from ..errors import ConfigError, Unsupported
-from ..model import Json
-from ..peer import Context
-from .beneath import FOLDER, Door, Root, Steps, best_door, steps_of, violation
+from dragoman.core.errors import ConfigError, Unsupported
+from dragoman.core.model import Json
+from dragoman.core.peer import Context
+
 from .folder import Folder
-from .space import Per, Space
+from .openat import FOLDER, Door, Root, Steps, best_door, steps_of, violation
+from .paths import WISH
+from .settings import Per, Space
 from .usage import Usage
-from .wishes import WISH
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from dialects.golden import USUAL
+from dragoman.core.errors import ContentTypeUnsupported, TooLarge
+from dragoman.core.events import Note, Noted, Stamped
+from dragoman.core.model import Message, Role, State, Status, Task, Text
+from dragoman.core.operations import GetTask, SendMessage
+from dragoman.core.session import Call, Fault, Frame, Result, Update
 from dragoman.dialects.a2a import V0_3, V1_0, RpcCallee, RpcCaller
 from dragoman.dialects.a2a.scalars import Wrong, base64_in, count_in, stamp_in, stamp_out
-from dragoman.errors import ContentTypeUnsupported, TooLarge
-from dragoman.events import Note, Noted, Stamped
-from dragoman.model import Message, Role, State, Status, Task, Text
-from dragoman.ops import GetTask, SendMessage
-from dragoman.session import Answer, Call, Fault, Frame, Update
 
 
 def asked(method: str, params: object, **headers: str) -> Frame:
@@ -58,7 +58,7 @@ def test_a_missing_content_type_is_a_wrong_one() -> None:
 
 def test_an_answer_to_nothing_is_empty() -> None:
     task = Task(id="t", context_id="c", status=Status(State.WORKING))
-    assert [frame.status for frame in RpcCallee().send(Answer(1, task))] == [204]
+    assert [frame.status for frame in RpcCallee().send(Result(1, task))] == [204]
 
 
 @pytest.mark.parametrize("version", [V1_0, V0_3], ids=lambda version: version.name)

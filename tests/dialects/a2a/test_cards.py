@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 
 from dialects import strategies
-from dragoman.card import (
+from dragoman.core.card import (
     ApiKey,
     Card,
+    CardSkill,
     Extension,
     HttpAuth,
     Interface,
@@ -21,10 +22,9 @@ from dragoman.card import (
     OpenId,
     Provider,
     Signature,
-    Skill,
 )
-from dragoman.dialects.a2a import cards
-from dragoman.errors import PeerMisbehaved
+from dragoman.core.errors import PeerMisbehaved
+from dragoman.dialects.a2a.cards import documents
 
 URL = "https://agent.example.com/"
 
@@ -44,7 +44,7 @@ CARD = Card(
     extended=True,
     extensions=(Extension(uri="urn:dragoman:cursor:1", description="Resume", params={"a": 1}),),
     skills=(
-        Skill(
+        CardSkill(
             id="echo",
             name="Echo",
             description="Says it back",
@@ -58,7 +58,7 @@ CARD = Card(
 
 
 def test_the_pure_card_has_what_1_0_names_and_nothing_else() -> None:
-    assert msgspec.json.decode(cards.pure_1_0(CARD)) == {
+    assert msgspec.json.decode(documents.pure_1_0(CARD)) == {
         "name": "Echo",
         "description": "Says it back",
         "version": "1.2.0",
@@ -96,13 +96,13 @@ def test_the_pure_card_has_what_1_0_names_and_nothing_else() -> None:
 
 def test_required_members_are_there_even_if_empty() -> None:
     found = msgspec.json.decode(
-        cards.pure_1_0(
+        documents.pure_1_0(
             Card(
                 name="",
                 description="",
                 version="",
                 provider=Provider(""),
-                skills=(Skill(id="", name="", description=""),),
+                skills=(CardSkill(id="", name="", description=""),),
             )
         )
     )
@@ -114,8 +114,10 @@ def test_required_members_are_there_even_if_empty() -> None:
 
 
 def test_the_merged_card_adds_what_0_3_reads() -> None:
-    found = msgspec.json.decode(cards.merged(CARD))
-    added = {key: found[key] for key in found.keys() - msgspec.json.decode(cards.pure_1_0(CARD))}
+    found = msgspec.json.decode(documents.merged(CARD))
+    added = {
+        key: found[key] for key in found.keys() - msgspec.json.decode(documents.pure_1_0(CARD))
+    }
     assert added == {
         "protocolVersion": "0.3.0",
         "url": "https://grpc",
@@ -129,25 +131,25 @@ def test_the_merged_card_adds_what_0_3_reads() -> None:
 
 
 def test_the_legacy_card_leads_to_json_rpc() -> None:
-    found = msgspec.json.decode(cards.legacy(CARD))
+    found = msgspec.json.decode(documents.legacy(CARD))
     assert (found["url"], found["preferredTransport"]) == (URL, "JSONRPC")
     assert found["additionalInterfaces"][0] == {"url": URL, "transport": "JSONRPC"}
 
 
 def test_without_0_3_the_merged_card_is_the_pure_one() -> None:
     card = Card(name="n", description="d", version="1", interfaces=(at("JSONRPC", "1.0"),))
-    assert cards.merged(card) == cards.legacy(card) == cards.pure_1_0(card)
+    assert documents.merged(card) == documents.legacy(card) == documents.pure_1_0(card)
 
 
 @given(card=strategies.cards)
 @settings(max_examples=50, deadline=None)
 def test_every_form_reads_back_as_the_same_card(card: Card) -> None:
-    for form in (cards.pure_1_0, cards.merged, cards.legacy):
-        assert cards.card_in(form(card)) == card
+    for form in (documents.pure_1_0, documents.merged, documents.legacy):
+        assert documents.card_in(form(card)) == card
 
 
 def test_a_card_of_0_3() -> None:
-    found = cards.card_in(
+    found = documents.card_in(
         b"""{"protocolVersion":"0.3.0","name":"E","description":"d","url":"https://a","version":"1",
         "preferredTransport":"HTTP+JSON","capabilities":{"streaming":true,"stateTransitionHistory":
         true},"additionalInterfaces":[{"url":"https://a","transport":"HTTP+JSON"},{"url":
@@ -161,19 +163,19 @@ def test_a_card_of_0_3() -> None:
     )
     assert (found.streaming, found.push, found.extended) == (True, False, True)
     assert found.skills == (
-        Skill(id="s", name="S", description="d", tags=("t",), security=({"o": ("r",)},)),
+        CardSkill(id="s", name="S", description="d", tags=("t",), security=({"o": ("r",)},)),
     )
     assert found.schemes == {"o": HttpAuth(scheme="")}
 
 
 def test_a_card_of_0_2_says_neither_version_nor_transport() -> None:
-    found = cards.card_in(b'{"name":"E","url":"https://a","capabilities":{},"skills":null}')
+    found = documents.card_in(b'{"name":"E","url":"https://a","capabilities":{},"skills":null}')
     assert found.interfaces == (at("JSONRPC", "0.3", "https://a"),)
     assert found.description == ""
 
 
 def test_patches_are_cut_off_versions() -> None:
-    found = cards.card_in(
+    found = documents.card_in(
         b'{"name":"E","supportedInterfaces":[{"url":"u","protocolBinding":"JSONRPC",'
         b'"protocolVersion":"1.0.1","tenant":"t"},{"url":"u","protocolBinding":"GRPC"}]}'
     )
@@ -208,7 +210,7 @@ SECURED = Card(
     },
     security=({"oauth": ("read", "write")}, {"key": (), "mtls": ()}, {}),
     signatures=(Signature("p", "s", {"kid": "1"}), Signature("p2", "s2")),
-    skills=(Skill(id="s", name="S", description="", security=({"jwt": ()},)),),
+    skills=(CardSkill(id="s", name="S", description="", security=({"jwt": ()},)),),
 )
 MEMBERS = {
     "key": {
@@ -235,7 +237,7 @@ MEMBERS = {
 
 
 def test_the_pure_card_says_security_in_1_0_alone() -> None:
-    found = msgspec.json.decode(cards.pure_1_0(SECURED))
+    found = msgspec.json.decode(documents.pure_1_0(SECURED))
     assert found["securitySchemes"] == MEMBERS
     assert found["securityRequirements"] == [
         {"schemes": {"oauth": {"list": ["read", "write"]}}},
@@ -252,7 +254,7 @@ def test_the_pure_card_says_security_in_1_0_alone() -> None:
 
 
 def test_the_merged_card_says_security_twice() -> None:
-    found = msgspec.json.decode(cards.merged(SECURED))
+    found = msgspec.json.decode(documents.merged(SECURED))
     old = {name: {**scheme} for name, scheme in found["securitySchemes"].items()}
     new = {
         name: {key: scheme.pop(key) for key in [*scheme] if key.endswith("SecurityScheme")}
@@ -273,14 +275,14 @@ def test_the_merged_card_says_security_twice() -> None:
 
 
 def test_the_legacy_card_has_0_1_s_authentication_too() -> None:
-    found = msgspec.json.decode(cards.legacy(SECURED))
+    found = msgspec.json.decode(documents.legacy(SECURED))
     assert found["authentication"] == {"schemes": ["ApiKey", "Basic", "Bearer", "MutualTLS"]}
     assert found["security"]
 
 
-@pytest.mark.parametrize("form", [cards.pure_1_0, cards.merged, cards.legacy])
+@pytest.mark.parametrize("form", [documents.pure_1_0, documents.merged, documents.legacy])
 def test_security_reads_back_from_every_form(form: Callable[[Card], bytes]) -> None:
-    assert cards.card_in(form(SECURED)) == SECURED
+    assert documents.card_in(form(SECURED)) == SECURED
 
 
 def test_1_0_has_room_for_one_flow_and_0_3_for_all_but_device_codes() -> None:
@@ -296,8 +298,8 @@ def test_1_0_has_room_for_one_flow_and_0_3_for_all_but_device_codes() -> None:
         interfaces=(at("JSONRPC", "0.3"),),
         schemes={"o": OAuth2(flows=flows)},
     )
-    assert cards.card_in(cards.pure_1_0(card)).schemes == {"o": OAuth2(flows=flows[:1])}
-    assert cards.card_in(cards.merged(card)).schemes == {"o": OAuth2(flows=flows[:2])}
+    assert documents.card_in(documents.pure_1_0(card)).schemes == {"o": OAuth2(flows=flows[:1])}
+    assert documents.card_in(documents.merged(card)).schemes == {"o": OAuth2(flows=flows[:2])}
 
 
 @pytest.mark.parametrize(
@@ -311,23 +313,23 @@ def test_1_0_has_room_for_one_flow_and_0_3_for_all_but_device_codes() -> None:
     ],
 )
 def test_requirements_in_all_three_spellings(said: bytes) -> None:
-    assert cards.card_in(b'{"name":"E",%b}' % said).security == ({"o": ("r",)},)
+    assert documents.card_in(b'{"name":"E",%b}' % said).security == ({"o": ("r",)},)
 
 
 def test_a_requirement_that_names_a_scheme_called_schemes() -> None:
-    assert cards.card_in(b'{"name":"E","security":[{"schemes":["r"]}]}').security == (
+    assert documents.card_in(b'{"name":"E","security":[{"schemes":["r"]}]}').security == (
         {"schemes": ("r",)},
     )
 
 
 def test_a_card_of_0_1_says_only_what_to_put_into_the_header() -> None:
-    found = cards.card_in(b'{"name":"E","url":"u","authentication":{"schemes":["Bearer"]}}')
+    found = documents.card_in(b'{"name":"E","url":"u","authentication":{"schemes":["Bearer"]}}')
     assert found.schemes == {"Bearer": HttpAuth(scheme="bearer")}
     assert found.security == ({"Bearer": ()},)
 
 
 def test_a_scheme_of_a_kind_we_do_not_know_is_left_out() -> None:
-    found = cards.card_in(b'{"name":"E","securitySchemes":{"x":{"type":"dance"},"y":{}}}')
+    found = documents.card_in(b'{"name":"E","securitySchemes":{"x":{"type":"dance"},"y":{}}}')
     assert found.schemes == {}
 
 
@@ -336,4 +338,4 @@ def test_a_scheme_of_a_kind_we_do_not_know_is_left_out() -> None:
 )
 def test_what_is_no_card_is_the_peers_fault(body: bytes) -> None:
     with pytest.raises(PeerMisbehaved, match="agent card"):
-        cards.card_in(body)
+        documents.card_in(body)

@@ -8,11 +8,11 @@ import json
 import pytest
 
 from dialects.golden import USUAL
+from dragoman.core.model import Blob
+from dragoman.core.session import Call, Frame, Session
 from dragoman.dialects.a2a import RestCallee
-from dragoman.dialects.a2a.grpc import GrpcCallee
+from dragoman.dialects.a2a.grpc.callee import GrpcCallee
 from dragoman.dialects.a2a.proto import writer
-from dragoman.model import Blob
-from dragoman.session import Call, Frame, Session
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(16))
 CASES = [

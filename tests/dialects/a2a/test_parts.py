@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dialects.golden import USUAL
+from dragoman.core.errors import BadParams
+from dragoman.core.session import Call, Fault, Frame, Session, Signal
 from dragoman.dialects.a2a import RestCallee, RpcCallee
-from dragoman.errors import BadParams
-from dragoman.session import Call, Fault, Frame, Session, Signal
 
 Part = dict[str, Any]
 

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from dialects.golden import USUAL
+from dragoman.core.errors import BadParams, ContentTypeUnsupported, Unauthenticated
+from dragoman.core.events import Note, Noted, Stamped
+from dragoman.core.model import Message, Role, Text
+from dragoman.core.operations import GetTask, Invoke, SendMessage
+from dragoman.core.session import Call, Fault, Frame, Update
 from dragoman.dialects.a2a import REST_0_3, REST_1_0, RestCallee, RestCaller, RpcCaller
 from dragoman.dialects.a2a.routes import PLAIN, is_ours, looked_up
-from dragoman.errors import BadParams, ContentTypeUnsupported, Unauthenticated
-from dragoman.events import Note, Noted, Stamped
-from dragoman.model import Message, Role, Text
-from dragoman.ops import GetTask, Invoke, SendMessage
-from dragoman.session import Call, Fault, Frame, Update
 
 SAID = Message(message_id="m", role=Role.USER, parts=(Text("hi"),))
 BODY = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"}]%b}}'

@@ -7,11 +7,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.model import Hook
-from dragoman.ops import CancelTask, GetExtendedCard, GetTask, Invoke, ListTasks, SetHook
-from dragoman.session import Frame
+from dragoman.core.model import Hook
+from dragoman.core.operations import (
+    CancelTask,
+    GetExtendedCard,
+    GetTask,
+    Invoke,
+    ListTasks,
+    SetHook,
+)
+from dragoman.core.session import Frame
 from equivalence.callers import Caller, said
-from equivalence.house import BODY, token
+from equivalence.server import BODY, token
 from equivalence.table import Point, scenario
 
 E, M = Point.ERRORS, Point.MAPPING

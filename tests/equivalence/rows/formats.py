@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from dragoman.model import Blob, Data, Link, Message, Text
+from dragoman.core.model import Blob, Data, Link, Message, Text
 from equivalence.callers import Caller, said
-from equivalence.house import UNICODE
+from equivalence.server import UNICODE
 from equivalence.table import Point, scenario
 
 F, C = Point.FORMATS, Point.CONSISTENCY

@@ -7,13 +7,13 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
+from dragoman.core.events import Snapshot, Stamped, StateChanged
+from dragoman.core.model import Hook, Task
+from dragoman.core.operations import DeleteHook, GetHook, ListHooks, SetHook
 from dragoman.dialects.a2a import V0_1, V0_3, V1_0
-from dragoman.events import Snapshot, Stamped, StateChanged
-from dragoman.model import Hook, Task
-from dragoman.ops import DeleteHook, GetHook, ListHooks, SetHook
 from equivalence.callers import Caller
 from equivalence.table import Point, scenario
-from push.receiver import Receiver
+from webhooks.receiver import Receiver
 
 M, T = Point.MAPPING, Point.TRANSPORT
 URL = "https://hooks.example/x?y=1"

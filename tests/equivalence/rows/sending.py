@@ -6,10 +6,10 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from dragoman.errors import TaskNotFound
-from dragoman.events import Stamped, StateChanged
-from dragoman.model import State, Task
-from dragoman.ops import ListTasks, SendMessage
+from dragoman.core.errors import TaskNotFound
+from dragoman.core.events import Stamped, StateChanged
+from dragoman.core.model import State, Task
+from dragoman.core.operations import ListTasks, SendMessage
 from equivalence.callers import BINDINGS, Caller, said
 from equivalence.table import Point, scenario
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Any
 
-from dragoman.events import ArtifactChunk, Noted, Snapshot, Stamped, StateChanged
-from dragoman.lifecycle import Fold
-from dragoman.model import Message
-from dragoman.ops import Watch
+from dragoman.core.events import ArtifactChunk, Noted, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import Message
+from dragoman.core.operations import Watch
 from equivalence.callers import Caller, said
 from equivalence.table import Point, scenario
 

@@ -1,19 +1,19 @@
 """Credentials as the card asks for them: keys, passwords, tokens, OAuth flows, certificates."""
 
-from .asked import Field, Wanted, wanted
 from .card_auth import CardAuth
-from .keyring import Keyring, Own
-from .login import Person
-from .tokens import Kept, Tokens
+from .credential_request import CredentialRequest, Field, wanted
+from .login_flows import Person
+from .token_store import StoredToken, TokenStore
+from .user_credentials import Own, UserCredentials
 
 __all__ = [
     "CardAuth",
+    "CredentialRequest",
     "Field",
-    "Kept",
-    "Keyring",
     "Own",
     "Person",
-    "Tokens",
-    "Wanted",
+    "StoredToken",
+    "TokenStore",
+    "UserCredentials",
     "wanted",
 ]

@@ -13,14 +13,24 @@ import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from ...card import ApiKey, Card, HttpAuth, MutualTls, OAuth2, OpenId, Requirement, Scheme
-from ...errors import Unauthenticated
+from dragoman.core.card import (
+    ApiKey,
+    Card,
+    HttpAuth,
+    MutualTls,
+    OAuth2,
+    OpenId,
+    Requirement,
+    Scheme,
+)
+from dragoman.core.errors import Unauthenticated
+
 from ..credentials import NONE, Certificate, Credentials, origin_of
-from . import places
-from .fetcher import GRACE, Fetcher, Need
-from .keyring import Ask, Keyring, Own, described
+from . import private_files
 from .origins import is_safe, printable, shown
-from .tokens import Tokens
+from .token_refresh import GRACE, Need, TokenRefresher
+from .token_store import TokenStore
+from .user_credentials import Ask, Own, UserCredentials, described
 
 MOST_GIVEN = 16
 """Credentials of one origin that are remembered (as digests), to know what was refused."""
@@ -31,20 +41,20 @@ _NOT_OURS = frozenset(("host", "content-length", "transfer-encoding", "connectio
 
 
 class CardAuth:
-    """An `Auth` from what the user has (`Keyring`) and what was fetched (`Tokens`)."""
+    """An `Auth` from what the user has (`UserCredentials`) and what was fetched (`Tokens`)."""
 
     def __init__(
         self,
-        keyring: Keyring | None = None,
-        tokens: Tokens | None = None,
+        keyring: UserCredentials | None = None,
+        tokens: TokenStore | None = None,
         *,
         allow_private: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.keyring = keyring or Keyring()
-        self.tokens = tokens or Tokens()
+        self.keyring = keyring or UserCredentials()
+        self.tokens = tokens or TokenStore()
         self._clock = clock
-        self.fetcher = Fetcher(self.tokens, allow_private=allow_private, clock=clock)
+        self.fetcher = TokenRefresher(self.tokens, allow_private=allow_private, clock=clock)
         self._given: dict[str, dict[bytes, float]] = {}
 
     @classmethod
@@ -60,8 +70,8 @@ class CardAuth:
 
         `shared` says whose credentials origins may be told that have none of their own.
         """
-        tokens = Tokens(places.folder(environ) / places.TOKENS)
-        return cls(Keyring.of(environ, ask, shared), tokens, allow_private=allow_private)
+        tokens = TokenStore(private_files.folder(environ) / private_files.TOKENS)
+        return cls(UserCredentials.of(environ, ask, shared), tokens, allow_private=allow_private)
 
     async def __aenter__(self) -> CardAuth:
         return self

@@ -1,191 +1,179 @@
-"""Logging in: the OAuth flows in which a person takes part.
-
-Authorization code with PKCE (RFC 7636): a browser is opened, its answer comes back to a port on
-this machine, and only with the state that we made. Device code (RFC 8628): the person types a code
-into a page on any device while we ask again and again.
-"""
+"""`dragoman login`: which scheme of the card, which flow, and what is kept afterwards."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import hashlib
-import hmac
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
-from urllib.parse import urlencode
+from collections.abc import Awaitable, Callable
+from typing import Literal
 
-from ...errors import PeerMisbehaved, Unauthenticated
-from ..credentials import origin_of
-from .authority import Authority, Denied, Server
-from .grants import DEVICE, Grant, OAuthClient, denied, proof, token
-from .origins import is_safe, printable
+from msgspec import Struct
 
-LONGEST_WAIT = 300.0
-"""Seconds for which a browser's answer is waited for."""
-INTERVAL, SLOWER = 5.0, 5.0
-"""Seconds between two questions about a device code, and what `slow_down` adds (RFC 8628 §3.5)."""
-LONGEST_CODE = 1800.0
-MOST_INTERVAL = 60.0
+from dragoman.core.card import ApiKey, Card, HttpAuth, OAuth2, OpenId, Scheme
+from dragoman.core.errors import ConfigError, Unauthenticated, Unsupported
 
+from .authorization_server import AuthorizationServerMetadata
+from .card_auth import CardAuth
+from .login_flows import LONGEST_WAIT, Person, WithBrowser, WithDevice
+from .origins import is_safe, shown
+from .token_endpoint import OAuthClient, TokenGrant, token
+from .token_refresh import Need
+from .token_store import StoredToken
 
-class Person(Protocol):
-    """Whoever logs in. A terminal implements it."""
-
-    def tell(self, text: str) -> None:
-        """Says what to do next."""
-
-    def open(self, url: str) -> bool:
-        """Opens a page in a browser; whether there is one."""
+FLOWS = ("authorizationCode", "deviceCode", "clientCredentials")
+"""In the order in which they are tried."""
+Typed = Callable[[str, bool], Awaitable[str]]
+"""Asks for a word; the second says whether it must not be seen."""
 
 
-class WithBrowser:
-    """Authorization code with PKCE."""
+class Options(Struct, frozen=True, kw_only=True):
+    """How to log in."""
 
-    def __init__(
-        self,
-        authority: Authority,
-        person: Person,
-        *,
-        port: int = 0,
-        wait: float = LONGEST_WAIT,
-        audience: str = "",
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._authority, self._person, self._clock = authority, person, clock
-        self._port, self._wait, self._audience = port, wait, audience
-
-    async def __call__(self, server: Server, client: OAuthClient, scopes: tuple[str, ...]) -> Grant:
-        """The token for whoever logs in at the server."""
-        from .redirect import Redirect
-
-        if not server.authorization_url:
-            raise PeerMisbehaved("The card names no page where one could log in.")
-        state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
-        async with Redirect(state, self._port) as redirect:
-            asked = {
-                "response_type": "code",
-                "client_id": client.id,
-                "redirect_uri": redirect.url,
-                "scope": " ".join(scopes),
-                "audience": self._audience,
-                "state": state,
-                "code_challenge": challenge(verifier),
-                "code_challenge_method": "S256",
-            }
-            query = urlencode({name: value for name, value in asked.items() if value})
-            joint = "&" if "?" in server.authorization_url else "?"
-            page = f"{server.authorization_url}{joint}{query}"
-            if self._person.open(page):
-                self._person.tell("A browser opens. Log in there. If it does not, go to:")
-            else:
-                self._person.tell("Log in with a browser on this machine. Go to:")
-            self._person.tell(page)
-            said = await redirect.wait(self._wait)
-        code = self._code(server, said)
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": redirect.url,
-            "code_verifier": verifier,
-        }
-        return await token(self._authority, server, client, form, self._clock())
-
-    def _code(self, server: Server, said: Mapping[str, str]) -> str:
-        # RFC 9207 §2.4: an answer of another server than the one we asked is not for us.
-        iss = said.get("iss")
-        if iss is None and server.says_iss:
-            raise Unauthenticated("The answer does not say which authorization server gave it.")
-        if iss is not None and not _is_issuer(iss, server):
-            raise Unauthenticated("The answer comes from another authorization server.")
-        if "error" in said:
-            raise denied(400, said)
-        if not said.get("code"):
-            raise PeerMisbehaved("The authorization server gave no code.")
-        return said["code"]
+    scheme: str = ""
+    """Of the card; empty: the first that can be done."""
+    flow: Literal["", "authorizationCode", "deviceCode", "clientCredentials"] = ""
+    client_id: str = ""
+    scopes: tuple[str, ...] = ()
+    port: int = 0
+    """Where the browser comes back to; 0: any free one."""
+    wait: float = LONGEST_WAIT
 
 
-def challenge(verifier: str) -> str:
-    """What proves later that it was us who asked (RFC 7636 §4.2)."""
-    digest = hashlib.sha256(verifier.encode()).digest()
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
-
-
-def _is_issuer(iss: str, server: Server) -> bool:
-    if server.issuer:
-        return hmac.compare_digest(iss.encode(), server.issuer.encode())
-    # Only the card spoke of the server: it is at least where the card says.
-    return is_safe(iss) and origin_of(iss) in (
-        origin_of(server.authorization_url),
-        origin_of(server.token_url),
-    )
-
-
-class WithDevice:
-    """Device code."""
+class Login:
+    """Logs one person in, scheme by scheme."""
 
     def __init__(
         self,
-        authority: Authority,
+        auth: CardAuth,
         person: Person,
+        typed: Typed,
         *,
-        audience: str = "",
         clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._authority, self._person, self._audience = authority, person, audience
-        self._clock, self._sleep = clock, sleep
+        self._auth, self._person, self._typed, self._clock = auth, person, typed, clock
 
-    async def __call__(self, server: Server, client: OAuthClient, scopes: tuple[str, ...]) -> Grant:
-        """The token for whoever types the code in."""
-        if not server.device_url:
-            raise PeerMisbehaved("The card names no address for device codes.")
-        headers, more = proof(server, client)
-        asked = {"scope": " ".join(scopes), "audience": self._audience, **more}
-        asked.setdefault("client_id", client.id)
-        form = urlencode({name: value for name, value in asked.items() if value})
-        status, said = await self._authority.post(server.device_url, form, headers)
-        if status != 200:
-            raise denied(status, said)
-        code, shown, page = (
-            said.get(name) for name in ("device_code", "user_code", "verification_uri")
+    async def log_in(self, origin: str, card: Card, options: Options) -> list[StoredToken]:
+        """What was kept: one for each scheme of the requirement that was chosen."""
+        if not is_safe(origin):
+            raise ConfigError(f"{shown(origin)} is plain http; nothing secret is sent there.")
+        owner, own = await self._auth.keyring.find(origin)
+        kept = []
+        for name, scopes in _chosen(card, options).items():
+            need = Need(owner=owner, own=own.for_scheme(name), name=name, scopes=tuple(scopes))
+            done = await self._one(need, card.schemes[name], options)
+            if done is not None:
+                kept.append(done)
+        return kept
+
+    async def _one(self, need: Need, scheme: Scheme, options: Options) -> StoredToken | None:
+        match scheme:
+            case ApiKey():
+                return self._fixed(need, "key", await self._typed("API key", True))
+            case HttpAuth() if scheme.scheme.lower() == "basic":
+                user = await self._typed("User name", False)
+                password = await self._typed("Password", True)
+                return self._fixed(need, "basic", f"{user}:{password}")
+            case HttpAuth() if scheme.scheme.lower() == "bearer":
+                return self._fixed(need, "bearer", await self._typed("Token", True))
+            case OAuth2() | OpenId():
+                return await self._token(need, scheme, options)
+            case _:
+                # A certificate is a file, not something to log in with.
+                self._person.tell(f"{need.name}: name the certificate's file in credentials.toml.")
+                return None
+
+    def _fixed(self, need: Need, kind: str, secret: str) -> StoredToken:
+        if not secret.strip(":"):
+            raise ConfigError("Nothing was typed in.")
+        kept = StoredToken(
+            origin=need.owner, scheme=need.name, secret=secret, kind=kind, at=self._clock()
         )
-        if not all(isinstance(each, str) and each for each in (code, shown, page)):
-            raise PeerMisbehaved("The authorization server gave no device code.")
-        if not is_safe(str(page)):
-            raise PeerMisbehaved("The authorization server names a page that is not https.")
-        self._person.tell(f"Go to {printable(page)} on any device and type: {printable(shown)}")
-        whole = said.get("verification_uri_complete")
-        if isinstance(whole, str) and is_safe(whole):
-            self._person.open(whole)
-        life = min(_number(said.get("expires_in"), LONGEST_CODE), LONGEST_CODE)
-        interval = min(_number(said.get("interval"), INTERVAL), MOST_INTERVAL)
-        asking = {"grant_type": DEVICE, "device_code": str(code)}
-        return await self._poll(server, client, asking, interval, self._clock() + life)
+        self._auth.tokens.put(kept)
+        return kept
 
-    async def _poll(
+    async def _token(self, need: Need, scheme: OAuth2 | OpenId, options: Options) -> StoredToken:
+        kind, server = await self._server(need, scheme, options)
+        own = need.own
+        client = OAuthClient(options.client_id or own.client_id, own.client_secret)
+        if client.id != own.client_id:
+            client = OAuthClient(client.id)  # a secret belongs to one client
+        if not client.id:
+            raise ConfigError(
+                "The authorization server must know the client: give --client-id, or client_id in "
+                "credentials.toml."
+            )
+        scopes = options.scopes or own.scopes or need.scopes
+        if isinstance(scheme, OpenId):
+            offline = tuple(s for s in ("offline_access",) if s in server.scopes)
+            scopes = tuple(dict.fromkeys(("openid", *scopes, *offline)))
+        grant = await self._grant(kind, need, server, client, scopes, options)
+        return self._auth.fetcher.keep(need.owner, need.name, grant, server, client.id)
+
+    async def _server(
+        self, need: Need, scheme: OAuth2 | OpenId, options: Options
+    ) -> tuple[str, AuthorizationServerMetadata]:
+        """The flow, and the server that does it."""
+        fetcher = self._auth.fetcher
+        if isinstance(scheme, OpenId):
+            server = await fetcher.server(need, scheme, "")
+            offered = [
+                *(("authorizationCode",) if server.authorization_url else ()),
+                *(("deviceCode",) if server.device_url else ()),
+                "clientCredentials",
+            ]
+            return _flow(offered, options), server
+        kind = _flow([flow.kind for flow in scheme.flows], options)
+        return kind, await fetcher.server(need, scheme, kind)
+
+    async def _grant(
         self,
-        server: Server,
+        kind: str,
+        need: Need,
+        server: AuthorizationServerMetadata,
         client: OAuthClient,
-        form: Mapping[str, str],
-        interval: float,
-        until: float,
-    ) -> Grant:
-        while self._clock() < until:
-            await self._sleep(interval)
-            try:
-                return await token(self._authority, server, client, form, self._clock())
-            except Denied as exc:
-                if exc.error == "slow_down":
-                    interval = min(interval + SLOWER, MOST_INTERVAL)
-                elif exc.error != "authorization_pending":
-                    raise
-        raise Unauthenticated("Nobody typed the code in in time.")
+        scopes: tuple[str, ...],
+        options: Options,
+    ) -> TokenGrant:
+        authority, audience = self._auth.fetcher.authority(need.owner), need.own.audience
+        if kind == "authorizationCode":
+            browser = WithBrowser(
+                authority, self._person, port=options.port, wait=options.wait, audience=audience
+            )
+            return await browser(server, client, scopes)
+        if kind == "deviceCode":
+            return await WithDevice(authority, self._person, audience=audience)(
+                server, client, scopes
+            )
+        if not client.secret:
+            raise Unauthenticated("This flow needs the client's secret, in credentials.toml.")
+        form = {
+            "grant_type": "client_credentials",
+            "scope": " ".join(scopes),
+            "audience": audience,
+        }
+        return await token(authority, server, client, form, self._clock())
 
 
-def _number(value: object, default: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        return default
-    return float(value)
+def _flow(offered: list[str], options: Options) -> str:
+    wanted = (options.flow,) if options.flow else FLOWS
+    for kind in wanted:
+        if kind in offered:
+            return kind
+    raise Unsupported(f"The card offers no flow that can be done here: {', '.join(offered)}.")
+
+
+def _chosen(card: Card, options: Options) -> dict[str, tuple[str, ...]]:
+    """The schemes to log in with, and their scopes."""
+    if options.scheme:
+        if options.scheme not in card.schemes:
+            known = ", ".join(card.schemes) or "none"
+            raise ConfigError(f"The card has no scheme '{options.scheme}'; it has: {known}.")
+        for way in card.security:
+            if options.scheme in way:
+                return {options.scheme: way[options.scheme]}
+        return {options.scheme: ()}
+    for way in card.security:
+        if all(name in card.schemes for name in way):
+            return way
+    if card.schemes:
+        return {next(iter(card.schemes)): ()}
+    raise ConfigError("The agent asks nobody who they are; there is nothing to log in to.")

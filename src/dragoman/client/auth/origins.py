@@ -5,7 +5,8 @@ from __future__ import annotations
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from ...errors import BadParams
+from dragoman.core.errors import BadParams
+
 from ..credentials import PORTS, origin_of
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from urllib.parse import parse_qsl, urlsplit
 
-from ...errors import ConfigError, Unauthenticated
+from dragoman.core.errors import ConfigError, Unauthenticated
 
 PATH = "/callback"
 LONGEST_LINE = 8192

@@ -2,7 +2,7 @@
 
 from .app import Receiver
 from .notice import Notice
-from .proof import Issuer, Proof, prove
-from .reading import entry_in, read
+from .parse import entry_in, read
+from .verify import Issuer, Proof, prove
 
 __all__ = ["Issuer", "Notice", "Proof", "Receiver", "entry_in", "prove", "read"]

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from ...errors import (
+from dragoman.core.errors import (
     ContentTypeUnsupported,
     DragomanError,
     Malformed,
@@ -16,11 +16,12 @@ from ...errors import (
     TooSlow,
     Unauthenticated,
 )
-from ...net.asgi import TEXT, Header, Receive, Scope, Send, answer, headers_in
-from .memory import Heard, Memory
+from dragoman.net.http.asgi import TEXT, Header, Receive, Scope, Send, answer, headers_in
+
 from .notice import Notice
-from .proof import Proof, greet, prove
-from .reading import read
+from .parse import read
+from .replay_cache import ReplayCache, SeenCall
+from .verify import Proof, greet, prove
 
 log = logging.getLogger("dragoman.receiver")
 
@@ -64,7 +65,7 @@ class Receiver:
         remember: int = 10_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.memory = Memory(remember)
+        self.memory = ReplayCache(remember)
         self._tell, self._proof, self._clock = tell, proof, clock
         self._max_size, self._timeout, self._free = max_size, read_timeout, parallel
 
@@ -132,9 +133,9 @@ class Receiver:
         if not proved.id:
             return await self._told(notice)
         heard = self.memory.begin(proved.id)
-        if heard is Heard.BEFORE:
+        if heard is SeenCall.BEFORE:
             return 204
-        if heard is Heard.UNDER_WAY:
+        if heard is SeenCall.UNDER_WAY:
             raise TooMany("This delivery is being told right now.")
         told = False
         try:

@@ -11,8 +11,9 @@ from joserfc import jwk
 from joserfc import jwt as tokens
 from joserfc.errors import JoseError
 
-from ...errors import Unauthenticated
-from .proof import Issuer, Proved
+from dragoman.core.errors import Unauthenticated
+
+from .verify import Issuer, Proved
 
 ALGORITHMS = ["RS256", "PS256", "ES256", "ES384", "EdDSA"]
 LONGEST = 8192

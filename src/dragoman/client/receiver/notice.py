@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...events import Asked, Snapshot, Stamped, StateChanged
-from ...model import Message, State, Task
+from dragoman.core.events import Asked, Snapshot, Stamped, StateChanged
+from dragoman.core.model import Message, State, Task
 
 
 class Notice(Struct, frozen=True, kw_only=True):

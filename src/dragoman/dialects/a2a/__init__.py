@@ -2,17 +2,17 @@
 
 from functools import partial
 
-from dragoman.session import Dialect
+from dragoman.core.session import Dialect
 
-from .go import A2A_GO as GO_VERSION
-from .go import GO, GoCallee, GoCaller
+from .jsonrpc import RpcCallee, RpcCaller
+from .legacy.a2a_go import A2A_GO as GO_VERSION
+from .legacy.a2a_go import GO, GoCallee, GoCaller
+from .legacy.python_a2a import PythonCaller
+from .legacy.v0_1 import PLAIN, V0_1
+from .legacy.v0_1.losses import Losses
 from .losses import carried_0_3, carried_0_3_rest, carried_1_0, carried_1_0_rest
-from .python_a2a import PythonCaller
 from .rest import RestCallee, RestCaller
 from .routes import REST_0_3, REST_0_3_BARE, REST_1_0
-from .rpc import RpcCallee, RpcCaller
-from .v0_1 import PLAIN, V0_1
-from .v0_1.losses import Losses
 from .v0_3 import V0_3
 from .v1_0 import V1_0
 

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman import errors as e
-from dragoman.model import Json
-from dragoman.ops import AnyOperation, Invoke, SendMessage, SetHook
+from dragoman.core import errors as e
+from dragoman.core.model import Json
+from dragoman.core.operations import AnyOperation, Invoke, SendMessage, SetHook
 
 DOMAIN = "a2a-protocol.org"
 INFO = "type.googleapis.com/google.rpc.ErrorInfo"

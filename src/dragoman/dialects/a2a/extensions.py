@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dragoman.events import Note, Noted
-from dragoman.model import Json, State
+from dragoman.core.events import Note, Noted
+from dragoman.core.model import Json, State
 
 WORK = "urn:dragoman:work:1"
 """Callers that activate it see what a run notes about its work (docs/dialects/a2a.md)."""

@@ -19,12 +19,20 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from dragoman.errors import DragomanError
-from dragoman.events import ArtifactChunk, Asked, Noted, Opened, Snapshot, Stamped, StateChanged
-from dragoman.lifecycle import Fold
-from dragoman.model import AnyPart, Artifact, Data, Hook, Message, Status, Task, Text
-from dragoman.ops import HookPage, Invoke, ListHooks, SendMessage, SetHook, TaskPage
-from dragoman.session import Answer, Call, Fault, Signal, Update
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import (
+    ArtifactChunk,
+    Asked,
+    Noted,
+    Opened,
+    Snapshot,
+    Stamped,
+    StateChanged,
+)
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import AnyPart, Artifact, Data, Hook, Message, Status, Task, Text
+from dragoman.core.operations import HookPage, Invoke, ListHooks, SendMessage, SetHook, TaskPage
+from dragoman.core.session import Call, Fault, Result, Signal, Update
 
 from . import errors
 from .v0_3 import V0_3, convert
@@ -33,7 +41,7 @@ from .v1_0 import V1_0
 from .version import Version
 
 
-class Wire(NamedTuple):
+class WireLosses(NamedTuple):
     """How one dialect carries what all have in common."""
 
     version: Version
@@ -42,12 +50,12 @@ class Wire(NamedTuple):
 
 def carried_1_0(signal: Signal) -> Signal:
     """What of a signal arrives over 1.0."""
-    return _carried(signal, Wire(V1_0, lambda part: part))
+    return _carried(signal, WireLosses(V1_0, lambda part: part))
 
 
 def carried_0_3(signal: Signal) -> Signal:
     """What of a signal arrives over 0.3."""
-    return _carried(signal, Wire(V0_3, _part_0_3))
+    return _carried(signal, WireLosses(V0_3, _part_0_3))
 
 
 def carried_1_0_rest(signal: Signal) -> Signal:
@@ -57,11 +65,11 @@ def carried_1_0_rest(signal: Signal) -> Signal:
 
 def carried_0_3_rest(signal: Signal) -> Signal:
     """What of a signal arrives over 0.3's REST."""
-    told = _unnumbered(_carried(signal, Wire(V0_3_REST, _part_0_3)))
+    told = _unnumbered(_carried(signal, WireLosses(V0_3_REST, _part_0_3)))
     match told:
         case Call(op=SendMessage(message=message) as op):
             return replace(told, op=replace(op, message=replace(message, references=())))
-        case Answer(value=TaskPage(tasks=tasks) as page):
+        case Result(value=TaskPage(tasks=tasks) as page):
             return replace(told, value=replace(page, page_size=len(tasks), total=len(tasks)))
         case _:
             return told
@@ -71,7 +79,7 @@ def _unnumbered(signal: Signal) -> Signal:
     return replace(signal, id=None, silent=False) if isinstance(signal, Call) else signal
 
 
-def _carried(signal: Signal, wire: Wire) -> Signal:
+def _carried(signal: Signal, wire: WireLosses) -> Signal:
     version = wire.version
     match signal:
         case Call(op=SendMessage() as op):
@@ -83,16 +91,16 @@ def _carried(signal: Signal, wire: Wire) -> Signal:
             return replace(signal, op=ListHooks(task_id=task_id))
         case Call(op=Invoke(method=method, params=None)):
             return replace(signal, op=Invoke(method=method, params={}))
-        case Answer(value=Hook() as hook):
+        case Result(value=Hook() as hook):
             return replace(signal, value=_hook(hook, version))
-        case Answer(value=HookPage() as page):
+        case Result(value=HookPage() as page):
             hooks = tuple(_hook(hook, version) for hook in page.hooks)
             return replace(signal, value=HookPage(hooks, page.next_token * (version is not V0_3)))
-        case Answer(value=Task() as task):
+        case Result(value=Task() as task):
             return replace(signal, value=_task(task, wire))
-        case Answer(value=Message() as message):
+        case Result(value=Message() as message):
             return replace(signal, value=_message(message, wire))
-        case Answer(value=TaskPage() as page):
+        case Result(value=TaskPage() as page):
             tasks = tuple(_task(task, wire) for task in page.tasks)
             return replace(signal, value=replace(page, tasks=tasks))
         case Update(entry=Message() as message):
@@ -116,7 +124,7 @@ def _inline(hook: Hook | None, version: Version) -> Hook | None:
     return _hook(replace(hook, task_id="") if version.name == "0.3" else hook, version)
 
 
-def _entry(entry: Stamped, wire: Wire) -> Stamped:
+def _entry(entry: Stamped, wire: WireLosses) -> Stamped:
     match entry.event:
         case ArtifactChunk() as event:
             chunk = replace(event, artifact=_artifact(event.artifact, wire))
@@ -138,7 +146,7 @@ def _entry(entry: Stamped, wire: Wire) -> Stamped:
             return Stamped(task.id, task.context_id, entry.seq, task.status.at, told)
 
 
-def _task(task: Task, wire: Wire) -> Task:
+def _task(task: Task, wire: WireLosses) -> Task:
     status = task.status
     return replace(
         task,
@@ -148,15 +156,15 @@ def _task(task: Task, wire: Wire) -> Task:
     )
 
 
-def _message(message: Message, wire: Wire) -> Message:
+def _message(message: Message, wire: WireLosses) -> Message:
     return replace(message, parts=tuple(map(wire.part, message.parts)))
 
 
-def _maybe(message: Message | None, wire: Wire) -> Message | None:
+def _maybe(message: Message | None, wire: WireLosses) -> Message | None:
     return None if message is None else _message(message, wire)
 
 
-def _artifact(artifact: Artifact, wire: Wire) -> Artifact:
+def _artifact(artifact: Artifact, wire: WireLosses) -> Artifact:
     return replace(artifact, parts=tuple(map(wire.part, artifact.parts)))
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from dragoman.events import Stamped
-from dragoman.model import Hook, Task
+from dragoman.core.events import Stamped
+from dragoman.core.model import Hook, Task
 
-from .go import GO
-from .v0_1.convert import PLAIN
-from .v0_1.convert import task_out as task_0_1
+from .legacy.a2a_go import GO
+from .legacy.v0_1.convert import PLAIN
+from .legacy.v0_1.convert import task_out as task_0_1
 from .v0_3.convert import task_out as task_0_3
 from .v1_0.calls import event_out as event_1_0
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 from msgspec import Raw
 
-from dragoman.errors import (
+from dragoman.core.errors import (
     BadParams,
     ContentTypeUnsupported,
     DragomanError,
@@ -23,18 +23,18 @@ from dragoman.errors import (
     Unparseable,
     VersionUnsupported,
 )
-from dragoman.events import Stamped
-from dragoman.model import Json
-from dragoman.ops import AnyOperation, DeleteHook
-from dragoman.session import Answer, Call, End, Fault, Frame, Session, Signal, Update
+from dragoman.core.events import Stamped
+from dragoman.core.model import Json
+from dragoman.core.operations import AnyOperation, DeleteHook
+from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Signal, Update
 
 from .. import jsonrpc
 from . import errors, extensions
-from .ending import Ending
-from .routes import BINDINGS, REST_1_0, Binding, Found, Route, looked_up
-from .rpc import JSON_TYPES, NOTHING, SUPPORTED, seq_in, version_in
+from .jsonrpc import JSON_TYPES, NOTHING, SUPPORTED, seq_in, version_in
+from .routes import BINDINGS, REST_1_0, Binding, Route, RouteMatch, looked_up
 from .scalars import Wrong, query_out
-from .version import Method, Version
+from .stream_end import Ending
+from .version import RpcMethod, Version
 
 A2A_JSON = "application/a2a+json"
 EMPTY = b"{}"
@@ -52,7 +52,7 @@ class RestCallee(Session):
     # One of these is made per request: what is not touched costs nothing.
     _headers = NOTHING
     _binding: Binding = REST_1_0
-    _asked: tuple[Method, object, AnyOperation] | None = None
+    _asked: tuple[RpcMethod, object, AnyOperation] | None = None
     _tenant = ""
     _refusal: tuple[DragomanError, int, Mapping[str, str]] | None = None
     """What only HTTP has a status for, that status, and the headers it asks for."""
@@ -105,7 +105,7 @@ class RestCallee(Session):
         self._asked = method, params, op
         return (Call(None, op, method.stream),)
 
-    def _routed(self, verb: str, path: str) -> tuple[Route, Found]:
+    def _routed(self, verb: str, path: str) -> tuple[Route, RouteMatch]:
         """What is asked, if this caller may ask it so."""
         self._binding, found = looked_up(path)
         said = self._headers.get("a2a-version")
@@ -126,7 +126,7 @@ class RestCallee(Session):
             raise error
         return route, found
 
-    def _params(self, route: Route, found: Found, query: str, body: bytes) -> object:
+    def _params(self, route: Route, found: RouteMatch, query: str, body: bytes) -> object:
         """All that is said, wherever it is said: the path counts most, then the body."""
         method, ids, given = route.method, route.ids, found.ids
         asked = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
@@ -185,7 +185,7 @@ class RestCallee(Session):
         mark = str(entry.seq) if isinstance(entry, Stamped) else ""
         return Frame(jsonrpc.encode(step), "", NOTHING, 200, mark)
 
-    def _answer(self, answer: Answer) -> Frame:
+    def _answer(self, answer: Result) -> Frame:
         if self._asked is None:
             return Frame(EMPTY, "", self._answer_headers, 200)
         method, _, op = self._asked
@@ -210,7 +210,7 @@ class RestCallee(Session):
 
 _SAY: dict[type[Signal], Callable[..., Frame]] = {
     Update: RestCallee._update,
-    Answer: RestCallee._answer,
+    Result: RestCallee._answer,
     Fault: RestCallee._failure,
 }
 
@@ -224,7 +224,7 @@ class RestCaller(Session):
         self._binding = binding
         # 0.3 has no tenants, and its prefix says that it is 0.3.
         self._prefix = binding.prefix or (f"/{quote(tenant, safe='')}" if tenant else "")
-        self._open: tuple[Call, Method] | None = None
+        self._open: tuple[Call, RpcMethod] | None = None
         self._ending = Ending()
         self._headers = {"a2a-version": binding.version.name}
         if uris := ", ".join(extensions):
@@ -266,7 +266,7 @@ class RestCaller(Session):
             if status >= 400:
                 raise errors.told_in(frame.body, status) or errors.error_for(status)
             if not frame.body and method.null:
-                return self._done(Answer(call.id, None))
+                return self._done(Result(call.id, None))
             body = _checked(frame.body)
             if call.stream:
                 entry, last = self._binding.version.event_in(body, seq_in(frame.mark))
@@ -277,7 +277,7 @@ class RestCaller(Session):
             value = method.result_in(body)
             if method.headers_in is not None:
                 value = method.headers_in(value, frame.headers)
-            return self._done(Answer(call.id, value))
+            return self._done(Result(call.id, value))
         except DragomanError as error:
             return self._done(Fault(call.id, errors.about(error, call.op)))
         except (msgspec.DecodeError, Wrong, RecursionError) as exc:

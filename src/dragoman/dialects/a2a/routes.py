@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from dragoman.ops import AnyOperation, Invoke
+from dragoman.core.operations import AnyOperation, Invoke
 
 from .v0_3.rest import ROUTES as ROUTES_0_3
 from .v0_3.rest import ROUTES_BARE, V0_3_REST
 from .v1_0.rest import ROUTES as ROUTES_1_0
 from .v1_0.rest import V1_0_REST
-from .version import OWN, Method, Version, own
+from .version import OWN, RpcMethod, Version, own
 
 PATH_WORDS = frozenset(
     (
@@ -37,12 +37,12 @@ class Route(NamedTuple):
 
     verb: str
     path: str
-    method: Method
+    method: RpcMethod
     ids: tuple[str, ...]
     """What the variables in its path are called in the params."""
 
 
-class Found(NamedTuple):
+class RouteMatch(NamedTuple):
     """What a path leads to."""
 
     verbs: Mapping[str, Route]
@@ -54,7 +54,7 @@ class Binding:
     """One version over REST: its routes beneath a prefix."""
 
     def __init__(
-        self, version: Version, routes: Iterable[tuple[str, str, Method]], prefix: str = ""
+        self, version: Version, routes: Iterable[tuple[str, str, RpcMethod]], prefix: str = ""
     ) -> None:
         self.version = version
         self.prefix = prefix
@@ -68,7 +68,7 @@ class Binding:
             shape = _VARIABLE.sub("*", route.path)[1:]
             self._shapes.setdefault(shape, {})[route.verb] = route
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> RouteMatch | None:
         """What a path (behind the prefix) leads to; ids are still as they came."""
         segments = path[1:].split("/")
         found = self._known(segments)
@@ -83,7 +83,7 @@ class Binding:
         found = found or _own(rest)
         return found._replace(tenant=unquote(tenant)) if found is not None else None
 
-    def _known(self, segments: list[str]) -> Found | None:
+    def _known(self, segments: list[str]) -> RouteMatch | None:
         words, ids = segments[:1], []
         for index, segment in enumerate(segments[1:], 1):
             if index % 2 == 0:
@@ -99,7 +99,7 @@ class Binding:
                 return None
             ids.append(unquote(head))
         verbs = self._shapes.get("/".join(words))
-        return Found(verbs, tuple(ids)) if verbs is not None else None
+        return RouteMatch(verbs, tuple(ids)) if verbs is not None else None
 
     def asking(self, op: AnyOperation, *, stream: bool) -> Route | None:
         """The route that asks this, if the version has one."""
@@ -111,12 +111,12 @@ class Binding:
         return None
 
 
-def _own(segments: list[str]) -> Found | None:
+def _own(segments: list[str]) -> RouteMatch | None:
     """A method of the agent's own: `myorg.billing/refund` is POST /myorg.billing/refund."""
     if len(segments) != 2:
         return None
     name = unquote("/".join(segments))
-    return Found({"POST": _own_route(name)}) if OWN(name) and name[0] != "." else None
+    return RouteMatch({"POST": _own_route(name)}) if OWN(name) and name[0] != "." else None
 
 
 def _own_route(name: str) -> Route:
@@ -134,19 +134,19 @@ BINDINGS = (REST_1_0, REST_0_3)
 # 0.2.1 to 0.2.6 get the extended card here, by plain HTTP (a2a-wire §8).
 _CARD_0_2 = "/agent/authenticatedExtendedCard"
 
-PLAIN: dict[str, tuple[Binding, Found]] = {
+PLAIN: dict[str, tuple[Binding, RouteMatch]] = {
     **{
         binding.prefix + route.path: (binding, found)
         for binding in BINDINGS
         for route in binding.routes
         if not route.ids and (found := binding.find(route.path))
     },
-    _CARD_0_2: (REST_0_3, Found(REST_0_3.find("/card").verbs)),  # type: ignore[union-attr]
+    _CARD_0_2: (REST_0_3, RouteMatch(REST_0_3.find("/card").verbs)),  # type: ignore[union-attr]
 }
 """Paths without ids or tenants, which are most of them: one look finds them."""
 
 
-def looked_up(path: str) -> tuple[Binding, Found | None]:
+def looked_up(path: str) -> tuple[Binding, RouteMatch | None]:
     """Which version a path is of, and what it leads to."""
     known = PLAIN.get(path)
     if known is not None:

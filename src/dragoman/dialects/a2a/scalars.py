@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from dragoman.model import AnyPart, Json, Link
+from dragoman.core.model import AnyPart, Json, Link
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import Raw, Struct, field
 
-from dragoman.card import Card
-from dragoman.errors import DragomanError
-from dragoman.events import Stamped
-from dragoman.model import Hook, Json, Message, Task
-from dragoman.ops import AnyOperation, HookPage, Invoke, TaskPage
+from dragoman.core.card import Card
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import Stamped
+from dragoman.core.model import Hook, Json, Message, Task
+from dragoman.core.operations import AnyOperation, HookPage, Invoke, TaskPage
 
 from .errors import MEANINGS, Spelling
 
 Value = Task | Message | TaskPage | Card | Hook | HookPage | Json
 
 
-class Method(Struct, frozen=True, gc=False):
+class RpcMethod(Struct, frozen=True, gc=False):
     """One method: how its params are read, what they ask, and how answer and asking are spelled.
 
     The converters of one method take each other's types; the table is what ties them together, so
@@ -53,10 +53,10 @@ def method(
     *,
     stream: bool = False,
     null: bool = False,
-) -> Method:
+) -> RpcMethod:
     """A method with its decoder built, once."""
     decode = msgspec.json.Decoder(params).decode
-    return Method(decode, *asked, *answered, op, stream, null, params)
+    return RpcMethod(decode, *asked, *answered, op, stream, null, params)
 
 
 # Methods of an agent's own (0.3 §3.5.5)
@@ -65,9 +65,9 @@ OWN = re.compile(r"[^\s/]+\.[^\s/]+/\S+").fullmatch
 """Whether a method's name has a namespace, such as `myorg.billing/refund`."""
 
 
-def own(name: str) -> Method:
+def own(name: str) -> RpcMethod:
     """The method of that name: params and result are whatever its author makes of them."""
-    return Method(
+    return RpcMethod(
         _read_anything,
         lambda params: Invoke(method=name, params=params),
         lambda op: op.params if op.params is not None else {},
@@ -88,7 +88,7 @@ class Version(Struct, frozen=True, gc=False, kw_only=True):
     """As the A2A-Version header says it."""
     dialect: str
     extensions_header: str
-    methods: Mapping[str, Method]
+    methods: Mapping[str, RpcMethod]
     event_out: Callable[[Stamped | Message, bool], object]
     event_in: Callable[[Raw, int], tuple[Stamped | Message, bool]]
     spellings: Mapping[type[DragomanError], Spelling]
@@ -103,7 +103,7 @@ class Version(Struct, frozen=True, gc=False, kw_only=True):
     refuses_in_stream: bool = False
     """Whether a refused streaming method of JSON-RPC is answered with a stream of one error."""
 
-    def asking(self, op: AnyOperation, *, stream: bool) -> tuple[str, Method] | None:
+    def asking(self, op: AnyOperation, *, stream: bool) -> tuple[str, RpcMethod] | None:
         """The method that asks this, if the version has one."""
         if isinstance(op, Invoke):
             return op.method, own(op.method)

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from dragoman.session import Dialect
+from dragoman.core.session import Dialect
 
 from .callee import IatCallee
 from .caller import IatCaller

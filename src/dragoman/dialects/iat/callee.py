@@ -13,27 +13,27 @@ from functools import cached_property
 import msgspec
 from msgspec import Struct
 
-from dragoman.card import Tool
-from dragoman.errors import (
+from dragoman.core.card import Tool
+from dragoman.core.errors import (
     BadParams,
     ContentTypeUnsupported,
     DragomanError,
     Malformed,
     UnknownMethod,
 )
-from dragoman.events import Stamped
-from dragoman.lifecycle import FINAL
-from dragoman.model import Data, Json, Message, Task
-from dragoman.ops import CancelTask, Invoke, SendMessage
-from dragoman.session import (
-    Answer,
+from dragoman.core.events import Stamped
+from dragoman.core.lifecycle import FINAL
+from dragoman.core.model import Data, Json, Message, Task
+from dragoman.core.operations import CancelTask, Invoke, SendMessage
+from dragoman.core.session import (
     Call,
     End,
     Fault,
     Frame,
     Id,
-    Met,
+    Introduction,
     Ping,
+    Result,
     Session,
     Signal,
     Update,
@@ -41,7 +41,8 @@ from dragoman.session import (
 
 from ..jsonrpc import bare_type
 from . import errors
-from .asks import (
+from .events import DONE, STATUS, EventBody, IatEventEncoder
+from .requests import (
     ALIASES,
     CALLS,
     NO_OFFER,
@@ -53,7 +54,6 @@ from .asks import (
     status_in,
 )
 from .wire import ERROR, Envelope, Kind, envelope_in, envelope_out, word
-from .words import DONE, STATUS, Said, Teller
 
 JSON_TYPES = frozenset(("application/json", ""))
 NOTHING: Mapping[str, str] = {}
@@ -63,11 +63,11 @@ WRONG_TYPE = ContentTypeUnsupported("Expected application/json")
 UNHEARD = Envelope(kind=Kind.REQUEST)
 
 
-class Asked(Struct):
+class OpenRequest(Struct):
     """A call that is not answered yet."""
 
     envelope: Envelope
-    teller: Teller
+    teller: IatEventEncoder
     op: object = None
     task_id: str = ""
 
@@ -90,7 +90,7 @@ class IatCallee(Session):
         self._now = now
         self._new_id = new_id or self._count
         self._counted = 0
-        self._calls: dict[str, Asked] = {}
+        self._calls: dict[str, OpenRequest] = {}
         self._last = UNHEARD
         self._silent = False
         self._offer = NO_OFFER
@@ -117,15 +117,15 @@ class IatCallee(Session):
         return self._last
 
     @cached_property
-    def _fallback(self) -> Teller:
-        return Teller(full=False)
+    def _fallback(self) -> IatEventEncoder:
+        return IatEventEncoder(full=False)
 
     def _count(self) -> str:
         self._counted += 1
         return f"m{self._counted}"
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """A `Call`, a `Met`, a `Ping` or a `Fault`; `terminate` of everything is several calls."""
+        """A `Call`, `Introduction`, `Ping` or `Fault`; to `terminate` everything is many calls."""
         self._silent = False
         self._last = UNHEARD
         content_type = frame.headers.get("content-type", "")
@@ -206,8 +206,8 @@ class IatCallee(Session):
 
     def _open(self, id: Id, said: Envelope, op: object) -> None:
         if id is not None:
-            teller = Teller(full=said.payload.get("detail") == "full")
-            self._calls[word(id)] = Asked(said, teller, op)
+            teller = IatEventEncoder(full=said.payload.get("detail") == "full")
+            self._calls[word(id)] = OpenRequest(said, teller, op)
 
     def _refused(self, id: Id, error: DragomanError) -> Fault:
         self._open(id, self._last, None)
@@ -218,7 +218,7 @@ class IatCallee(Session):
         match signal:
             case Update(id=id, entry=entry):
                 return (self._update(word(id), entry),)
-            case Answer(id=id, value=value):
+            case Result(id=id, value=value):
                 return (self._answer(id, value),)
             case Fault(id=id, error=error):
                 return (self._failure(id, error),)
@@ -228,9 +228,9 @@ class IatCallee(Session):
             case _:
                 return ()
 
-    def _asked(self, id: str) -> Asked:
+    def _asked(self, id: str) -> OpenRequest:
         # What was never asked here is told all the same: to whoever is there.
-        return self._calls.get(id) or Asked(self._last, self._fallback)
+        return self._calls.get(id) or OpenRequest(self._last, self._fallback)
 
     def _update(self, id: str, entry: Stamped | Message) -> Frame:
         asked = self._asked(id)
@@ -242,7 +242,7 @@ class IatCallee(Session):
     def _answer(self, id: Id, value: object) -> Frame:
         if id is None:
             return NO_CONTENT
-        asked = self._calls.pop(word(id), None) or Asked(self._last, self._fallback)
+        asked = self._calls.pop(word(id), None) or OpenRequest(self._last, self._fallback)
         if asked.envelope.kind is Kind.RESPONSE and asked.envelope.payload.get("detail") != "full":
             return NO_CONTENT  # nobody answers an answer, but our own caller wants to know
         return self._frame(asked, word(id), _answered(asked, value))
@@ -255,14 +255,14 @@ class IatCallee(Session):
             if self._silent:
                 return NO_CONTENT
             status = 400 if isinstance(error, Malformed) else 200
-        asked = self._calls.pop(word(id), None) or Asked(self._last, self._fallback)
+        asked = self._calls.pop(word(id), None) or OpenRequest(self._last, self._fallback)
         if asked.envelope.fault:  # two that do not understand each other would go on for ever
             return NO_CONTENT if status == 200 else Frame(b"", "", NOTHING, status)
-        said = Said(Kind.RESPONSE, ERROR, {ERROR: errors.error_out(error)})
+        said = EventBody(Kind.RESPONSE, ERROR, {ERROR: errors.error_out(error)})
         return self._frame(asked, "" if id is None else word(id), said, status=status)
 
     def _frame(
-        self, asked: Asked, id: str, said: Said, *, mark: str = "", status: int = 200
+        self, asked: OpenRequest, id: str, said: EventBody, *, mark: str = "", status: int = 200
     ) -> Frame:
         to = asked.envelope
         if said.action == DONE and to.action == "execute_task":
@@ -289,34 +289,34 @@ class IatCallee(Session):
         return Frame(body, "", NOTHING, status, mark, said.kind.value)
 
 
-def _answered(asked: Asked, value: object) -> Said:
+def _answered(asked: OpenRequest, value: object) -> EventBody:
     """The response to a call."""
     op, teller = asked.op, asked.teller
     if isinstance(value, Task):
         return _task_told(asked, value)
-    if isinstance(op, Met):
+    if isinstance(op, Introduction):
         action = "grant_tool_ack" if op.card is None else asked.envelope.action
-        told = introduction(value) if isinstance(value, Met) else value
-        return Said(Kind.RESPONSE, action, told)  # type: ignore[arg-type]  # the driver's own dict
+        told = introduction(value) if isinstance(value, Introduction) else value
+        return EventBody(Kind.RESPONSE, action, told)  # type: ignore[arg-type]  # the driver's own dict
     if isinstance(op, Ping):
-        return Said(Kind.RESPONSE, "pulse", value if isinstance(value, dict) else {"ok": True})
+        return EventBody(Kind.RESPONSE, "pulse", value if isinstance(value, dict) else {"ok": True})
     if isinstance(op, Invoke):
-        return Said(Kind.RESPONSE, "call_tool", {"result": value})
+        return EventBody(Kind.RESPONSE, "call_tool", {"result": value})
     if isinstance(value, Message):
-        return Said(Kind.RESPONSE, DONE, teller.reply(value))
-    return Said(Kind.RESPONSE, STATUS, {"result": value})
+        return EventBody(Kind.RESPONSE, DONE, teller.reply(value))
+    return EventBody(Kind.RESPONSE, STATUS, {"result": value})
 
 
-def _task_told(asked: Asked, value: Task) -> Said:
+def _task_told(asked: OpenRequest, value: Task) -> EventBody:
     told = asked.teller.task(value)
     if asked.envelope.action == "call_tool":
         if "error" not in told:
             told["result"] = _result(value)
-        return Said(Kind.RESPONSE, "call_tool", told)
+        return EventBody(Kind.RESPONSE, "call_tool", told)
     over = isinstance(asked.op, SendMessage) and value.state in FINAL
     if over:
         told["usage_stats"] = value.usage or {}
-    return Said(Kind.RESPONSE, DONE if over else STATUS, told)
+    return EventBody(Kind.RESPONSE, DONE if over else STATUS, told)
 
 
 def _result(task: Task) -> Json:

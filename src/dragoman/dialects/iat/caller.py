@@ -12,29 +12,29 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
-from dragoman.card import Tool
-from dragoman.errors import DragomanError, PeerMisbehaved, VersionUnsupported
-from dragoman.model import Json
-from dragoman.ops import Invoke, Resolve
-from dragoman.peer import Context
-from dragoman.session import (
-    Answer,
+from dragoman.core.card import Tool
+from dragoman.core.errors import DragomanError, PeerMisbehaved, VersionUnsupported
+from dragoman.core.model import Json
+from dragoman.core.operations import Invoke, Resolve
+from dragoman.core.peer import Context
+from dragoman.core.session import (
     Call,
     End,
     Fault,
     Frame,
     Id,
-    Met,
+    Introduction,
     Ping,
+    Result,
     Session,
     Signal,
     Update,
 )
 
 from . import errors
-from .asks import introduced, introduction, operation_out, resolve_out, tools_out
+from .events import ASKED, DONE, THEIRS, Payload, entry_in, error_told, question_in, task_in
+from .requests import introduced, introduction, operation_out, resolve_out, tools_out
 from .wire import ERROR, IGNORED, MOST_TTL, TTL, Envelope, Kind, answer_in, envelope_out, word
-from .words import ASKED, DONE, THEIRS, Payload, entry_in, error_told, question_in, task_in
 
 
 class Open(Struct):
@@ -94,7 +94,7 @@ class IatCaller(Session):
         return f"m{self._counted}"
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """The request for a `Call`, `Met` or `Ping`; nothing for what IAT has no words for."""
+        """The request for a `Call`, `Introduction` or `Ping`; none if IAT has no words for it."""
         match signal:
             case Call(op=Resolve() as op):
                 parent, payload = resolve_out(op)
@@ -108,7 +108,7 @@ class IatCaller(Session):
                     payload |= self._allowed()
                 kind = Kind.NOTIFICATION if signal.silent else Kind.REQUEST
                 return self._ask(signal, kind, action, payload, op)
-            case Met():
+            case Introduction():
                 action = self._greeting if signal.card is not None else "grant_tool"
                 payload = introduction(signal)
                 if signal.card is None:
@@ -130,7 +130,7 @@ class IatCaller(Session):
 
     def _ask(
         self,
-        signal: Call | Met | Ping,
+        signal: Call | Introduction | Ping,
         kind: Kind,
         action: str,
         payload: Payload,
@@ -206,16 +206,20 @@ class IatCaller(Session):
         action = {"task_result": DONE}.get(heard.action, heard.action)
         if over and (error_told(action, said) or (heard.fault and action != DONE)):
             raise errors.error_in(said.get(ERROR, said.get("message", said.get("content"))))
-        if over and isinstance(found.op, Met) and isinstance(said.get("session_token"), str):
+        if (
+            over
+            and isinstance(found.op, Introduction)
+            and isinstance(said.get("session_token"), str)
+        ):
             self.token = said["session_token"]
-        if over and isinstance(found.op, Met | Ping):
+        if over and isinstance(found.op, Introduction | Ping):
             return (self._done(found, _met(found, heard)),)
         if over and isinstance(found.op, Invoke):
-            return (self._done(found, Answer(found.id, said.get("result"))),)
+            return (self._done(found, Result(found.id, said.get("result"))),)
         if not found.stream:
             if not over:
                 return ()  # what happens on the way, to one who only wants the end
-            return (self._done(found, Answer(found.id, task_in(said, found.said.id, heard.at))),)
+            return (self._done(found, Result(found.id, task_in(said, found.said.id, heard.at))),)
         if heard.kind is Kind.REQUEST and "question" not in said:
             task_id, question = question_in(heard.id)
             ours = bool(task_id) and task_id == said.get("task_id")
@@ -240,7 +244,7 @@ class IatCaller(Session):
         found = self._find("")
         if found is None or not isinstance(found.op, Resolve):
             return ()
-        return (self._done(found, Answer(found.id, None)),)
+        return (self._done(found, Result(found.id, None)),)
 
     def _find(self, parent: str) -> Open | None:
         """The call an answer is for. Peers lose ids, so with one call open it is that."""
@@ -252,7 +256,7 @@ class IatCaller(Session):
         """The first open call that was said in the nested form."""
         return next((each for each in self._open.values() if not each.said.flat), None)
 
-    def _done(self, found: Open, signal: Answer | End | Met) -> Signal:
+    def _done(self, found: Open, signal: Result | End | Introduction) -> Signal:
         self._open = {name: each for name, each in self._open.items() if each is not found}
         return signal
 
@@ -263,13 +267,13 @@ class IatCaller(Session):
         return Fault(found.id, error)
 
 
-def _met(found: Open, heard: Envelope) -> Answer | Met:
+def _met(found: Open, heard: Envelope) -> Result | Introduction:
     """Who answers `HELO` introduces itself; all else is a welcome, as it came."""
     said = heard.payload
-    if isinstance(found.op, Met) and found.op.card is not None and "tools" in said:
+    if isinstance(found.op, Introduction) and found.op.card is not None and "tools" in said:
         return introduced(found.id, heard)
     welcome: Json = {key: value for key, value in said.items() if key != "action"}
-    return Answer(found.id, welcome)
+    return Result(found.id, welcome)
 
 
 def _flattened(said: Envelope) -> Envelope:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dragoman import errors
-from dragoman.errors import DragomanError, Forbidden, PeerMisbehaved, PeerRefused
-from dragoman.model import Json
+from dragoman.core import errors
+from dragoman.core.errors import DragomanError, Forbidden, PeerMisbehaved, PeerRefused
+from dragoman.core.model import Json
 
 
 class TtlExceeded(Forbidden):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dragoman.events import Opened, Snapshot, Stamped, StateChanged
-from dragoman.lifecycle import Fold
-from dragoman.ops import SendMessage
-from dragoman.session import Call, Signal, Update
+from dragoman.core.events import Opened, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import Fold
+from dragoman.core.operations import SendMessage
+from dragoman.core.session import Call, Signal, Update
 
 from .wire import word
 

@@ -12,9 +12,9 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from dragoman.errors import DragomanError, Malformed, PeerMisbehaved, Unparseable
-from dragoman.model import Json
-from dragoman.session import Id
+from dragoman.core.errors import DragomanError, Malformed, PeerMisbehaved, Unparseable
+from dragoman.core.model import Json
+from dragoman.core.session import Id
 
 from ..jsonrpc import check
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from ..case import Patient
+from ..card_fields import absolute, dicts, filled, interfaces, items
 from ..check import Level, check, given, need
-from ..declared import absolute, dicts, filled, interfaces, items
+from ..subject import AgentUnderTest
 
 CORE = ("JSONRPC", "GRPC", "HTTP+JSON")
 _MEDIA = re.compile(r"[\w.+*-]+/[\w.+*-]+(;.*)?|text|file|data")
@@ -15,17 +15,17 @@ _VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
 
 
 @check("card.name", "The agent has a name.", "1.0 §4.4.1; 0.3 §5.5", once=True)
-def name(it: Patient) -> None:
+def name(it: AgentUnderTest) -> None:
     need(filled(it.card.get("name")), f"name is {it.card.get('name')!r}")
 
 
 @check("card.description", "The agent is described.", "1.0 §4.4.1; 0.3 §5.5", once=True)
-def description(it: Patient) -> None:
+def description(it: AgentUnderTest) -> None:
     need(filled(it.card.get("description")), f"description is {it.card.get('description')!r}")
 
 
 @check("card.version", "The agent's own version is given.", "1.0 §4.4.1; 0.3 §5.5", once=True)
-def version(it: Patient) -> None:
+def version(it: AgentUnderTest) -> None:
     need(filled(it.card.get("version")), f"version is {it.card.get('version')!r}")
 
 
@@ -35,7 +35,7 @@ def version(it: Patient) -> None:
     "1.0 §4.4.6; 0.3 §5.6.4",
     once=True,
 )
-def declares(it: Patient) -> None:
+def declares(it: AgentUnderTest) -> None:
     listed = list(interfaces(it.card))
     need(listed, "no interface is declared")
     for url, binding, _ in listed:
@@ -48,7 +48,7 @@ def declares(it: Patient) -> None:
     "1.0 §4.4.6; 0.3 §5.5.5",
     once=True,
 )
-def addresses(it: Patient) -> None:
+def addresses(it: AgentUnderTest) -> None:
     for url, binding, _ in interfaces(it.card):
         if binding == "GRPC" and isinstance(url, str) and re.fullmatch(r"[^/\s]+:\d+", url):
             continue
@@ -62,7 +62,7 @@ def addresses(it: Patient) -> None:
     Level.SHOULD,
     once=True,
 )
-def bindings(it: Patient) -> None:
+def bindings(it: AgentUnderTest) -> None:
     for _, binding, _ in interfaces(it.card):
         need(binding in CORE or ":" in str(binding), f"{binding!r} is no known binding")
 
@@ -73,7 +73,7 @@ def bindings(it: Patient) -> None:
     "1.0 §3.6.1; 0.3 §5.5",
     once=True,
 )
-def protocol_version(it: Patient) -> None:
+def protocol_version(it: AgentUnderTest) -> None:
     for url, binding, spoken in interfaces(it.card):
         right = isinstance(spoken, str) and _VERSION.fullmatch(spoken)
         need(right, f"{binding} at {url} has version {spoken!r}")
@@ -86,7 +86,7 @@ def protocol_version(it: Patient) -> None:
     Level.SHOULD,
     once=True,
 )
-def twice(it: Patient) -> None:
+def twice(it: AgentUnderTest) -> None:
     for member in ("supportedInterfaces", "additionalInterfaces"):
         listed = it.card.get(member)
         seen = [json.dumps(one, sort_keys=True) for one in items(listed)]
@@ -99,7 +99,7 @@ def twice(it: Patient) -> None:
     "0.3 §5.6.4",
     once=True,
 )
-def preferred(it: Patient) -> None:
+def preferred(it: AgentUnderTest) -> None:
     given(it.old, "the card has no part for 0.3")
     need(filled(it.card.get("preferredTransport")), "preferredTransport is missing")
 
@@ -111,7 +111,7 @@ def preferred(it: Patient) -> None:
     Level.SHOULD,
     once=True,
 )
-def main_listed(it: Patient) -> None:
+def main_listed(it: AgentUnderTest) -> None:
     more = it.card.get("additionalInterfaces")
     given(it.old and more, "no additionalInterfaces")
     main = (it.card.get("url"), it.card.get("preferredTransport"))
@@ -125,7 +125,7 @@ def main_listed(it: Patient) -> None:
     "0.3 §5.6.4",
     once=True,
 )
-def conflict(it: Patient) -> None:
+def conflict(it: AgentUnderTest) -> None:
     # JSON-RPC and REST may share an address, as the spec's own example does; gRPC is another port
     # or path in every implementation.
     given(it.old, "the card has no part for 0.3")
@@ -143,7 +143,7 @@ def conflict(it: Patient) -> None:
     "1.0 §4.4.3; 0.3 §5.5.2",
     once=True,
 )
-def capabilities(it: Patient) -> None:
+def capabilities(it: AgentUnderTest) -> None:
     value = it.card.get("capabilities")
     need(isinstance(value, dict), f"capabilities is {value!r}")
     for flag in ("streaming", "pushNotifications", "extendedAgentCard", "stateTransitionHistory"):
@@ -157,7 +157,7 @@ def capabilities(it: Patient) -> None:
     "1.0 §4.4.4; 0.3 §5.5.2.1",
     once=True,
 )
-def extensions(it: Patient) -> None:
+def extensions(it: AgentUnderTest) -> None:
     value = it.card.get("capabilities")
     listed = value.get("extensions") if isinstance(value, dict) else None
     given(listed, "no extensions")
@@ -172,7 +172,7 @@ def extensions(it: Patient) -> None:
     "1.0 §4.4.1; 0.3 §5.5",
     once=True,
 )
-def modes(it: Patient) -> None:
+def modes(it: AgentUnderTest) -> None:
     for member in ("defaultInputModes", "defaultOutputModes"):
         value = it.card.get(member)
         right = isinstance(value, list) and value and all(map(filled, value))
@@ -180,7 +180,7 @@ def modes(it: Patient) -> None:
 
 
 @check("card.media-types", "Modes are media types.", "1.0 §4.4.1", Level.SHOULD, once=True)
-def media_types(it: Patient) -> None:
+def media_types(it: AgentUnderTest) -> None:
     for member in ("defaultInputModes", "defaultOutputModes"):
         for mode in items(it.card.get(member)):
             need(_MEDIA.fullmatch(str(mode)), f"{member} holds {mode!r}")
@@ -192,7 +192,7 @@ def media_types(it: Patient) -> None:
     "1.0 §4.4.5; 0.3 §5.5.4",
     once=True,
 )
-def skills(it: Patient) -> None:
+def skills(it: AgentUnderTest) -> None:
     value = it.card.get("skills")
     # 1.0 is written by protobuf, which leaves an empty list out.
     given(value is not None or it.old, "no skills are listed")
@@ -207,7 +207,7 @@ def skills(it: Patient) -> None:
 
 
 @check("card.skill-ids", "No two skills share an id.", "1.0 §4.4.5; 0.3 §5.5.4", once=True)
-def skill_ids(it: Patient) -> None:
+def skill_ids(it: AgentUnderTest) -> None:
     ids = [skill.get("id") for skill in dicts(it.card.get("skills"))]
     need(len(ids) == len(set(map(str, ids))), f"the ids are {ids}")
 
@@ -219,7 +219,7 @@ def skill_ids(it: Patient) -> None:
     Level.MAY,
     once=True,
 )
-def examples(it: Patient) -> None:
+def examples(it: AgentUnderTest) -> None:
     listed = dicts(it.card.get("skills"))
     given(listed, "no skills")
     need(any(skill.get("examples") for skill in listed), "no skill has an example")
@@ -231,7 +231,7 @@ def examples(it: Patient) -> None:
     "1.0 §4.4.2; 0.3 §5.5.1",
     once=True,
 )
-def provider(it: Patient) -> None:
+def provider(it: AgentUnderTest) -> None:
     value = it.card.get("provider")
     given(value is not None, "no provider")
     right = isinstance(value, dict) and filled(value.get("organization")) and value.get("url")
@@ -245,7 +245,7 @@ def provider(it: Patient) -> None:
     Level.SHOULD,
     once=True,
 )
-def links(it: Patient) -> None:
+def links(it: AgentUnderTest) -> None:
     held = [it.card[key] for key in ("documentationUrl", "iconUrl") if it.card.get(key)]
     given(held, "neither is given")
     for url in held:

@@ -7,9 +7,9 @@ import re
 from base64 import urlsafe_b64decode
 from typing import Any
 
-from ..case import Patient
+from ..card_fields import dicts, filled, interfaces, parts_of, required
 from ..check import Broken, check, given, need
-from ..declared import dicts, filled, interfaces, parts_of, required
+from ..subject import AgentUnderTest
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 SCHEMES = {
@@ -34,7 +34,7 @@ OLD_SCHEMES = {
     "1.0 §4.5; 0.3 §5.5.3",
     once=True,
 )
-def schemes(it: Patient) -> None:
+def schemes(it: AgentUnderTest) -> None:
     value = it.card.get("securitySchemes")
     given(value, "no security schemes")
     need(isinstance(value, dict), "securitySchemes is not an object")
@@ -57,7 +57,7 @@ def schemes(it: Patient) -> None:
     "1.0 §4.4.1; 0.3 §5.5.3",
     once=True,
 )
-def security(it: Patient) -> None:
+def security(it: AgentUnderTest) -> None:
     known = it.card.get("securitySchemes") or {}
     wanted = set(required(it.card))
     for skill in dicts(it.card.get("skills")):
@@ -72,7 +72,7 @@ def security(it: Patient) -> None:
     "1.0 §8.4; 0.3 §5.5.6",
     once=True,
 )
-def signatures(it: Patient) -> None:
+def signatures(it: AgentUnderTest) -> None:
     listed = it.card.get("signatures")
     given(listed, "the card is not signed")
     for one in dicts(listed) or [{}]:
@@ -86,7 +86,7 @@ def signatures(it: Patient) -> None:
 
 
 @check("card.https", "Addresses on the network use TLS.", "1.0 §7.1; 0.3 §4.1", once=True)
-def https(it: Patient) -> None:
+def https(it: AgentUnderTest) -> None:
     for url, _, _ in interfaces(it.card):
         parts = parts_of(url)
         safe = parts.scheme != "http" or parts.hostname in LOCAL
@@ -99,7 +99,7 @@ def https(it: Patient) -> None:
     "1.0 §7.4; 0.3 §5.4",
     once=True,
 )
-def secrets(it: Patient) -> None:
+def secrets(it: AgentUnderTest) -> None:
     def walk(value: Any, path: str) -> None:
         if isinstance(value, dict):
             for key, item in value.items():

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from ..case import Patient
 from ..check import Level, check, given, need
+from ..subject import AgentUnderTest
 
 
 @check("card.found", "The card is at its well-known address.", "1.0 §8.2; 0.3 §5.3", once=True)
-def found(it: Patient) -> None:
+def found(it: AgentUnderTest) -> None:
     answer = it.wire.ask("GET", it.card_url)
     moved = answer.headers.get("location", "")
     need(answer.status == 200, f"answered {answer.status}{moved and f', moved to {moved[:200]}'}")
 
 
 @check("card.json", "The card is one JSON object.", "1.0 §8.2; 0.3 §5.5", once=True)
-def is_json(it: Patient) -> None:
+def is_json(it: AgentUnderTest) -> None:
     need(isinstance(it.answer.json(), dict), "it is not an object")
 
 
 @check("card.type", "The card is served as application/json.", "1.0 §8.2; 0.3 §5.3", once=True)
-def content_type(it: Patient) -> None:
+def content_type(it: AgentUnderTest) -> None:
     need(
         it.answer.type in ("application/json", "application/a2a+json"),
         f"it is served as {it.answer.type or 'nothing'}",
@@ -33,12 +33,12 @@ def content_type(it: Patient) -> None:
     Level.SHOULD,
     once=True,
 )
-def cache(it: Patient) -> None:
+def cache(it: AgentUnderTest) -> None:
     need("max-age" in it.answer.headers.get("cache-control", ""), "no max-age")
 
 
 @check("card.etag", "The card carries an ETag.", "1.0 §8.6.1", Level.SHOULD, once=True)
-def etag(it: Patient) -> None:
+def etag(it: AgentUnderTest) -> None:
     need(it.answer.headers.get("etag"), "no ETag")
 
 
@@ -49,7 +49,7 @@ def etag(it: Patient) -> None:
     Level.SHOULD,
     once=True,
 )
-def not_modified(it: Patient) -> None:
+def not_modified(it: AgentUnderTest) -> None:
     tag = it.answer.headers.get("etag")
     given(tag, "the card has no ETag")
     answer = it.wire.ask("GET", it.card_url, headers={"if-none-match": str(tag)})
@@ -63,14 +63,14 @@ def not_modified(it: Patient) -> None:
     Level.SHOULD,
     once=True,
 )
-def vary(it: Patient) -> None:
+def vary(it: AgentUnderTest) -> None:
     other = it.wire.ask("GET", it.card_url, headers={"A2A-Version": "1.0"})
     given(other.body != it.answer.body, "the card is the same for all versions")
     need("a2a-version" in it.answer.headers.get("vary", "").lower(), "no Vary: A2A-Version")
 
 
 @check("card.stable", "Read twice, the card is the same.", "1.0 §8.2", Level.SHOULD, once=True)
-def stable(it: Patient) -> None:
+def stable(it: AgentUnderTest) -> None:
     first = it.wire.ask("GET", it.card_url)
     need(it.wire.ask("GET", it.card_url).body == first.body, "it differs")
 
@@ -82,7 +82,7 @@ def stable(it: Patient) -> None:
     Level.MAY,
     once=True,
 )
-def old_path(it: Patient) -> None:
+def old_path(it: AgentUnderTest) -> None:
     given(not it.url.endswith(".json"), "the card's own address was given")
     answer = it.wire.ask("GET", f"{it.url.rstrip('/')}/.well-known/agent.json")
     need(answer.status == 200, f"answered {answer.status}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..case import NO_TASK, Case
 from ..check import EVERY, RPC, V1, Broken, Level, check, need
+from ..expected_errors import NOT_FOUND, explained
+from ..http import HttpAnswer
 from ..probes import RpcProbe
-from ..refusals import NOT_FOUND, explained
-from ..spelling import RPC_METHODS
-from ..wire import Answer
+from ..requests import RPC_METHODS
+from ..subject import NO_TASK, Case
 
 
 def probe(it: Case) -> RpcProbe:
@@ -18,7 +18,7 @@ def probe(it: Case) -> RpcProbe:
     return it.through(RpcProbe)
 
 
-def call(it: Case, **members: Any) -> Answer:
+def call(it: Case, **members: Any) -> HttpAnswer:
     """A request whose members may be anything; by default one that asks for a task nobody has."""
     method = RPC_METHODS[it.version]["get"]
     request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"id": NO_TASK}, **members}
@@ -26,7 +26,7 @@ def call(it: Case, **members: Any) -> Answer:
     return probe(it).post(json.dumps(kept).encode())
 
 
-def code(it: Case, answer: Answer, *codes: int) -> None:
+def code(it: Case, answer: HttpAnswer, *codes: int) -> None:
     """Objects unless this error came."""
     refusal = probe(it).read(answer).refusal
     wanted = " or ".join(map(str, codes))

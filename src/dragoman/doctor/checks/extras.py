@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..case import NO_TASK, Case
+from ..card_fields import required as required_schemes
 from ..check import HTTP, V0_3, V1, Broken, Level, check, given, need
-from ..declared import required as required_schemes
-from ..refusals import ANY, NEEDS_EXTENSION, NO_EXTENDED, NO_VERSION, NOT_FOUND, UNSUPPORTED
+from ..expected_errors import ANY, NEEDS_EXTENSION, NO_EXTENDED, NO_VERSION, NOT_FOUND, UNSUPPORTED
+from ..subject import NO_TASK, Case
 
 
 @check(
@@ -78,7 +78,7 @@ def unknown_extension(it: Case) -> None:
     bindings=HTTP,
 )
 def echo(it: Case) -> None:
-    uris = [str(one.get("uri")) for one in it.patient.extensions]
+    uris = [str(one.get("uri")) for one in it.agent.extensions]
     given(uris, "the card declares no extensions")
     for uri in uris:
         if uri in echoed(it, uri):
@@ -103,7 +103,7 @@ def not_echoed(it: Case) -> None:
     "1.0 §4.6; 0.3 §5.5.2.1",
 )
 def required(it: Case) -> None:
-    given(it.patient.required, "no extension is required")
+    given(it.agent.required, "no extension is required")
     it.refused(
         it.send(headers=dict.fromkeys(it.extensions(), "")),
         NEEDS_EXTENSION if it.version == "1.0" else ANY,
@@ -142,8 +142,8 @@ def no_extended(it: Case) -> None:
 
 def has_extended(it: Case) -> bool:
     """Whether the card promises one."""
-    old = it.patient.card.get("supportsAuthenticatedExtendedCard") is True
-    return it.patient.can("extendedAgentCard") or old
+    old = it.agent.card.get("supportsAuthenticatedExtendedCard") is True
+    return it.agent.can("extendedAgentCard") or old
 
 
 @check(
@@ -153,8 +153,8 @@ def has_extended(it: Case) -> bool:
     bindings=HTTP,
 )
 def auth_refused(it: Case) -> None:
-    given(list(required_schemes(it.patient.card)), "the card asks for no credentials")
-    with it.patient.wire.anonymous():
+    given(list(required_schemes(it.agent.card)), "the card asks for no credentials")
+    with it.agent.wire.anonymous():
         answer = it.ask("get", id=NO_TASK).answer
     need(answer and answer.status in (401, 403), f"the status is {answer and answer.status}")
     told = answer and (answer.status == 403 or "www-authenticate" in answer.headers)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ..case import NO_TASK, Case
 from ..check import GRPC, V1, check, need
-from ..refusals import NOT_FOUND, Refusal, explained
-from ..spelling import grpc_request
+from ..expected_errors import NOT_FOUND, ExpectedRefusal, explained
+from ..requests import grpc_request
+from ..subject import NO_TASK, Case
 
 NO_MESSAGE = b"\x0a\xff\xff\xff\x7f"
 """What nothing can be read from: a field that ends beyond the end."""
 
 
-def call(it: Case, path: str, body: bytes) -> Refusal | None:
+def call(it: Case, path: str, body: bytes) -> ExpectedRefusal | None:
     """Any bytes to any method; what it says with a no."""
     from ..grpc_probe import GrpcProbe  # gRPC is an extra
 

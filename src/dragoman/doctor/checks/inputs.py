@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-from ..case import NO_TASK, Case
 from ..check import HTTP, Level, check, need
+from ..expected_errors import BAD_PARAMS, NOT_FOUND
+from ..http import HttpAnswer, NoAnswer
 from ..probes import RestProbe, RpcProbe
-from ..refusals import BAD_PARAMS, NOT_FOUND
-from ..spelling import rest_request
-from ..wire import Answer, NoAnswer
+from ..requests import rest_request
+from ..subject import NO_TASK, Case
 
 DEEP = 20_000
 HUGE = 24 * 1024 * 1024
 
 
-def post(it: Case, insert: bytes, marker: str = "DOCTOR-PUTS-IT-HERE") -> Answer:
+def post(it: Case, insert: bytes, marker: str = "DOCTOR-PUTS-IT-HERE") -> HttpAnswer:
     """An ordinary send in which one string is replaced by anything."""
     args = {"message": it.message(metadata={"doctor": marker})}
     if isinstance(it.probe, RpcProbe):
@@ -26,7 +26,7 @@ def post(it: Case, insert: bytes, marker: str = "DOCTOR-PUTS-IT-HERE") -> Answer
     return it.through(RestProbe).call(verb, path, raw)
 
 
-def clear(answer: Answer) -> None:
+def clear(answer: HttpAnswer) -> None:
     """Objects to a server error or to an answer that nobody can read."""
     need(answer.status < 500, f"the status is {answer.status}")
     if answer.body and answer.status < 300:
@@ -38,7 +38,7 @@ def alive(it: Case) -> None:
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
 
 
-def refused(answer: Answer) -> None:
+def refused(answer: HttpAnswer) -> None:
     """Objects if it was taken."""
     value = answer.json() if answer.body and answer.status < 300 else {}
     taken = answer.status < 300 and not (isinstance(value, dict) and "error" in value)
@@ -150,7 +150,7 @@ def long_id(it: Case) -> None:
     "1.0 §3.1.1; 0.3 §7.1",
 )
 def long_text(it: Case) -> None:
-    reply = it.send(it.patient.text + " " * 200_000)
+    reply = it.send(it.agent.text + " " * 200_000)
     status = reply.refusal.status if reply.refusal else 0
     need(status < 500, f"the status is {status}")
     alive(it)

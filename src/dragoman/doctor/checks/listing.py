@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..case import Case
 from ..check import HTTP, V1, Level, check, given, need
-from ..refusals import BAD_PARAMS
+from ..expected_errors import BAD_PARAMS
+from ..subject import Case
 
 
 def page(it: Case, **args: Any) -> dict[str, Any]:

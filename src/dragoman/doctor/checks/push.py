@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from ..case import NO_TASK, Case
 from ..check import V1, Broken, Level, Unknowable, check, given, need
-from ..refusals import ANY, BAD_PARAMS, NO_PUSH, NOT_FOUND
+from ..expected_errors import ANY, BAD_PARAMS, NO_PUSH, NOT_FOUND
+from ..subject import NO_TASK, Case
 
 HOOK = "https://example.com/doctor"
 """A public address that belongs to nobody (RFC 2606)."""
@@ -35,7 +35,7 @@ def configs(value: Any) -> list[Any]:
 
 def declared(it: Case) -> None:
     """Gives up unless the agent says that it has webhooks."""
-    given(it.patient.can("pushNotifications"), "the card does not declare push notifications")
+    given(it.agent.can("pushNotifications"), "the card does not declare push notifications")
 
 
 def stored(it: Case) -> tuple[str, dict[str, Any]]:
@@ -60,7 +60,7 @@ def kept(it: Case) -> tuple[str, dict[str, Any]]:
     "1.0 §3.3.4; 0.3 §8.2",
 )
 def undeclared(it: Case) -> None:
-    given(not it.patient.can("pushNotifications"), "the card declares push notifications")
+    given(not it.agent.can("pushNotifications"), "the card declares push notifications")
     it.refused(it.ask("push.set", taskId=NO_TASK, id="c", url=HOOK), NO_PUSH)
 
 

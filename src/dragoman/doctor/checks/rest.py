@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from ..case import NO_TASK, Case
 from ..check import REST, V1, Broken, Level, check, need
+from ..expected_errors import NOT_FOUND, explained
 from ..probes import RestProbe
-from ..refusals import NOT_FOUND, explained
-from ..spelling import rest_request
+from ..requests import rest_request
+from ..subject import NO_TASK, Case
 
 JSON_TYPES = ("application/json", "application/a2a+json")
 

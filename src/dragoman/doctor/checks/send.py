@@ -6,9 +6,9 @@ import time
 from typing import Any
 from uuid import uuid4
 
-from ..case import NO_TASK, Case
 from ..check import EVERY, HTTP, RPC, V1, Level, check, given, need
-from ..refusals import ANY, BAD_PARAMS, NO_TYPE, NOT_FOUND, UNSUPPORTED
+from ..expected_errors import ANY, BAD_PARAMS, NO_TYPE, NOT_FOUND, UNSUPPORTED
+from ..subject import NO_TASK, Case
 
 FREE = "0.3's protobuf form does not require it"
 
@@ -206,14 +206,14 @@ def part_oneof(it: Case) -> None:
     bindings=RPC,
 )
 def data(it: Case) -> None:
-    reply = it.send(parts=[{"text": it.patient.text}, {"data": {"doctor": [1, None, "é"]}}])
+    reply = it.send(parts=[{"text": it.agent.text}, {"data": {"doctor": [1, None, "é"]}}])
     if reply.refusal is not None:
         it.refused(reply, NO_TYPE, BAD_PARAMS)
 
 
 @check("send.unicode", "Any Unicode text is taken.", "1.0 §5.5; 0.3 §3.1", bindings=HTTP)
 def unicode(it: Case) -> None:
-    it.told(it.send(f"{it.patient.text} – 你好 👋\u0000\u2028 é"))
+    it.told(it.send(f"{it.agent.text} – 你好 👋\u0000\u2028 é"))
 
 
 @check(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..case import NO_TASK, Case
 from ..check import EVERY, HTTP, RPC, V0_3, V1, Broken, Level, Unknowable, check, given, need
-from ..probes import Stream
-from ..refusals import ANY, BAD_PARAMS, NOT_FOUND, UNSUPPORTED
-from ..wire import strict_json
+from ..expected_errors import ANY, BAD_PARAMS, NOT_FOUND, UNSUPPORTED
+from ..http import strict_json
+from ..probes import ProbeStream
+from ..subject import NO_TASK, Case
 from .tasks import text_of
 
 Event = tuple[str, Any]
@@ -17,7 +17,7 @@ SETTLE = 0.5
 """Seconds in which a subscription is surely there."""
 
 
-def events(it: Case, stream: Stream) -> list[Event]:
+def events(it: Case, stream: ProbeStream) -> list[Event]:
     """All events, each with what it is."""
     got = [it.form.unwrap(event) for event in stream.all()]
     if stream.refusal is not None:
@@ -26,7 +26,7 @@ def events(it: Case, stream: Stream) -> list[Event]:
     return got
 
 
-def heard(it: Case) -> tuple[Stream, list[Event]]:
+def heard(it: Case) -> tuple[ProbeStream, list[Event]]:
     """An ordinary stream, read to its end; one serves all checks."""
     if it.heard is None:
         with it.stream() as stream:
@@ -193,7 +193,7 @@ def refused(it: Case) -> None:
     "1.0 §3.3.4; 0.3 §7.2",
 )
 def undeclared(it: Case) -> None:
-    given(not it.patient.can("streaming"), "the card declares streaming")
+    given(not it.agent.can("streaming"), "the card declares streaming")
     with it.probe.stream("stream", {"message": it.message()}) as stream:
         stream.all()
         it.refused(stream, UNSUPPORTED)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..case import NO_TASK, Case, Patient
 from ..check import EVERY, V1, Broken, Level, Unknowable, check, given, need
-from ..refusals import ANY, BAD_PARAMS, NOT_CANCELABLE, NOT_FOUND
+from ..expected_errors import ANY, BAD_PARAMS, NOT_CANCELABLE, NOT_FOUND
 from ..shapes import plain_state
+from ..subject import NO_TASK, AgentUnderTest, Case
 
 TWO = "needs two interfaces to compare"
 
@@ -130,7 +130,7 @@ def immutable(it: Case) -> None:
     "1.0 §5.1; 0.3 §3.4.1",
     once=True,
 )
-def across_task(it: Patient) -> None:
+def across_task(it: AgentUnderTest) -> None:
     cases = [case for case in it.cases if case.version != "0.1"]
     given(len(cases) > 1, TWO)
     made = cases[0].done
@@ -153,7 +153,7 @@ def across_task(it: Patient) -> None:
     "1.0 §5.1; 0.3 §3.4.1",
     once=True,
 )
-def across_methods(it: Patient) -> None:
+def across_methods(it: AgentUnderTest) -> None:
     given(len(it.cases) > 1, TWO)
     for case in it.cases:
         try:

@@ -9,7 +9,7 @@
 The tests are coroutines: `asyncio_mode = "auto"` of pytest-asyncio runs them.
 """
 
-from .bench import Bench, HandClock
 from .contract import StoreContract
+from .fixture import Bench, HandClock
 
 __all__ = ["Bench", "HandClock", "StoreContract"]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.errors import Conflict, TaskFinished, TaskNotFound
-from dragoman.events import StateChanged
-from dragoman.model import Role, State
-from dragoman.store.base import Existing, Filter, Idempotency, Input, Row, Whose
+from dragoman.core.errors import Conflict, TaskFinished, TaskNotFound
+from dragoman.core.events import StateChanged
+from dragoman.core.model import Role, State
+from dragoman.store.interface import AdminFilter, Existing, Filter, Idempotency, Input, Row
 
-from .bench import AGENT, ALICE, ALICE_ELSEWHERE, BOB, Bench, said
-from .chapter import Chapter
+from .base import Chapter
+from .fixture import AGENT, ALICE, ALICE_ELSEWHERE, BOB, Bench, said
 
 WORKING = StateChanged(state=State.WORKING)
 ALL = Filter(agent=AGENT)
@@ -31,8 +31,8 @@ class CallerChapter(Chapter):
             await bench.ask(row, "q1")
             for question in ("q0", "q2", ""):
                 with pytest.raises(Conflict):
-                    await bench.tell("t1", question=question)
-            told = await bench.tell("t1", "Kyoto", "q1")
+                    await bench.add_input("t1", question=question)
+            told = await bench.add_input("t1", "Kyoto", "q1")
             assert (told.inputs, told.heard, told.resting) == (1, 0, False)
             assert await bench.store.inputs(row.claim) == [
                 Input(message=said("Kyoto"), question="q1", n=1)
@@ -43,7 +43,7 @@ class CallerChapter(Chapter):
             row = await bench.open_task("t1")
             await bench.ask(row, "q1")
             said_too = Input(message=said("Kyoto"), question="made up", value={"a": 1}, n=99)
-            await bench.store.tell(ALICE, "t1", said_too, None)
+            await bench.store.add_input(ALICE, "t1", said_too, None)
             (kept,) = await bench.store.inputs(row.claim)
             assert kept == replace(said_too, question="q1", n=1)
 
@@ -51,21 +51,21 @@ class CallerChapter(Chapter):
         async with self.bench(tmp_path) as bench:
             row = await bench.open_task("t1")
             await bench.ask(row, "q1")
-            await bench.tell("t1", "first", "q1")
+            await bench.add_input("t1", "first", "q1")
             with pytest.raises(Conflict):
-                await bench.tell("t1", "second", "q1")
+                await bench.add_input("t1", "second", "q1")
             # One more message is welcome; it waits for the next question.
-            await bench.tell("t1", "third")
+            await bench.add_input("t1", "third")
             answers = [(kept.n, kept.question) for kept in await bench.store.inputs(row.claim)]
             assert answers == [(1, "q1"), (2, "")]
 
     async def test_a_running_task_hears_too(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
             row = await bench.open_task("t1")
-            told = await bench.tell("t1", "by the way")
+            told = await bench.add_input("t1", "by the way")
             assert told == replace(row, inputs=1)
             with pytest.raises(Conflict):
-                await bench.tell("t1", "to what?", "q1")
+                await bench.add_input("t1", "to what?", "q1")
             assert (await bench.store.row(ALICE, "t1")).inputs == 1
 
     async def test_a_finished_task_hears_nothing(self, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ class CallerChapter(Chapter):
             await bench.end(row)
             for question in (None, "q1", "q2"):
                 with pytest.raises(TaskFinished):
-                    await bench.tell("t1", "late", question)
+                    await bench.add_input("t1", "late", question)
 
     async def test_a_message_wakes_a_task_nobody_holds(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
@@ -84,7 +84,7 @@ class CallerChapter(Chapter):
             await bench.store.release(row.claim, runnable=False)
             assert await bench.store.claim("w1", AGENT, 9) == []
             bench.clock.tick(10)
-            told = await bench.tell("t1")
+            told = await bench.add_input("t1")
             assert (told.runnable, told.run_at) == (True, bench.clock.now)
             assert [row.task_id for row in await bench.store.claim("w1", AGENT, 9)] == ["t1"]
 
@@ -94,7 +94,7 @@ class CallerChapter(Chapter):
             await bench.store.reap()
             before = await bench.store.row(ALICE, "t1")
             assert before.run_at > bench.clock.now
-            told = await bench.tell("t1")
+            told = await bench.add_input("t1")
             assert (told.runnable, told.run_at) == (True, before.run_at)
 
     # Canceling.
@@ -130,8 +130,8 @@ class CallerChapter(Chapter):
                         store.row(scope, task_id),
                         store.load(scope, task_id),
                         store.read(scope, task_id, 0, 9),
-                        store.tell(scope, task_id, Input(message=said("x")), None),
-                        store.tell(scope, task_id, Input(message=said("x")), "q1"),
+                        store.add_input(scope, task_id, Input(message=said("x")), None),
+                        store.add_input(scope, task_id, Input(message=said("x")), "q1"),
                         store.ask_cancel(scope, task_id),
                     ):
                         with pytest.raises(TaskNotFound):
@@ -219,7 +219,7 @@ class CallerChapter(Chapter):
             async def names(context: str) -> list[str]:
                 which = Filter(agent=AGENT, context_id=context)
                 found = [task.id for task in (await bench.store.find(ALICE, which, 99)).tasks]
-                owned = await bench.store.owned(Whose(context_id=context), 99)
+                owned = await bench.store.owned(AdminFilter(context_id=context), 99)
                 assert sorted(found) == sorted(row.task_id for row in owned)
                 return found
 
@@ -260,8 +260,8 @@ class CallerChapter(Chapter):
             await bench.open_task("t2")
             await bench.ask(row, "q1")
             store, answer = bench.store, Input(message=said("Kyoto"), key=key)
-            assert await store.known(ALICE, "k") is None
-            await store.tell(ALICE, "t1", answer, None)
+            assert await store.find_key(ALICE, "k") is None
+            await store.add_input(ALICE, "t1", answer, None)
             other = replace(answer, key=Idempotency("k", b"other"))
             for task_id, again, same in (
                 ("t1", answer, True),
@@ -269,22 +269,22 @@ class CallerChapter(Chapter):
                 ("t2", other, False),
             ):
                 with pytest.raises(Existing) as caught:
-                    await store.tell(ALICE, task_id, again, None)
+                    await store.add_input(ALICE, task_id, again, None)
                 assert (caught.value.task_id, caught.value.same) == ("t1", same)
             assert [kept.n for kept in await store.inputs(row.claim)] == [1]
             assert (await store.row(ALICE, "t2")).inputs == 0
-            assert await store.known(ALICE, "k") == ("t1", b"digest")
-            assert await store.known(BOB, "k") is None
-            assert await store.known(ALICE_ELSEWHERE, "k") is None
+            assert await store.find_key(ALICE, "k") == ("t1", b"digest")
+            assert await store.find_key(BOB, "k") is None
+            assert await store.find_key(ALICE_ELSEWHERE, "k") is None
 
     async def test_keys_that_open_and_keys_that_answer_are_the_same(self, tmp_path: Path) -> None:
         opens, answers = Idempotency("o", b"1"), Idempotency("a", b"2")
         async with self.bench(tmp_path) as bench:
             await bench.create(bench.draft("t1", key=opens))
-            assert await bench.store.known(ALICE, "o") == ("t1", b"1")
+            assert await bench.store.find_key(ALICE, "o") == ("t1", b"1")
             with pytest.raises(Existing):
-                await bench.store.tell(ALICE, "t1", Input(message=said("x"), key=opens), None)
-            await bench.store.tell(ALICE, "t1", Input(message=said("x"), key=answers), None)
+                await bench.store.add_input(ALICE, "t1", Input(message=said("x"), key=opens), None)
+            await bench.store.add_input(ALICE, "t1", Input(message=said("x"), key=answers), None)
             with pytest.raises(Existing) as caught:
                 await bench.create(bench.draft("t2", key=answers))
             assert (caught.value.task_id, caught.value.same) == ("t1", True)
@@ -294,16 +294,18 @@ class CallerChapter(Chapter):
         async with self.bench(tmp_path) as bench:
             row = await bench.open_task("t1")
             for key in keys:
-                await bench.store.tell(ALICE, "t1", Input(message=said("x"), key=key), None)
+                await bench.store.add_input(ALICE, "t1", Input(message=said("x"), key=key), None)
             if self.durable:
                 await bench.reopen()
-                assert await bench.store.known(ALICE, "a") == ("t1", b"a")
+                assert await bench.store.find_key(ALICE, "a") == ("t1", b"a")
             await bench.end(row, heard=2)
             if self.durable:
                 await bench.reopen()
             for key in keys:
                 # A repetition of what was heard long ago, and not a word to a finished task.
                 with pytest.raises(Existing):
-                    await bench.store.tell(ALICE, "t1", Input(message=said("x"), key=key), None)
+                    await bench.store.add_input(
+                        ALICE, "t1", Input(message=said("x"), key=key), None
+                    )
             await bench.store.erase(["t1"])
-            assert [await bench.store.known(ALICE, key.key) for key in keys] == [None, None]
+            assert [await bench.store.find_key(ALICE, key.key) for key in keys] == [None, None]

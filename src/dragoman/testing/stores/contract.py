@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dragoman.store.base import Store
+from dragoman.store.interface import Store
 
-from .bench import HandClock
 from .callers import CallerChapter
+from .durability import KeepingChapter
+from .fixture import HandClock
 from .hooks import HookChapter
-from .keeping import KeepingChapter
 from .runs import RunChapter
 from .sessions import SessionChapter
 from .workers import WorkerChapter

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.errors import TaskNotFound
-from dragoman.events import StateChanged
-from dragoman.model import Hook, State
-from dragoman.store.base import Delivery, Existing, Idempotency, Scope
+from dragoman.core.errors import TaskNotFound
+from dragoman.core.events import StateChanged
+from dragoman.core.model import Hook, State
 from dragoman.store.bulkheads import Bulkheads, Principal, host_of
+from dragoman.store.interface import Delivery, Existing, Idempotency, Scope
 
-from .bench import AGENT, ALICE, ALICE_ELSEWHERE, BOB, LEASE, Bench
-from .chapter import Chapter
+from .base import Chapter
+from .fixture import AGENT, ALICE, ALICE_ELSEWHERE, BOB, LEASE, Bench
 
 WORKING = StateChanged(state=State.WORKING)
 HOLD = 20_000
@@ -51,7 +51,7 @@ def _place(one: Delivery) -> tuple[Principal, str]:
 
 
 class HookChapter(Chapter):
-    """`set_hook`, `hooks`, `delete_hook`, `due`, `delivered`, `retry`, `bury` and the outbox."""
+    """`set_hook`, `hooks`, `delete_hook`, `due`, `delivered`, `retry`, `mark_dead`, the outbox."""
 
     async def test_hooks_are_kept(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
@@ -203,7 +203,7 @@ class HookChapter(Chapter):
             await bench.append(bench.write(row.claim, WORKING, WORKING))
             (three,) = await due(bench)
             assert (three.seq, three.last) == (7, 8)
-            await bench.store.bury(three.id, 500, "", 8)
+            await bench.store.mark_dead(three.id, 500, "", 8)
             assert await due(bench) == []
             if self.durable:
                 await bench.reopen()
@@ -288,7 +288,7 @@ class HookChapter(Chapter):
             await bench.append(bench.write(row.claim, WORKING, WORKING, WORKING))
             (one,) = await due(bench)
             assert await bench.store.redeliver(one.id) is False
-            await bench.store.bury(one.id, 500, "why")
+            await bench.store.mark_dead(one.id, 500, "why")
             bench.clock.tick(1)
             if self.durable:
                 await bench.reopen()
@@ -314,12 +314,12 @@ class HookChapter(Chapter):
             await bench.store.set_hook(ALICE, hook("t1"))
             await bench.append(bench.write(row.claim, WORKING, WORKING))
             (one,) = await due(bench)
-            await bench.store.bury(one.id, 0, "x")
+            await bench.store.mark_dead(one.id, 0, "x")
             (two,) = await due(bench)
             await bench.store.delete_hook(ALICE, "t1", "h1")
             # What was on its way may still report.
             await bench.store.retry(two.id, 0, 0, "late")
-            await bench.store.bury(two.id, 0, "late")
+            await bench.store.mark_dead(two.id, 0, "late")
             await bench.store.delivered(two.id)
             await bench.append(bench.write(row.claim, WORKING))
             assert await due(bench) == []
@@ -357,7 +357,7 @@ class HookChapter(Chapter):
                 if one.hook.task_id == "told":
                     await bench.store.delivered(one.id)
                 elif one.hook.task_id == "dead":
-                    await bench.store.bury(one.id, 0, "x")
+                    await bench.store.mark_dead(one.id, 0, "x")
                 else:
                     await bench.store.retry(one.id, 99 * DAY, 0, "x")
             bench.clock.tick(8 * DAY)

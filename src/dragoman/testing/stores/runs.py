@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.errors import Fenced
-from dragoman.events import StateChanged
-from dragoman.model import State
-from dragoman.store.base import Input, Record
+from dragoman.core.errors import Fenced
+from dragoman.core.events import StateChanged
+from dragoman.core.model import State
+from dragoman.store.interface import Input, Record
 
-from .bench import ALICE, said
-from .chapter import Chapter
+from .base import Chapter
+from .fixture import ALICE, said
 
 WORKING = StateChanged(state=State.WORKING)
 
@@ -28,8 +28,8 @@ class RunChapter(Chapter):
             await bench.open_task("t2")
             assert await bench.store.inputs(row.claim) == []
             for n in range(12):
-                await bench.tell("t1", str(n))
-            await bench.tell("t2", "not for t1")
+                await bench.add_input("t1", str(n))
+            await bench.add_input("t2", "not for t1")
             heard = await bench.store.inputs(row.claim)
             assert heard == [Input(message=said(str(n)), n=n + 1) for n in range(12)]
 
@@ -68,7 +68,7 @@ class RunChapter(Chapter):
     async def test_the_next_run_finds_it_all(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
             row = await bench.open_task("t1")
-            await bench.tell("t1", "hear me")
+            await bench.add_input("t1", "hear me")
             record = Record(key="step", value=b"\x00\xff", seq=2)
             await bench.append(bench.write(row.claim, records=(record,)))
             taken = await bench.store.seize("w1", "t1", row.epoch)
@@ -80,11 +80,11 @@ class RunChapter(Chapter):
         words = "correct horse battery staple"
         async with self.bench(tmp_path) as bench:
             row = await bench.open_task("t1")
-            await bench.tell("t1", "public")
+            await bench.add_input("t1", "public")
             await bench.ask(row, "q1", heard=1)
             answer = Input(message=said(words), value={"token": words})
-            await bench.store.tell(ALICE, "t1", answer, "q1")
-            await bench.tell("t1", "public too")
+            await bench.store.add_input(ALICE, "t1", answer, "q1")
+            await bench.add_input("t1", "public too")
             await bench.append(bench.write(row.claim, WORKING, heard=2, forget=(2,)))
             first, wiped, third = await bench.store.inputs(row.claim)
             assert (wiped.n, wiped.question, wiped.value) == (2, "q1", None)

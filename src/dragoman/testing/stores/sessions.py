@@ -7,19 +7,21 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dragoman.card import Tool
-from dragoman.store.sessions import Session
+from dragoman.core.card import Tool
+from dragoman.store.sessions import TokenSession
 
-from .bench import AGENT, START
-from .chapter import Chapter
+from .base import Chapter
+from .fixture import AGENT, START
 
 HOUR = 3_600_000
 READ = Tool(name="read", description="Reads.", parameters={"type": "object"})
 
 
-def session(key: bytes, who: str = "host-1", *, since: int = START, agent: str = AGENT) -> Session:
+def session(
+    key: bytes, who: str = "host-1", *, since: int = START, agent: str = AGENT
+) -> TokenSession:
     """A session of an hour."""
-    return Session(
+    return TokenSession(
         key=key,
         agent=agent,
         who=who,
@@ -34,7 +36,7 @@ def session(key: bytes, who: str = "host-1", *, since: int = START, agent: str =
     )
 
 
-def bare(found: list[Session]) -> list[Session]:
+def bare(found: list[TokenSession]) -> list[TokenSession]:
     """Without what the store adds."""
     return [replace(one, revision=0) for one in found]
 

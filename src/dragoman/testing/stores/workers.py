@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.errors import Fenced
-from dragoman.events import StateChanged
-from dragoman.model import State
-from dragoman.store.base import Claim, Held, Row, backoff
+from dragoman.core.errors import Fenced
+from dragoman.core.events import StateChanged
+from dragoman.core.model import State
+from dragoman.store.interface import Claim, HeldTask, Row, backoff
 
-from .bench import AGENT, ALICE, LEASE, Bench
-from .chapter import Chapter
+from .base import Chapter
+from .fixture import AGENT, ALICE, LEASE, Bench
 
 WORKING = StateChanged(state=State.WORKING)
 
@@ -148,7 +148,7 @@ class WorkerChapter(Chapter):
         async with self.bench(tmp_path) as bench:
             answered = await bench.open_task("t1")
             await bench.ask(answered)
-            await bench.tell("t1")
+            await bench.add_input("t1")
             canceled = await bench.open_task("t2")
             await bench.ask(canceled)
             await bench.store.ask_cancel(ALICE, "t2")
@@ -198,7 +198,7 @@ class WorkerChapter(Chapter):
             await bench.open_task("free", worker="")
             for name in ("wait", "told", "stop"):
                 await bench.ask(rows[name])
-            await bench.tell("told")
+            await bench.add_input("told")
             await bench.store.ask_cancel(ALICE, "stop")
             ended = await bench.open_task("ended")
             await bench.end(ended)
@@ -255,13 +255,13 @@ class WorkerChapter(Chapter):
             assert await bench.store.held("w1") == []
             rows = [await bench.open_task(f"t{n}") for n in range(3)]
             await bench.open_task("other", worker="w2")
-            await bench.tell("t1")
+            await bench.add_input("t1")
             await bench.store.ask_cancel(ALICE, "t2")
             held = await bench.store.held("w1")
             assert sorted(held, key=lambda it: it.claim.task_id) == [
-                Held(rows[0].claim, 0, False),
-                Held(rows[1].claim, 1, False),
-                Held(rows[2].claim, 0, True),
+                HeldTask(rows[0].claim, 0, False),
+                HeldTask(rows[1].claim, 1, False),
+                HeldTask(rows[2].claim, 0, True),
             ]
             await bench.end(rows[0])
             assert len(await bench.store.held("w1")) == 2

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.errors import Conflict, Fenced, StoreError
-from dragoman.events import ArtifactChunk, Opened, Stamped, StateChanged
-from dragoman.lifecycle import Fold
-from dragoman.model import Artifact, Blob, Data, Link, Message, Role, State, Text
-from dragoman.store.base import Claim, Draft, Existing, Idempotency, Unheard, Write
+from dragoman.core.errors import Conflict, Fenced, StoreError
+from dragoman.core.events import ArtifactChunk, Opened, Stamped, StateChanged
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import Artifact, Blob, Data, Link, Message, Role, State, Text
+from dragoman.store.interface import Claim, Draft, Existing, Idempotency, Unheard, Write
 
-from .bench import ALICE, ALICE_ELSEWHERE, BOB, said
-from .chapter import Chapter
+from .base import Chapter
+from .fixture import ALICE, ALICE_ELSEWHERE, BOB, said
 
 WORKING = StateChanged(state=State.WORKING)
 COMPLETED = StateChanged(state=State.COMPLETED)
@@ -188,7 +188,7 @@ class WritingChapter(Chapter):
     async def test_an_end_waits_for_what_was_said(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
             row = await bench.open_task("t1")
-            await bench.tell("t1", "wait")
+            await bench.add_input("t1", "wait")
             end = bench.write(row.claim, COMPLETED)
             with pytest.raises(Unheard):
                 await bench.append(end)

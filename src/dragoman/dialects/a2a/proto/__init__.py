@@ -22,8 +22,8 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from dragoman.model import Json
-from dragoman.nesting import MAX_CONTAINERS
+from dragoman.core.model import Json
+from dragoman.core.nesting import MAX_CONTAINERS
 
 from ..scalars import MAX_INT32, Wrong, count_in
 from .descriptors import FILES

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from dragoman.card import Card
-from dragoman.events import (
+from dragoman.core.card import Card
+from dragoman.core.events import (
     AnyEvent,
     ArtifactChunk,
     Asked,
@@ -19,9 +19,9 @@ from dragoman.events import (
     Stamped,
     StateChanged,
 )
-from dragoman.lifecycle import ENDS_STREAM, FINAL
-from dragoman.model import Message, State, Task
-from dragoman.ops import (
+from dragoman.core.lifecycle import ENDS_STREAM, FINAL
+from dragoman.core.model import Message, State, Task
+from dragoman.core.operations import (
     CancelTask,
     GetExtendedCard,
     GetTask,
@@ -31,7 +31,8 @@ from dragoman.ops import (
     Watch,
 )
 
-from .. import cards, extensions
+from .. import extensions
+from ..cards import documents
 from ..scalars import LATEST, Wrong, count_in, each, links_in, stamp_in, stamp_out
 from ..version import method
 from . import hooks, wire
@@ -188,7 +189,7 @@ def page_out(page: TaskPage, op: ListTasks) -> wire.Page:
 
 
 def card_out(card: Card, op: GetExtendedCard) -> Raw:
-    return Raw(cards.merged(card))
+    return Raw(documents.merged(card))
 
 
 def sent_in(raw: Raw) -> Task | Message:
@@ -220,7 +221,7 @@ def page_in(raw: Raw) -> TaskPage:
 
 
 def card_in(raw: Raw) -> Card:
-    return cards.card_in(bytes(raw))
+    return documents.card_in(bytes(raw))
 
 
 # What happens

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import UNSET
 
-from dragoman.model import (
+from dragoman.core.model import (
     AnyPart,
     Artifact,
     Blob,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from dragoman.model import Json
+from dragoman.core.model import Json
 
 AS_SENT, DECODED = "as sent", "decoded"
 LONGEST_WORD = 256

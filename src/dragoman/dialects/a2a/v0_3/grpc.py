@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.card import Card
-from dragoman.model import AnyPart, Blob, Data, Hook, Json, Link, Text
-from dragoman.ops import (
+from dragoman.core.card import Card
+from dragoman.core.model import AnyPart, Blob, Data, Hook, Json, Link, Text
+from dragoman.core.operations import (
     CancelTask,
     DeleteHook,
     GetExtendedCard,
@@ -30,10 +30,10 @@ from dragoman.ops import (
     Watch,
 )
 
-from .. import grpc_cards
-from ..grpc_words import STATES, Words, nothing_out
+from ..grpc import cards
+from ..grpc.encode import STATES, GrpcEncoder, nothing_out
+from ..grpc.service import Rpc, Service, rpc
 from ..proto import Fields, Proto, bag_in, needed, object_in, reader, stamp_in, writer
-from ..rpcs import Rpc, Service, rpc
 from ..scalars import Wrong, base64_out, count_in
 from . import files
 from .convert import dressed, undressed, unwrapped, wrapped
@@ -91,7 +91,7 @@ def part_out(part: AnyPart) -> Fields:
     return {"file": file, "metadata": part.metadata}
 
 
-WORDS = Words(
+WORDS = GrpcEncoder(
     part_in=part_in,
     part_out=part_out,
     parts="content",
@@ -239,7 +239,7 @@ def hooks_out(page: HookPage) -> Fields:
 
 
 def card_out(card: Card) -> Fields:
-    return grpc_cards.card_0_3(card)
+    return cards.card_0_3(card)
 
 
 PACKAGE = "a2a.v1"

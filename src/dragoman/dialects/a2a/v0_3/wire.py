@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
-from dragoman.model import Json
+from dragoman.core.model import Json
 
 Flag = bool | None
 Word = str | None

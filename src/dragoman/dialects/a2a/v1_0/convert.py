@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from dragoman.model import (
+from dragoman.core.model import (
     AnyPart,
     Artifact,
     Blob,

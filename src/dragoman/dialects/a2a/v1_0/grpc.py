@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dragoman.card import Card
-from dragoman.model import AnyPart, Blob, Data, Hook, Link, Text
-from dragoman.ops import (
+from dragoman.core.card import Card
+from dragoman.core.model import AnyPart, Blob, Data, Hook, Link, Text
+from dragoman.core.operations import (
     CancelTask,
     DeleteHook,
     GetExtendedCard,
@@ -23,8 +23,9 @@ from dragoman.ops import (
     Watch,
 )
 
-from .. import grpc_cards
-from ..grpc_words import STATES, Words, nothing_out
+from ..grpc import cards
+from ..grpc.encode import STATES, GrpcEncoder, nothing_out
+from ..grpc.service import Rpc, Service, rpc
 from ..proto import (
     Fields,
     Proto,
@@ -37,7 +38,6 @@ from ..proto import (
     value_out,
     writer,
 )
-from ..rpcs import Rpc, Service, rpc
 from ..scalars import Wrong, count_in
 
 DIALECT = "a2a-1.0"
@@ -86,7 +86,7 @@ _PARTS_OUT: dict[type[AnyPart], Callable[[Any], tuple[str, Any]]] = {
 }
 
 
-WORDS = Words(
+WORDS = GrpcEncoder(
     part_in=part_in,
     part_out=part_out,
     parts="parts",
@@ -218,7 +218,7 @@ def hooks_out(page: HookPage) -> Fields:
 
 
 def card_out(card: Card) -> Fields:
-    return grpc_cards.card_1_0(card)
+    return cards.card_1_0(card)
 
 
 PACKAGE = "lf.a2a.v1"

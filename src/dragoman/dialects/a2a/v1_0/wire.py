@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
-from dragoman.model import Json
+from dragoman.core.model import Json
 
 Number = int | float | str | None
 """int32: ProtoJSON also takes it as a string."""

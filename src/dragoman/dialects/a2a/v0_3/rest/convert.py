@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import UNSET
 
-from dragoman.model import (
+from dragoman.core.model import (
     AnyPart,
     Artifact,
     Blob,

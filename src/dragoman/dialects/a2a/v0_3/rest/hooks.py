@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from dragoman.model import Hook
-from dragoman.ops import DeleteHook, GetHook, HookPage, ListHooks, SetHook
+from dragoman.core.model import Hook
+from dragoman.core.operations import DeleteHook, GetHook, HookPage, ListHooks, SetHook
 
 from ...scalars import Wrong, count_in, each
 from ...version import method

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
-from dragoman.model import Json
+from dragoman.core.model import Json
 
 from ...v1_0.wire import Bag, Flag, Name, Number, Word, Words, spelled
 

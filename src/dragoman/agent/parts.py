@@ -1,0 +1,86 @@
+"""What an author returns or yields, as parts: str, bytes, Path, dict, numbers, Structs, lists."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Iterable
+from dataclasses import is_dataclass
+from pathlib import Path
+
+import msgspec
+
+from dragoman.core.errors import AgentMisbehaved
+from dragoman.core.model import AnyPart, Blob, Data, Json, Part, Text
+from dragoman.core.nesting import too_deep
+
+OCTETS = "application/octet-stream"
+
+
+def parts_of(value: object) -> tuple[AnyPart, ...]:
+    """The parts a value stands for; None stands for none (DESIGN §4.1, Values)."""
+    if type(value) is str:
+        return (Text(value),)
+    if value is None:
+        return ()
+    if isinstance(value, list | tuple):
+        return tuple(part for item in value for part in parts_of(item))
+    return (_part(value),)
+
+
+def _part(value: object) -> AnyPart:
+    match value:
+        case Data(value=dict() | list() as inner):
+            json_of(inner, "The value of a data part")
+            return value
+        case Part():
+            return value  # type: ignore[return-value]  # Part has no instances but the four kinds
+        case str():
+            return Text(str(value))
+        case bytes() | bytearray() | memoryview():
+            return Blob(bytes(value), media_type=OCTETS)
+        case Path():
+            return file(value)
+        case dict() | bool() | int() | float() | msgspec.Struct():
+            return Data(builtins_of(value))
+        case _ if is_dataclass(value):
+            return Data(builtins_of(value))
+    raise AgentMisbehaved(
+        f"A skill gave a {type(value).__name__}; give str, bytes, Path, dict, a number, "
+        "a Struct, a Part or a list of these"
+    )
+
+
+def builtins_of(value: object) -> Json:
+    """The value as plain JSON data."""
+    return None if value is None else msgspec.json.decode(json_of(value))
+
+
+def json_of(value: object, what: str = "A value") -> bytes:
+    """The value written as JSON; `AgentMisbehaved` if it cannot be, or is too deep to be read."""
+    try:
+        written = msgspec.json.encode(value, enc_hook=_plain)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
+        raise AgentMisbehaved(f"{what} cannot be written as JSON: {exc}") from exc
+    if why := too_deep(written):
+        raise AgentMisbehaved(f"{what} {why}")
+    return written
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str):  # an `Answer`, or any other str of the author's
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def file(source: Path | bytes, *, filename: str = "", media_type: str = "") -> Blob:
+    """A file to carry along, from a path or from bytes."""
+    if isinstance(source, Path):
+        filename = filename or source.name
+        source = source.read_bytes()
+    media_type = media_type or mimetypes.guess_type(filename)[0] or OCTETS
+    return Blob(source, filename=filename, media_type=media_type)
+
+
+def first_data(parts: Iterable[AnyPart]) -> Json:
+    """The value of the first data part, else None."""
+    return next((part.value for part in parts if isinstance(part, Data)), None)

@@ -1,0 +1,68 @@
+"""What a turn needs of the run behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol
+
+from dragoman.core.events import AnyEvent, Ask, Opened
+from dragoman.core.model import Json, Message, Task
+from dragoman.core.peer import Context
+from dragoman.workspace import Folder
+
+from .remote_calls import Outside
+
+
+class RunApi(Protocol):
+    """What the run behind a turn offers it. The engine implements it."""
+
+    task_id: str
+    context_id: str
+    opened: Opened
+    attempt: int
+    caller: Context
+
+    @property
+    def outside(self) -> Outside | None: ...
+
+    @property
+    def cancelled(self) -> bool: ...
+
+    @property
+    def leaving(self) -> bool: ...
+
+    @property
+    def over(self) -> bool: ...
+
+    @property
+    def seconds_left(self) -> float: ...
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> object: ...
+
+    def emit(self, event: AnyEvent) -> None: ...
+
+    async def room(self) -> None: ...
+
+    def recorded(self, key: str) -> bytes | None: ...
+
+    async def begin(self) -> None: ...
+
+    async def record(self, key: str, value: bytes) -> None: ...
+
+    async def ask(
+        self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
+    ) -> tuple[Message, Json]: ...
+
+    def history(self) -> tuple[Message, ...]: ...
+
+    async def conversation(self, limit: int) -> tuple[Message, ...]: ...
+
+    async def tasks(self, ids: Iterable[str]) -> tuple[Task, ...]: ...
+
+    async def reply(self, message: Message) -> None: ...
+
+    async def detach(self, message: Message | None) -> None: ...
+
+    async def complete(self, message: Message | None) -> None: ...
+
+    def folder(self) -> Folder: ...

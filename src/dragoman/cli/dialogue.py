@@ -1,0 +1,133 @@
+"""One exchange with an agent: something is said, what happens is shown, questions are answered.
+
+Ctrl-C cancels what waits here. The first time the task is canceled at the agent, and its end shown;
+a second time nobody waits for that either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from dragoman.client import Conversation, Events, RemoteAgent
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import Asked, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.model import AnyPart, Message, Task
+
+from . import formatting
+from .prompts import TerminalPerson, question_in
+from .view import TaskView
+
+CANCELS = 10.0
+"""Seconds for the agent to answer that it has canceled."""
+
+
+class Left(Exception):
+    """The person wanted out; `task` is how it was left, if there is one."""
+
+    def __init__(self, task: Task | None = None) -> None:
+        super().__init__()
+        self.task = task
+
+
+class Dialogue:
+    """Says things to one agent."""
+
+    def __init__(
+        self,
+        agent: RemoteAgent,
+        view: TaskView,
+        person: TerminalPerson | None,
+        save: Path | None = None,
+    ) -> None:
+        self.agent, self.view, self.person, self.save = agent, view, person, save
+
+    async def say(self, talk: Conversation, *what: object, **about: Any) -> Task | Message:
+        """The task when it has ended, or waits for what nobody here answers; or a direct reply."""
+        said: tuple[object, ...] = what
+        while True:
+            result = await self.follow(talk.stream(*said, **about))
+            answer = await self._answer(result)
+            if answer is None:
+                await self._saved(result)
+                return result
+            said, about = answer, {}
+
+    async def follow(self, events: Events, *, cancel: bool = True) -> Task | Message:
+        """Shows a stream to its end."""
+        self.view.begin()
+        try:
+            try:
+                async for entry in events:
+                    self.view.tell(entry)
+                    if _waits(entry, whole=not cancel):
+                        break
+                found = events.reply or events.task or await events.result()
+            except asyncio.CancelledError:
+                if not cancel:
+                    raise
+                await events.aclose()
+                found = await self.canceled(events.task)
+                self.view.end(found)
+                raise Left(found) from None
+            self.view.end(found)
+            return found
+        finally:
+            self.view.stop()
+            await events.aclose()
+
+    async def canceled(self, task: Task | None) -> Task:
+        """The task, canceled at the agent after Ctrl-C; another Ctrl-C ends the waiting."""
+        mine = asyncio.current_task()
+        if mine is not None:
+            mine.uncancel()
+        if task is None:
+            self.view.stop()
+            self.view.note("Left before the agent answered; what was said may still be done.")
+            raise Left
+        if task.state in FINAL:
+            return task
+        self.view.note("Canceling...")
+        try:
+            async with asyncio.timeout(CANCELS):
+                return await self.agent.cancel(task)
+        except (DragomanError, TimeoutError) as exc:
+            why = exc.message if isinstance(exc, DragomanError) else "it does not answer"
+            self.view.stop()
+            self.view.note(f"It was not canceled: {formatting.line(why)}")
+            raise Left(task) from None
+
+    async def _answer(self, result: Task | Message) -> tuple[AnyPart, ...] | None:
+        if self.person is None or isinstance(result, Message) or question_in(result) is None:
+            return None
+        try:
+            return self.person.answer(result)
+        except KeyboardInterrupt:
+            print()
+            found = await self.canceled(result)
+            self.view.end(found)
+            raise Left(found) from None
+
+    async def _saved(self, result: Task | Message) -> None:
+        if not formatting.has_files(result):
+            return
+        if self.save is None:
+            self.view.note("--save DIR keeps files.")
+            return
+        for path in await self.agent.save(result, self.save):
+            self.view.note(f"Saved {path}")
+
+
+def _waits(entry: Stamped | Message, *, whole: bool) -> bool:
+    """Whether the task waits now: subscriptions, and streams of a task that wants credentials, stay
+    open then (A2A 1.0 §7.6). A snapshot counts only if nothing was just said to the task."""
+    match entry.event if isinstance(entry, Stamped) else None:
+        case StateChanged(state=state):
+            return state in WAITING
+        case Asked():
+            return True
+        case Snapshot(task=task):
+            return whole and task.state in WAITING
+    return False

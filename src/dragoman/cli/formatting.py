@@ -1,0 +1,99 @@
+"""What others say, made fit for a terminal: no control codes, no surprises."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import msgspec
+
+from dragoman.client.auth.origins import printable
+from dragoman.client.files import files_in
+from dragoman.core.model import AnyPart, Artifact, Blob, Data, Link, Message, State, Task, Text
+
+# Escape sequences could write over what is shown, bidirectional overrides could turn it around.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+COLOURS = {
+    State.COMPLETED: "green",
+    State.FAILED: "red",
+    State.REJECTED: "red",
+    State.CANCELED: "yellow",
+    State.INPUT_REQUIRED: "magenta",
+    State.AUTH_REQUIRED: "magenta",
+}
+"""Of states; the others are cyan."""
+
+
+def clean(text: str) -> str:
+    """The text without what a terminal would obey."""
+    return _CONTROL.sub("", text.replace("\r\n", "\n"))
+
+
+def line(text: object, most: int = 200) -> str:
+    """The same as one line, and not too long."""
+    found = printable(text, most + 1)
+    return found if len(found) <= most else found[: most - 1] + "…"
+
+
+def part_words(part: AnyPart) -> str:
+    """One part as lines for people; files as what they are."""
+    match part:
+        case Text(text=text):
+            return clean(text)
+        case Data(value=value):
+            return clean(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+        case Blob(content=content):
+            return f"[{file_words(part)}, {size(len(content))}]"
+        case Link(url=url):
+            return f"[{file_words(part)}, at {line(url)}]"
+
+
+def file_words(part: Blob | Link) -> str:
+    """A file by its name and type."""
+    name = line(part.filename, 120) or "file"
+    return f"{name} ({line(part.media_type, 80)})" if part.media_type else name
+
+
+def artifact_words(artifact: Artifact) -> str:
+    """A whole artifact: chunks of its text are one text, the rest stands on lines of its own."""
+    rest = [part_words(part) for part in artifact.parts if not isinstance(part, Text)]
+    return "\n".join(filter(None, (clean(artifact.text).rstrip("\n"), *rest)))
+
+
+def result_words(found: Task | Message) -> str:
+    """What came of it: the direct reply, or the artifacts and what is said in their place."""
+    if isinstance(found, Message):
+        return message_words(found)
+    made = [artifact_words(each) for each in found.artifacts]
+    return "\n".join(filter(None, (*made, answer_words(found))))
+
+
+def answer_words(task: Task) -> str:
+    """What an agent says that answers in a message."""
+    return message_words(task.answer) if task.answer is not None else ""
+
+
+def message_words(message: Message) -> str:
+    """All that was said."""
+    return "\n".join(map(part_words, message.parts))
+
+
+def has_files(found: Task | Message) -> bool:
+    """Whether there is something to save."""
+    return bool(files_in(found))
+
+
+def size(count: int) -> str:
+    """Bytes, as people say them."""
+    for unit, of in (("MiB", 1024 * 1024), ("KiB", 1024)):
+        if count >= of:
+            return f"{count / of:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def moment(millis: int) -> str:
+    """A time."""
+    if not millis:
+        return ""
+    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

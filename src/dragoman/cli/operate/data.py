@@ -1,0 +1,127 @@
+"""`dragoman data`: what is kept about someone, given out or erased."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+from msgspec.structs import replace
+
+from dragoman.core.errors import ConfigError
+from dragoman.store.codec import deeply
+from dragoman.store.interface import AdminFilter, Row, Store
+
+from ..store_access import StoreUrl, opened
+
+data = App(name="data", help="Give out or erase what is kept about someone.")
+
+PAGE = 500
+"""Tasks looked up at a time."""
+EVENTS = 1000
+
+Principal = Annotated[str | None, Parameter(help="All tasks of this caller.")]
+ContextId = Annotated[str | None, Parameter(name="--context", help="All tasks of this context.")]
+TaskId = Annotated[str | None, Parameter(name="--task", help="This task.")]
+Tenant = Annotated[str | None, Parameter(help="Only in this tenant.")]
+
+
+@data.command
+def export(
+    *,
+    principal: Principal = None,
+    context: ContextId = None,
+    task: TaskId = None,
+    tenant: Tenant = None,
+    store: StoreUrl = None,
+) -> None:
+    """Write all that is kept as JSON, one task a line: task, log, webhooks (secrets masked)."""
+    which = _which(principal, context, task, tenant)
+
+    async def work(found: Store) -> None:
+        async for row in _rows(found, which):
+            line = deeply(msgspec.json.encode, await told(found, row))
+            sys.stdout.buffer.write(line + b"\n")
+
+    opened(store, work)
+
+
+@data.command
+def erase(
+    *,
+    principal: Principal = None,
+    context: ContextId = None,
+    task: TaskId = None,
+    tenant: Tenant = None,
+    store: StoreUrl = None,
+    yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
+) -> None:
+    """Drop tasks whole: messages, artifacts, files, log, webhooks and what was on its way to them.
+
+    Running tasks are dropped too; their code ends at the next thing it says.
+    """
+    which = _which(principal, context, task, tenant)
+
+    async def work(found: Store) -> None:
+        ids = [row.task_id async for row in _rows(found, which)]
+        if ids and not yes and not _agreed(len(ids)):
+            print("Nothing was erased.")
+            return
+        print(f"Erased {await found.erase(ids)} tasks.")
+
+    opened(store, work)
+
+
+async def told(store: Store, row: Row) -> dict[str, Any]:
+    """All that is kept about one task."""
+    _, task = await store.load(row.scope, row.task_id)
+    log: list[Any] = []
+    while True:
+        page = await store.read(row.scope, row.task_id, len(log), EVENTS)
+        log += page.entries
+        if len(page.entries) < EVENTS:
+            break
+    hooks = await store.hooks(row.scope, row.task_id)
+    return {
+        "task": task,
+        "tenant": row.tenant,
+        "principal": row.principal,
+        "agent": row.agent,
+        "skill": row.skill,
+        "created_at": row.created_at,
+        "log": log,
+        "webhooks": [
+            replace(hook, token=_masked(hook.token), credentials=_masked(hook.credentials))
+            for hook in hooks
+        ],
+    }
+
+
+async def _rows(store: Store, which: AdminFilter) -> AsyncGenerator[Row, None]:
+    limit, seen = PAGE, 0
+    while True:
+        found = await store.owned(which, limit)
+        for row in found[seen:]:
+            yield row
+        if len(found) < limit:
+            return
+        seen, limit = len(found), limit * 2
+
+
+def _which(*named: str | None) -> AdminFilter:
+    principal, context, task, tenant = named
+    if principal is None and context is None and task is None:
+        raise ConfigError("Whose data? Give --principal, --context or --task.")
+    return AdminFilter(principal=principal, context_id=context, task_id=task, tenant=tenant)
+
+
+def _agreed(count: int) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{count} tasks would be erased for good. Add --yes if you mean it.")
+    return input(f"Erase {count} tasks for good? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _masked(secret: str) -> str:
+    return "****" if secret else ""

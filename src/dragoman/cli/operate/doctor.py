@@ -1,0 +1,166 @@
+"""`dragoman doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from dragoman.core.errors import ConfigError
+from dragoman.doctor import Orders, examine
+from dragoman.doctor.check import CHECKS, GROUPS, Level
+from dragoman.doctor.probes import FORMS
+from dragoman.doctor.report import MARKS, Report, counted
+from dragoman.doctor.run import unknown
+
+from ..session_options import Url, completed
+
+SOUND, BROKEN, NOBODY = 0, 1, 3
+"""Exit codes; 2 is a mistake in the command itself, as everywhere."""
+INTERFACES = tuple(f"{binding}-{version}" for binding, version in FORMS)
+COLOURS = {"pass": "green", "fail": "bold red", "warning": "yellow", "skipped": "dim"}
+
+
+def doctor(
+    url: Url,
+    /,
+    *,
+    text: Annotated[
+        str, Parameter(help="A message it answers to the end. [default: a skill's example]")
+    ] = "",
+    slow_text: Annotated[
+        str, Parameter(help="A message that keeps it busy for some seconds; more can be checked.")
+    ] = "",
+    only: Annotated[
+        tuple[str, ...], Parameter(help="Only these checks: ids or patterns like 'card.*'.")
+    ] = (),
+    skip: Annotated[tuple[str, ...], Parameter(help="Not these checks.")] = (),
+    on: Annotated[
+        tuple[str, ...],
+        Parameter(help="Only these interfaces: jsonrpc-1.0, rest-0.3, ...; jsonrpc-0.1 if named."),
+    ] = (),
+    header: Annotated[
+        tuple[str, ...],
+        Parameter(help="Header for every request: 'Authorization: Bearer {TOKEN}' reads $TOKEN."),
+    ] = (),
+    ca: Annotated[Path | None, Parameter(help="Certificates (PEM) of the authority to trust.")] = (
+        None
+    ),
+    allow_private: Annotated[
+        bool, Parameter(help="Follow addresses on the card into private networks.")
+    ] = False,
+    timeout: Annotated[float, Parameter(help="Seconds for one request.")] = 10.0,
+    strict: Annotated[bool, Parameter(help="Warnings count as failures in the exit code.")] = False,
+    verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), help="Show every check.")] = False,
+    as_json: Annotated[bool, Parameter(name="--json", help="Print everything as JSON.")] = False,
+    junit: Annotated[Path | None, Parameter(help="Also write a JUnit report here.")] = None,
+) -> None:
+    """Check any A2A agent against the specification.
+
+    Exit code 0: nothing that must be so is broken; 1: something is; 2: the command is wrong;
+    3: no agent was found at this address.
+    """
+    if odd := unknown((*only, *skip)):
+        groups = ", ".join(f"{group}.*" for group in GROUPS)
+        raise ConfigError(f"No check fits {odd[0]!r}. There are {groups}; --verbose names each.")
+    if strange := [name for name in on if name not in INTERFACES]:
+        raise ConfigError(f"--on takes {', '.join(INTERFACES)}, not {strange[0]!r}.")
+    if not 0 < timeout <= 300:
+        raise ConfigError("--timeout must be more than 0 and at most 300 seconds.")
+    if ca is not None and not ca.is_file():
+        raise ConfigError(f"There is no file {ca} (--ca).")
+    url = completed(url)
+    if not re.match(r"https?://", url):
+        raise ConfigError("The address must be one of http or https.")
+    orders = Orders(
+        text=text,
+        slow_text=slow_text,
+        only=only,
+        skip=skip,
+        on=on,
+        timeout=timeout,
+        allow_private=allow_private,
+        ca=str(ca or ""),
+        headers=dict(_header(one) for one in header),
+    )
+    report = examine(url, orders)
+    if junit is not None:
+        junit.write_text(report.as_junit(), "utf-8")
+    if as_json:
+        print(json.dumps(report.as_json(), ensure_ascii=False, indent=2))
+    else:
+        show(report, verbose=verbose)
+    if not report.reached:
+        sys.exit(NOBODY)
+    warned = any(result.outcome == "warning" for result in report.results)
+    sys.exit(BROKEN if report.broken or (strict and warned) else SOUND)
+
+
+def _header(text: str) -> tuple[str, str]:
+    """`Name: value`, with {VARIABLE} from the environment, so that no secret is in a command."""
+    name, colon, value = text.partition(":")
+    if not colon or not re.fullmatch(r"[A-Za-z0-9-]+", name):
+        raise ConfigError(f"--header must be 'Name: value', not {name!r}.")
+
+    def read(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise ConfigError(f"--header {name} needs the variable {found[1]}, which is not set.")
+        return os.environ[found[1]]
+
+    return name, re.sub(r"\{(\w+)\}", read, value.strip())
+
+
+def show(report: Report, *, verbose: bool) -> None:
+    """The findings as a table; colours only on a terminal."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False, soft_wrap=True)
+    if report.reached:
+        console.print(f"[bold]{escape(report.agent)}[/bold] at {escape(report.url)}")
+    else:
+        console.print(f"No A2A agent at {escape(report.url)}: {escape(report.why_not)}")
+    for line in report.left_out:
+        console.print(f"  left out: {escape(line)}")
+    if not report.reached and not verbose:  # the rest would say the same again and again
+        console.print("Is it running, and is the address right? --verbose shows every check.")
+        return
+    for place in report.places:
+        found = [result for result in report.results if result.on == place]
+        count = counted(found)
+        console.print(
+            f"\n[bold]{place}[/bold]  {count.passed} ok, {count.failed} failed, "
+            f"{count.warned} warnings, {count.skipped} skipped"
+        )
+        for result in found:
+            if result.outcome in ("pass", "skipped") and not verbose:
+                continue
+            colour = COLOURS[result.outcome]
+            mark = f"[{colour}]{MARKS[result.outcome]:4}[/{colour}]"
+            level = result.check.level.value
+            console.print(f"  {mark} {result.id:24} {level:6} {escape(result.check.says)}")
+            if result.outcome == "pass":
+                continue
+            console.print(f"       {escape(result.why)}  [dim]({escape(result.check.spec)})[/dim]")
+            if result.sent:
+                console.print(f"       [dim]sent {escape(result.sent[:160])}[/dim]")
+                console.print(f"       [dim]came {escape(result.came[:160])}[/dim]")
+    console.print(f"\n{_sum(report)}")
+
+
+def _sum(report: Report) -> str:
+    score = report.score()
+    told = ", ".join(
+        f"{level.value} {score['levels'][level.value]['percent']:g} %" for level in Level
+    )
+    total = score["total"]
+    return (
+        f"Score {total['percent']:g} %  ({told})  "
+        f"{total['passed']} ok, {total['failed']} failed, {total['warned']} warnings, "
+        f"{total['skipped']} skipped; {len(CHECKS)} kinds of checks, {report.requests} requests"
+    )

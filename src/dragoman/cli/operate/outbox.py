@@ -1,0 +1,119 @@
+"""`dragoman outbox`: what is on its way to webhooks, and what was given up."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import msgspec
+from cyclopts import App, Parameter
+
+from dragoman.core.errors import ConfigError
+from dragoman.store import Store
+from dragoman.store.interface import Delivery
+
+from ..store_access import AsJson, StoreUrl, opened, shown_time
+
+outbox = App(name="outbox", help="Look at what webhooks are told, and tell it again.")
+
+MOST = 1_000_000
+
+Id = Annotated[int, Parameter(help="The number that `list` shows.")]
+
+
+@outbox.command(name="list")
+def listed(
+    *,
+    dead: Annotated[bool, Parameter(help="Only what was given up.")] = False,
+    limit: Annotated[int, Parameter(help="Lines at most, of each kind.")] = 100,
+    as_json: AsJson = False,
+    store: StoreUrl = None,
+) -> None:
+    """List what was given up and what is on its way, oldest first."""
+
+    async def look(found: Store) -> list[Delivery]:
+        waiting = [] if dead else await found.outbox(dead=False, limit=limit)
+        return await found.outbox(dead=True, limit=limit) + waiting
+
+    deliveries = opened(store, look)
+    if not deliveries and not as_json:
+        print("Nothing was given up." if dead else "Nothing is on its way.")
+    for one in deliveries:
+        if as_json:
+            print(msgspec.json.encode(_fields(one)).decode())
+            continue
+        print(f"{one.id}  {_state(one)}  {one.hook.task_id}#{one.seq}  {_shown(one.hook.url)}")
+
+
+@outbox.command
+def show(id: Id, /, *, as_json: AsJson = False, store: StoreUrl = None) -> None:
+    """Show one delivery: where to, how often it was tried, and how that ended."""
+    one = opened(store, lambda found: _find(found, id))
+    if one is None:
+        raise ConfigError(f"There is no delivery {id} in the outbox.")
+    if as_json:
+        print(msgspec.json.encode(_fields(one)).decode())
+        return
+    for name, value in _fields(one).items():
+        if value != "":
+            print(f"{name.replace('_', ' '):<12} {value}")
+
+
+@outbox.command
+def redeliver(
+    *ids: Id,
+    every: Annotated[bool, Parameter(name="--all", help="Everything that was given up.")] = False,
+    store: StoreUrl = None,
+) -> None:
+    """Try dead letters again, from their first attempt on."""
+    if bool(ids) == every:
+        raise ConfigError(
+            "Which ones? Give the numbers that `dragoman outbox list` shows, or --all."
+        )
+
+    async def work(found: Store) -> tuple[list[int], list[int]]:
+        chosen = list(ids) or [one.id for one in await found.outbox(dead=True, limit=MOST)]
+        done = [id for id in chosen if await found.redeliver(id)]
+        return done, [id for id in chosen if id not in done]
+
+    done, missing = opened(store, work)
+    print(f"{len(done)} on the way again." if done else "Nothing to do.")
+    if missing:
+        raise ConfigError(f"No dead letters: {', '.join(map(str, missing))}.")
+
+
+async def _find(store: Store, id: int) -> Delivery | None:
+    for dead in (True, False):
+        for one in await store.outbox(dead=dead, limit=MOST):
+            if one.id == id:
+                return one
+    return None
+
+
+def _fields(one: Delivery) -> dict[str, int | str]:
+    return {
+        "id": one.id,
+        "task": one.hook.task_id,
+        "event": one.seq,
+        "webhook": one.hook.hook_id,
+        "url": _shown(one.hook.url),
+        "dialect": one.hook.dialect,
+        "owner": f"{one.scope.tenant}/{one.scope.principal}".lstrip("/"),
+        "state": _state(one),
+        "tries": one.attempt,
+        "last_answer": one.status or one.error or "none",
+        "next_try": "" if one.dead_at else shown_time(one.due_at) or "after the one before it",
+        "given_up": shown_time(one.dead_at),
+    }
+
+
+def _state(one: Delivery) -> str:
+    if one.dead_at:
+        return f"given up ({one.status or one.error})"
+    return f"tried {one.attempt}x ({one.status or one.error})" if one.attempt else "waits"
+
+
+def _shown(url: str) -> str:
+    """An address without what may be secret in it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}{'?...' if parts.query else ''}"

@@ -1,0 +1,1 @@
+"""Commands that make, serve and show agents."""

@@ -1,0 +1,132 @@
+"""`dragoman serve`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from dragoman import settings as config
+from dragoman.backend import Backend
+from dragoman.server.agent_loader import load_agent
+from dragoman.server.serve import run, shown
+
+
+def serve(
+    file: Annotated[str, Parameter(help="Python file with the agent, or FILE:NAME.")],
+    /,
+    *,
+    host: Annotated[
+        str | None, Parameter(help="Address to listen on. [default: 127.0.0.1]")
+    ] = None,
+    port: Annotated[
+        int | None, Parameter(help="HTTP port, 0 for a free one. [default: 8420]")
+    ] = None,
+    grpc: Annotated[
+        bool | None,
+        Parameter(help="Speak gRPC too, on its own port. [default: no]", negative="--no-grpc"),
+    ] = None,
+    grpc_port: Annotated[
+        int | None,
+        Parameter(help="Speak gRPC on this port, 0 for a free one. [default: 8421, with --grpc]"),
+    ] = None,
+    grpc_url: Annotated[
+        str | None,
+        Parameter(help="Where others reach gRPC, as HOST:PORT; needed with --public-url."),
+    ] = None,
+    store: Annotated[
+        str | None,
+        Parameter(
+            help="Where tasks live: sqlite:///PATH, file:///DIR or memory:. "
+            "[default: sqlite:///dragoman.db]"
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None, Parameter(help="Where others reach this agent; stands on its card.")
+    ] = None,
+    signing_key: Annotated[
+        tuple[str, ...] | None,
+        Parameter(help="Key that signs the card, or a folder of them; the newest signs."),
+    ] = None,
+    workspace: Annotated[
+        str | None, Parameter(help="Folder that tools may touch, and nothing outside of it.")
+    ] = None,
+    allow_private: Annotated[
+        bool | None, Parameter(help="Let addresses given by others lie in private networks.")
+    ] = None,
+    insecure: Annotated[
+        bool | None, Parameter(help="Listen to the network although no authentication is set up.")
+    ] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None,
+        Parameter(help="How much to log. [default: info]"),
+    ] = None,
+    iat_host: Annotated[
+        str | None,
+        Parameter(
+            help="IAT host to register with: NAME=ws://... or NAME=http://... [secret: IAT_SECRET]"
+        ),
+    ] = None,
+    reload: Annotated[
+        bool | None, Parameter(help="Start again when a file in the folder changes.")
+    ] = None,
+    watchdog: Annotated[
+        float | None,
+        Parameter(
+            help="End with exit code 70 when the event loop is blocked for this many seconds."
+        ),
+    ] = None,
+    config_file: Annotated[
+        Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
+    ] = None,
+) -> None:
+    """Serve the agent in a Python file until Ctrl-C.
+
+    Flags beat DRAGOMAN_SERVER_<KEY> variables, which beat dragoman.toml.
+    """
+    flags = {
+        "host": host,
+        "port": port,
+        "grpc": grpc,
+        "grpc_port": grpc_port,
+        "grpc_url": grpc_url,
+        "store": store,
+        "public_url": public_url,
+        "signing_keys": signing_key,
+        "workspace": workspace,
+        "allow_private": allow_private,
+        "insecure": insecure,
+        "log_level": log_level,
+        "iat_host": iat_host,
+        "reload": reload,
+        "watchdog": watchdog,
+    }
+    settings = config.load(flags, os.environ, config_file)
+    if settings.server.reload:
+        from .reload import watch
+
+        path = Path(file.partition(":")[0])
+        if not path.is_file():
+            load_agent(file)  # says so; nothing here is worth watching
+        watch(path.parent)
+        return
+    agent = load_agent(file)
+    own = isinstance(agent, Backend) and agent.keeps_tasks
+    kept = "the backend's own" if own else shown(settings.server.store)
+    run(agent, settings, lambda url: announce(agent.name, url, kept))
+
+
+def announce(name: str, url: str, store: str) -> None:
+    """Says on the terminal what runs where."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"[bold]{escape(name)}[/bold] listens at [cyan]{url}/[/cyan]  (all of A2A, and IAT)"
+    )
+    console.print(f"  card   {url}/.well-known/agent-card.json")
+    console.print(f"  store  {store}")
+    console.print("  Ctrl-C stops it")

@@ -1,0 +1,213 @@
+"""What all commands that talk to agents share: options, the connection, errors, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from dragoman.client import ClientLimits, RemoteAgent, connect
+from dragoman.client.auth import CardAuth
+from dragoman.client.auth.origins import is_loopback, printable
+from dragoman.client.connect import origins_of, web_form
+from dragoman.core.card import Card
+from dragoman.core.errors import (
+    BadParams,
+    CardUntrusted,
+    ConfigError,
+    ContentTypeUnsupported,
+    DragomanError,
+    ExtensionRequired,
+    PeerMisbehaved,
+    PeerUnreachable,
+    PushUnsupported,
+    TaskFinished,
+    TaskNotFound,
+    TooMany,
+    Unauthenticated,
+    UnknownMethod,
+    VersionUnsupported,
+)
+from dragoman.core.lifecycle import WAITING
+from dragoman.core.model import Message, State, Task
+from dragoman.security.outbound.guarded_http import Rules, parse
+
+DONE, NOT_DONE, MISTAKE, NOBODY, WAITS, INTERRUPTED = 0, 1, 2, 3, 4, 130
+"""Exit codes. `docs/guide/cli.md` has the table."""
+
+SPOKEN = ("https", "http", "a2a+grpc", "a2a+grpcs")
+
+Url = Annotated[str, Parameter(help="Address of the agent, or of its card (ends in .json).")]
+TaskId = Annotated[str, Parameter(help="Id of the task.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions:
+    """How to reach an agent, and how to print: flags of every command that talks to one."""
+
+    dialect: Annotated[
+        str,
+        Parameter(
+            help="Speak this only: a2a-1.0, a2a-0.3-rest, GRPC, 0.3... [default: the card's best]"
+        ),
+    ] = ""
+    origin: Annotated[
+        tuple[str, ...], Parameter(help="Another origin that may learn who you are; repeatable.")
+    ] = ()
+    ca: Annotated[Path | None, Parameter(help="Certificates (PEM) of the authority to trust.")] = (
+        None
+    )
+    allow_private: Annotated[
+        bool, Parameter(help="Follow addresses on the card into private networks.")
+    ] = False
+    timeout: Annotated[
+        float, Parameter(help="Seconds for an answer that nobody has to work for.")
+    ] = 30.0
+    json: Annotated[bool, Parameter(help="Print JSON, spelled as A2A 1.0.")] = False
+
+
+@asynccontextmanager
+async def agent_at(
+    url: str,
+    way: SessionOptions,
+    *,
+    card: Card | None = None,
+    extensions: Sequence[str] = (),
+    limits: ClientLimits | None = None,
+) -> AsyncIterator[RemoteAgent]:
+    """The agent, with the user's own credentials for it."""
+    address = completed(url)
+    if way.ca is not None and not way.ca.is_file():
+        raise ConfigError(f"There is no file {way.ca} (--ca).")
+    if way.timeout <= 0:
+        raise ConfigError("--timeout must be more than 0.")
+    try:
+        own, *others = origins_of(address, way.origin)
+    except BadParams as exc:
+        raise ConfigError(f"{exc.message}.") from None
+    async with (
+        CardAuth.of(
+            os.environ, allow_private=way.allow_private, shared=dict.fromkeys(others, own)
+        ) as auth,
+        connect(
+            address,
+            card=card,
+            dialect=way.dialect or None,
+            auth=auth,
+            origins=others,
+            ca=way.ca or "",
+            allow_private=way.allow_private,
+            extensions=extensions,
+            timeout=way.timeout,
+            limits=limits,
+        ) as agent,
+    ):
+        yield agent
+
+
+def completed(url: str) -> str:
+    """The address as it was meant: https where nothing is said, http on this machine."""
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        near = is_loopback(f"http://{url}")
+        scheme, rest = "http" if near else "https", url
+    if scheme not in SPOKEN or not rest.strip("/") or any(c.isspace() for c in rest):
+        raise ConfigError(f"This is no address of an agent: {printable(url)}")
+    address = f"{scheme}://{rest}"
+    try:
+        parse(web_form(address).partition("#")[0], Rules(allow_private=True, allow_loopback=True))
+    except BadParams as exc:  # the address itself stays untold: a password may stand in it
+        raise ConfigError(f"This is no address of an agent. {exc.message}.") from None
+    return address
+
+
+def run(work: Callable[[], Coroutine[Any, Any, int]], url: str, *, as_json: bool) -> None:
+    """Runs a command to its exit code. What goes wrong is said in a line or two."""
+
+    async def main() -> int:
+        with interruptible():
+            return await work()
+
+    try:
+        code = asyncio.run(main())
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        code = INTERRUPTED
+    except DragomanError as exc:
+        code = complained(exc, url, as_json=as_json)
+    if code:
+        sys.exit(code)
+
+
+class interruptible:  # noqa: N801  reads as a word: with interruptible()
+    """Ctrl-C cancels the task of the caller, each time, instead of Python's own answer to it."""
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  only used in a coroutine
+        with suppress(NotImplementedError):  # Windows: asyncio.run does it, once
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+
+    def __exit__(self, *error: object) -> None:
+        with suppress(NotImplementedError):
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+
+
+NEXT: tuple[tuple[type[DragomanError], str], ...] = (
+    (Unauthenticated, "Log in with: dragoman login {url}"),
+    (PeerUnreachable, "Is it running, and is the address right?"),
+    (CardUntrusted, "Look at it with: dragoman card {url}"),
+    (VersionUnsupported, "See what it speaks: dragoman card {url}; choose with --dialect"),
+    (UnknownMethod, "See what it speaks: dragoman card {url}; choose with --dialect"),
+    (ContentTypeUnsupported, "See what it takes: dragoman card {url}"),
+    (ExtensionRequired, "See what it requires: dragoman card {url}"),
+    (TaskNotFound, "See yours with: dragoman tasks list {url}"),
+    (TaskFinished, "Say it without --task to begin another one."),
+    (PushUnsupported, "It calls nobody; follow the task with: dragoman tasks watch {url} ID"),
+    (TooMany, "Wait a little, then try again."),
+    (PeerMisbehaved, "Find out more with: dragoman doctor {url}"),
+)
+"""What to do about an error; the first that fits."""
+
+
+def advice(error: DragomanError, url: str) -> str:
+    """What to do next, unless the error says it already."""
+    if "dragoman " in error.message or " --" in error.message:
+        return ""
+    found = (text for kind, text in NEXT if isinstance(error, kind))
+    return next(found, "").format(url=printable(url))
+
+
+def complained(error: DragomanError, url: str, *, as_json: bool) -> int:
+    """Says what went wrong and what to do, and gives the exit code."""
+    if as_json:
+        told = {"error": error.reason, "message": error.message}
+        print(msgspec.json.encode(told | ({"code": error.code} if error.code else {})).decode())
+    print("dragoman:", printable(error.message, 1000), file=sys.stderr)
+    if hint := advice(error, url):
+        print(hint, file=sys.stderr)
+    if isinstance(error, ConfigError):
+        return MISTAKE
+    return NOBODY if isinstance(error, PeerUnreachable) else NOT_DONE
+
+
+def named(task: Task) -> str:
+    """The id of a task as it can be typed: the other side chose it."""
+    return shlex.quote(printable(task.id))
+
+
+def code_of(result: Task | Message) -> int:
+    """The exit code for how a task stands."""
+    if isinstance(result, Message) or result.state is State.COMPLETED:
+        return DONE
+    return WAITS if result.state in WAITING else NOT_DONE

@@ -1,0 +1,57 @@
+"""The store of a server, opened beside it: what commands that look after tasks share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from cyclopts import Parameter
+
+from dragoman import settings as config
+from dragoman.core.errors import ConfigError
+from dragoman.store import Store, open_store
+
+AsJson = Annotated[bool, Parameter(name="--json", help="One JSON object per line.")]
+StoreUrl = Annotated[str | None, Parameter(name="--store", help="Where tasks live.")]
+
+R = TypeVar("R")
+
+
+def place_of(url: str | None) -> str:
+    """The URL of the store: the one given, else that of the settings."""
+    return config.load({"store": url}, os.environ).server.store
+
+
+def opened(url: str | None, work: Callable[[Store], Awaitable[R]]) -> R:
+    """Does something with the store of these settings."""
+    place = place_of(url)
+    scheme, _, rest = place.partition(":")
+    if scheme == "memory":
+        raise ConfigError("A store in memory lives in its server alone; there is nothing to open.")
+    slashes = {"sqlite": "///", "file": "//"}.get(scheme)
+    if slashes is not None and not Path(rest.removeprefix(slashes)).exists():
+        # A typing mistake must not make an empty store.
+        raise ConfigError(
+            f"There is no store {place}. Go where the agent is served, or name it with --store."
+        )
+
+    async def main() -> R:
+        store = open_store(place)
+        await store.open()
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(main())
+
+
+def shown_time(millis: int) -> str:
+    """A time for people; empty for none."""
+    if not millis:
+        return ""
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(" ", "seconds")

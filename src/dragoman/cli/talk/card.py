@@ -1,0 +1,219 @@
+"""`dragoman card`: sign, verify and validate cards.
+
+Exit codes: 0 it is as it should be, 1 it is not, 2 the question was wrong (no such file, no key).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from cyclopts import App, Parameter
+
+from dragoman.core.errors import CardUntrusted, ConfigError, DragomanError
+from dragoman.dialects.a2a.cards import documents, signatures
+from dragoman.dialects.a2a.cards import validate as checks
+from dragoman.dialects.a2a.cards.canonical import Uncanonical, document_in
+from dragoman.security.card_signing import load
+from dragoman.security.card_trust import MOST_BYTES, Trust, TrustVerdict
+from dragoman.security.outbound.guarded_http import GuardedHttp, Rules, Unreachable
+
+from ..stdin_argument import DASH
+from .card_show import level, listed, sheet
+
+card = App(
+    name="card", help="Show an agent's card (`dragoman card URL`); sign, verify and validate cards."
+)
+card.default(sheet)
+
+WELL_KNOWN = "/.well-known/agent-card.json"
+NOWHERE = "https://card.invalid"
+"""Where a card in a file came from, if nobody says."""
+NOT_SO = 1
+"""The exit code for a card that is not as it should be."""
+
+Source = Annotated[
+    str, DASH, Parameter(help="A file, - for standard input, or an agent's address or its card's.")
+]
+AsJson = Annotated[bool, Parameter(name="--json", help="Answer as JSON.")]
+
+
+@card.command
+def sign(
+    file: Annotated[str, DASH, Parameter(help="The card as JSON; - is standard input.")],
+    /,
+    *,
+    key: Annotated[Path, Parameter(help="File with the private key.")],
+    jku: Annotated[str, Parameter(help="Where the key set is published (https).")] = "",
+    add: Annotated[bool, Parameter(help="Keep signatures that are there.")] = False,
+    out: Annotated[Path | None, Parameter(help="Where to. [default: standard output]")] = None,
+    json: Annotated[bool, Parameter(name="--json", help="Only the signatures, as JSON.")] = False,
+) -> None:
+    """Sign a card for the readers of each of its versions, and write it with its signatures."""
+    if jku and not jku.startswith("https://"):
+        raise ConfigError("--jku must start with https://: keys must not be changed on their way.")
+    document = _document(_read(file))
+    held = next(iter(load([str(key)], time.time())), None)
+    if held is None:
+        raise ConfigError(f"{key} holds no key that may be used now.")
+    try:
+        made = msgspec.to_builtins(signatures.sign_all([document], held.key, jku))
+    except Uncanonical as exc:
+        raise ConfigError(f"This card cannot be signed: {exc}.") from None
+    if json:
+        print(msgspec.json.encode(made).decode())
+        return
+    before = document.get("signatures") if add else None
+    document["signatures"] = [*(before if isinstance(before, list) else ()), *made]
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    if out is None:
+        sys.stdout.buffer.write(text)
+    else:
+        _write(out, text)
+
+
+@card.command
+def verify(
+    source: Source,
+    /,
+    *,
+    key: Annotated[
+        tuple[str, ...], Parameter(help="Whom to trust: a file, or the address of a key set.")
+    ] = (),
+    jku: Annotated[
+        tuple[str, ...],
+        Parameter(help="Key sets that the card may name: an address, an origin, or self."),
+    ] = (),
+    policy: Annotated[
+        Literal["require", "if-present"], Parameter(help="What to do without a signature.")
+    ] = "require",
+    strict: Annotated[bool, Parameter(help="Only the specification's canonical form.")] = False,
+    pins: Annotated[
+        Path | None, Parameter(help="File of hosts that were seen signed, and must stay so.")
+    ] = None,
+    origin: Annotated[str, Parameter(help="Where a card in a file came from.")] = "",
+    allow_private: Annotated[
+        bool, Parameter(help="Fetch key sets from private networks too.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Say whether a card is signed by someone you trust (exit code 1 if not)."""
+    raw = _read(source)
+    place = origin or (source if _is_url(source) else NOWHERE)
+    trust = Trust(policy, keys=key, jku=jku, pins=pins, strict=strict, allow_private=allow_private)
+
+    async def checked() -> TrustVerdict:
+        try:
+            return await trust.check(raw, place)
+        finally:
+            await trust.close()
+
+    try:
+        found = asyncio.run(checked())
+    except CardUntrusted as exc:
+        told = exc.message.replace(f"The card of {NOWHERE}", f"The card in {source}")
+        if json:
+            why = exc.public.get("why", "")
+            print(msgspec.json.encode({"ok": False, "why": why, "message": told}).decode())
+        else:
+            print(told)
+        sys.exit(NOT_SO)
+    bare = ", ".join(found.uncovered)
+    if json:
+        said = {"ok": not bare, "proved": found.proved, "kid": found.kid, "alg": found.alg}
+        more = {"form": found.form, "versions": found.versions, "uncovered": found.uncovered}
+        print(msgspec.json.encode({**said, **more, "name": found.card.name}).decode())
+    elif found.proved:
+        print(f"{found.card.name}: signed by {found.kid} ({found.alg}, {found.form} form).")
+        if bare:
+            print(f"Its signatures do not cover: {bare}.")
+    else:
+        print(f"{found.card.name}: not signed.")
+    if bare:
+        sys.exit(NOT_SO)
+
+
+@card.command
+def validate(source: Source, /, *, json: AsJson = False) -> None:
+    """Say whether a card keeps the rules of its version (exit code 1 if not).
+
+    The source may also be a Python file with an agent.
+    """
+    if source.partition(":")[0].endswith(".py"):
+        document = _of_agent(source)
+    else:
+        document = _document(_read(source))
+    found = checks.problems(document)
+    bad = [problem for problem in found if not problem.warning]
+    if json:
+        print(msgspec.json.encode({"ok": not bad, "problems": listed(found)}).decode())
+    else:
+        for problem in found:
+            print(f"{level(problem):7}  {problem}")
+        if not found:
+            print("The card is valid.")
+    if bad:
+        sys.exit(NOT_SO)
+
+
+def _of_agent(where: str) -> dict[str, Any]:
+    from dragoman.net.http.addresses import chosen, interfaces
+    from dragoman.server.agent_loader import load_agent
+    from dragoman.settings import Server
+
+    agent = load_agent(where)
+    listed = interfaces("http://127.0.0.1:8420", (), chosen(Server()))
+    return document_in(documents.merged(agent.card(listed, agent.skills)))
+
+
+def _document(raw: bytes) -> dict[str, Any]:
+    try:
+        return document_in(raw)
+    except Uncanonical as exc:
+        raise ConfigError(f"This is no card: {exc}.") from None
+
+
+def _is_url(source: str) -> bool:
+    return source.startswith(("http://", "https://"))
+
+
+def _read(source: str) -> bytes:
+    if source == "-":
+        return sys.stdin.buffer.read(MOST_BYTES + 1)
+    if _is_url(source):
+        return asyncio.run(_fetched(source))
+    try:
+        return Path(source).read_bytes()
+    except OSError as exc:
+        raise ConfigError(f"{source} cannot be read: {exc.strerror}.") from None
+
+
+async def _fetched(url: str) -> bytes:
+    """The card at an address that the user typed, who may mean a machine nearby."""
+    if not url.endswith(".json"):
+        url = url.rstrip("/") + WELL_KNOWN
+    egress = GuardedHttp(Rules(allow_private=True))
+    try:
+        # No version is named, so that there is all that readers of any of them use.
+        headers = {"accept": "application/json"}
+        reply = await egress.request("GET", url, headers=headers, max_size=MOST_BYTES)
+    except Unreachable as exc:
+        raise ConfigError(f"{url} cannot be read: {exc}.") from None
+    except DragomanError as exc:
+        raise ConfigError(f"{url}: {exc.message}.") from None
+    finally:
+        await egress.close()
+    if reply.status != 200 or not reply.whole:
+        raise ConfigError(f"{url} answers with status {reply.status}, not with a card.")
+    return reply.body
+
+
+def _write(path: Path, text: bytes) -> None:
+    try:
+        path.write_bytes(text)
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be written: {exc.strerror}.") from None

@@ -1,0 +1,311 @@
+"""`dragoman chat`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.text import Text
+
+from dragoman.client import Conversation, RemoteAgent
+from dragoman.client.auth import private_files
+from dragoman.core.errors import DragomanError
+from dragoman.core.model import Message, Task
+from dragoman.dialects.a2a.extensions import WORK
+
+from .. import formatting
+from ..dialogue import Dialogue, Left
+from ..prompts import TerminalPerson, question_in, typing
+from ..session_options import DONE, INTERRUPTED, SessionOptions, Url, advice, agent_at, code_of, run
+from ..view import chosen
+
+PROMPT = "> "
+HISTORY = 1000
+"""Lines kept from one chat to the next."""
+
+
+def chat(
+    url: Url,
+    /,
+    *,
+    skill: Annotated[str, Parameter(help="Id of the skill to talk to.")] = "",
+    context: Annotated[str, Parameter(help="Id of a context to go on with.")] = "",
+    save: Annotated[Path | None, Parameter(help="Folder for the files that come back.")] = None,
+    work: Annotated[
+        bool, Parameter(help="Show thoughts and logs of agents that tell them.")
+    ] = False,
+    no_history: Annotated[
+        bool, Parameter(help="Do not keep the lines you type for the next chat.")
+    ] = False,
+    way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
+) -> None:
+    """Talk with an agent.
+
+    What you type is said; what the agent asks back you are asked, yes or no where it wants
+    approval, without echo where it wants a secret. /help lists commands, such as /file PATH. Ctrl-C
+    cancels what runs; at the prompt it leaves, as Ctrl-D does.
+
+    Without a terminal every line of standard input is said in turn.
+
+    Exit code 0: you left; 1: refused, or (without a terminal) the last task failed; 2: the command
+    is wrong; 3: the agent cannot be reached; 4: the last task waits for an answer; 130: Ctrl-C.
+    """
+
+    async def talk() -> int:
+        async with agent_at(url, way, extensions=(WORK,) if work else ()) as agent:
+            if way.json or not TerminalPerson.is_there():
+                return await _read(agent, skill, context, save, as_json=way.json)
+            room = Room(agent, url, skill, context, save, kept=not no_history)
+            return await room.run()
+
+    run(talk, url, as_json=way.json)
+
+
+async def _read(
+    agent: RemoteAgent, skill: str, context: str, save: Path | None, *, as_json: bool
+) -> int:
+    """Says line after line."""
+    talk = agent.conversation(context, skill=skill)
+    exchange = Dialogue(agent, chosen(as_json=as_json, growing=False), None, save)
+    code = DONE
+    for line in sys.stdin.buffer:  # there is nothing to do between two lines
+        text = line.decode("utf-8", "replace")
+        if not text.strip():
+            continue
+        try:
+            result = await exchange.say(talk, text.rstrip("\r\n"))
+        except Left:
+            return INTERRUPTED
+        if isinstance(result, Task) and (question := question_in(result)) and not as_json:
+            print(question.prompt, flush=True)
+        code = code_of(result)
+    return code
+
+
+class Room:
+    """Where the person and the agent talk."""
+
+    def __init__(
+        self,
+        agent: RemoteAgent,
+        url: str,
+        skill: str,
+        context: str,
+        save: Path | None,
+        *,
+        kept: bool,
+    ) -> None:
+        self.agent, self.url, self.skill = agent, url, skill
+        self.console = Console(highlight=False)
+        self.person = TerminalPerson()
+        self.exchange = Dialogue(
+            agent, chosen(as_json=False, growing=True, closing=False), self.person, save
+        )
+        self.talk: Conversation = agent.conversation(context, skill=skill)
+        self.files: list[Path] = []
+        self.said: list[tuple[str, str]] = []
+        self._lines = Lines(kept=kept)
+        self._open = True
+
+    async def run(self) -> int:
+        """Until the person leaves."""
+        card = self.agent.card
+        self.show(f"{formatting.line(card.name, 80)}  ({self.agent.dialect})", "bold")
+        if card.description:
+            self.show(formatting.line(card.description, 400))
+        self.show("/help lists commands, Ctrl-D leaves.", "dim")
+        while self._open:
+            try:
+                with typing():
+                    text = self._lines.read(PROMPT)
+            except (EOFError, KeyboardInterrupt):
+                print()
+                break
+            if text.strip():
+                await self._take(text)
+        self._lines.keep()
+        return DONE
+
+    async def _take(self, text: str) -> None:
+        """Says a line, or does what it commands. What goes wrong ends the line, not the chat."""
+        try:
+            word, _, rest = text.strip().partition(" ")
+            if not word.startswith("/"):
+                await self._say(text)
+            elif word in COMMANDS:
+                await COMMANDS[word][2](self, rest.strip())
+            else:
+                self.show(f"There is no {formatting.line(word, 40)}. /help lists what there is.")
+        except DragomanError as exc:
+            self.show(formatting.clean(exc.message), "red")
+            if hint := advice(exc, self.url):
+                self.show(hint)
+        except Left as left:
+            if left.task is not None:
+                self.talk.task = left.task
+
+    async def _say(self, text: str) -> None:
+        what: list[object] = [text, *self.files]
+        self.said.append(("you", text))
+        result = await self.exchange.say(self.talk, *what)
+        self.files.clear()
+        answer = formatting.result_words(result)
+        if not answer and isinstance(result, Task) and (question := question_in(result)):
+            answer = question.prompt
+        self.said.append(("agent", answer))
+        if isinstance(result, Message):
+            return
+        if question_in(result) is not None:
+            self.show("It still waits: what you say next answers it, /cancel ends it.", "dim")
+
+    def show(self, text: str, style: str = "") -> None:
+        """A line that is not the agent's."""
+        self.console.print(Text(text, style), soft_wrap=True)
+
+    # Commands.
+
+    async def help(self, rest: str) -> None:
+        for name, (takes, about, _) in COMMANDS.items():
+            self.show(f"{name + takes:14} {about}")
+
+    async def file(self, rest: str) -> None:
+        try:
+            named = shlex.split(rest) or [""]
+        except ValueError:
+            named = [rest]
+        for name in named:
+            path = _at_home(name)
+            if not _is_file(path):
+                self.show(f"There is no file {formatting.line(name)}.")
+                continue
+            self.files.append(path)
+            self.show(f"{path.name} goes along with what you say next.", "dim")
+
+    async def save(self, rest: str) -> None:
+        if self.talk.task is None or not formatting.has_files(self.talk.task):
+            self.show("The last answer has no files.")
+            return
+        for path in await self.agent.save(self.talk.task, _at_home(rest or ".")):
+            self.show(f"Saved {path}", "dim")
+
+    async def use(self, rest: str) -> None:
+        known = [skill.id for skill in self.agent.card.skills]
+        if not rest:
+            for skill in self.agent.card.skills:
+                mark = "*" if skill.id == self.skill else " "
+                about = formatting.line(skill.description)
+                self.show(f"{mark} {formatting.line(skill.id, 40):16} {about}")
+            return
+        if rest not in known:
+            self.show(f"There is no skill {formatting.line(rest, 40)}: {', '.join(known)}")
+            return
+        self.skill = rest
+        self.talk = self.agent.conversation(self.talk.context_id, skill=rest)
+
+    async def history(self, rest: str) -> None:
+        for who, text in self.said:
+            self.show(f"{who}: {formatting.clean(text)}")
+
+    async def task(self, rest: str) -> None:
+        task = self.talk.task
+        if task is None:
+            self.show("There is no task yet.")
+        else:
+            self.show(f"{formatting.line(task.id)}  {task.state.value}")
+        if self.talk.context_id:
+            self.show(f"context {formatting.line(self.talk.context_id)}")
+
+    async def cancel(self, rest: str) -> None:
+        task = await self.talk.cancel()
+        self.show("Nothing runs." if task is None else task.state.value)
+
+    async def new(self, rest: str) -> None:
+        self.talk = self.agent.conversation(skill=self.skill)
+        self.said.clear()
+        self.files.clear()
+        self.show("A new conversation.", "dim")
+
+    async def quit(self, rest: str) -> None:
+        self._open = False
+
+
+Command = Callable[[Room, str], Awaitable[None]]
+COMMANDS: dict[str, tuple[str, str, Command]] = {
+    "/help": ("", "this list", Room.help),
+    "/file": (" PATH", "sends a file along with the next message", Room.file),
+    "/save": (" [DIR]", "keeps the files of the last answer", Room.save),
+    "/skill": (" [ID]", "lists the skills, or talks to another one", Room.use),
+    "/history": ("", "what was said so far", Room.history),
+    "/task": ("", "ids and state of the last task", Room.task),
+    "/cancel": ("", "ends what waits for an answer", Room.cancel),
+    "/new": ("", "begins another conversation", Room.new),
+    "/quit": ("", "leaves", Room.quit),
+}
+
+
+class Lines:
+    """What is typed, with editing, completion and the lines of earlier chats."""
+
+    def __init__(self, *, kept: bool) -> None:
+        self._path = private_files.folder(os.environ) / "chat_history" if kept else None
+        try:
+            import readline
+        except ModuleNotFoundError:  # Windows edits lines by itself
+            self._readline = None
+            return
+        self._readline = readline
+        readline.set_completer(_complete)
+        readline.set_completer_delims(" ")
+        readline.parse_and_bind("tab: complete")
+        if self._path is not None:
+            with suppress(OSError):
+                readline.read_history_file(self._path)
+
+    def read(self, prompt: str) -> str:
+        """A line; a backslash at its end goes on with the next."""
+        text = input(prompt)
+        while text.endswith("\\"):
+            text = text[:-1] + "\n" + input("… ")
+        return text
+
+    def keep(self) -> None:
+        """For the next chat, readable by nobody else."""
+        if self._path is None or self._readline is None:
+            return
+        self._readline.set_history_length(HISTORY)
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
+            self._readline.write_history_file(self._path)
+
+
+def _complete(text: str, number: int) -> str | None:
+    """Commands, and paths elsewhere."""
+    if text.startswith("/") and "/" not in text[1:]:
+        found = [name for name in COMMANDS if name.startswith(text)]
+    else:
+        folder, _, start = text.rpartition("/")
+        place = Path(folder + "/" if folder or text.startswith("/") else ".").expanduser()
+        try:
+            names = sorted(p.name + ("/" if p.is_dir() else "") for p in place.iterdir())
+        except OSError:
+            return None
+        head = text[: len(text) - len(start)]
+        found = [head + name for name in names if name.startswith(start)]
+    return found[number] if number < len(found) else None
+
+
+def _at_home(name: str) -> Path:
+    """A path as a person writes it; of a home that nobody knows the name stays as it is."""
+    return Path(os.path.expanduser(name))
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file()

@@ -1,0 +1,133 @@
+"""`dragoman hooks`: have an agent call somewhere when something happens to a task."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from dragoman.core.errors import ConfigError
+from dragoman.core.model import Hook
+
+from .. import formatting, json_output
+from ..session_options import DONE, SessionOptions, TaskId, Url, agent_at, run
+
+TOKEN, CREDENTIALS = "DRAGOMAN_HOOK_TOKEN", "DRAGOMAN_HOOK_CREDENTIALS"
+
+hooks = App(
+    name="hooks",
+    help=f"""Have an agent call a webhook when something happens to a task.
+
+What proves who calls comes from the environment: ${TOKEN} is told to the receiver with every call,
+${CREDENTIALS} stands in its Authorization header. Neither is ever printed.
+
+Exit code 0: done; 1: the agent refused; 2: the command is wrong; 3: the agent cannot be reached.
+""",
+    help_format="markdown",
+)
+
+HookId = Annotated[str, Parameter(name="--id", help="Id of the webhook, where a task has several.")]
+
+
+@hooks.command(name="set")
+def set_(
+    url: Url,
+    task: TaskId,
+    to: Annotated[str, Parameter(help="Where to call.")],
+    /,
+    *,
+    hook_id: HookId = "",
+    scheme: Annotated[
+        str, Parameter(help="Of the Authorization header that is sent along.")
+    ] = "Bearer",
+    way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
+) -> None:
+    """Call this address from now on. Under the same --id it replaces the one before."""
+    if not to.startswith(("https://", "http://")):
+        raise ConfigError("A webhook begins with https:// or http://.")
+    credentials = os.environ.get(CREDENTIALS, "")
+
+    async def work() -> int:
+        async with agent_at(url, way) as agent:
+            made = await agent.set_hook(
+                task,
+                to,
+                token=os.environ.get(TOKEN, ""),
+                hook_id=hook_id,
+                scheme=scheme if credentials else "",
+                credentials=credentials,
+            )
+        _show([made], as_json=way.json, one=True)
+        return DONE
+
+    run(work, url, as_json=way.json)
+
+
+@hooks.command
+def get(
+    url: Url,
+    task: TaskId,
+    /,
+    *,
+    hook_id: HookId = "",
+    way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
+) -> None:
+    """Show one webhook of a task; the first if it is not named."""
+
+    async def work() -> int:
+        async with agent_at(url, way) as agent:
+            found = await agent.get_hook(task, hook_id)
+        _show([found], as_json=way.json, one=True)
+        return DONE
+
+    run(work, url, as_json=way.json)
+
+
+@hooks.command(name="list")
+def listed(url: Url, task: TaskId, /, *, way: SessionOptions = SessionOptions()) -> None:  # noqa: B008  frozen
+    """List the webhooks of a task."""
+
+    async def work() -> int:
+        async with agent_at(url, way) as agent:
+            page = await agent.list_hooks(task)
+        _show(page.hooks, as_json=way.json)
+        return DONE
+
+    run(work, url, as_json=way.json)
+
+
+@hooks.command
+def delete(
+    url: Url,
+    task: TaskId,
+    hook_id: Annotated[str, Parameter(help="Id of the webhook.")],
+    /,
+    *,
+    way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
+) -> None:
+    """Call no more."""
+
+    async def work() -> int:
+        async with agent_at(url, way) as agent:
+            await agent.delete_hook(task, hook_id)
+        if way.json:
+            json_output.show({})
+        else:
+            print("It is called no more.")
+        return DONE
+
+    run(work, url, as_json=way.json)
+
+
+def _show(found: list[Hook] | tuple[Hook, ...], *, as_json: bool, one: bool = False) -> None:
+    if as_json:
+        told = [json_output.hook(each) for each in found]
+        json_output.show(told[0] if one else {"configs": told})
+        return
+    for each in found:
+        proof = [name for name in ("token", "scheme") if getattr(each, name)]
+        with_ = f"  (with {' and '.join(proof)})" if proof else ""
+        print(f"{formatting.line(each.hook_id, 80)}  {formatting.line(each.url)}{with_}")
+    if not found:
+        print("It has no webhooks.")

@@ -1,0 +1,129 @@
+"""`dragoman send`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from dragoman.core.errors import ConfigError
+from dragoman.core.model import Data, Message, Task
+from dragoman.dialects.a2a.extensions import WORK
+
+from .. import formatting, json_output
+from ..dialogue import Dialogue, Left
+from ..prompts import TerminalPerson, question_in
+from ..session_options import DONE, INTERRUPTED, SessionOptions, Url, agent_at, code_of, named, run
+from ..stdin_argument import DASH
+from ..view import chosen
+
+MOST_STDIN = 16 * 1024 * 1024
+
+
+def send(
+    url: Url,
+    text: Annotated[str, DASH, Parameter(help="What to say; - reads standard input.")] = "",
+    /,
+    *,
+    file: Annotated[tuple[Path, ...], Parameter(help="A file to send along; repeatable.")] = (),
+    data: Annotated[
+        str | None, Parameter(help="JSON to send along; @FILE reads it from there.")
+    ] = None,
+    skill: Annotated[str, Parameter(help="Id of the skill it is for.")] = "",
+    task: Annotated[str, Parameter(help="Id of the task it answers or continues.")] = "",
+    context: Annotated[str, Parameter(help="Id of the context it belongs to.")] = "",
+    stream: Annotated[
+        bool,
+        Parameter(help="Write text as it comes, also through a pipe; with --json every event."),
+    ] = False,
+    no_wait: Annotated[bool, Parameter(help="Do not wait for the task: print its id.")] = False,
+    save: Annotated[Path | None, Parameter(help="Folder for the files that come back.")] = None,
+    work: Annotated[
+        bool, Parameter(help="Show thoughts and logs of agents that tell them.")
+    ] = False,
+    ask: Annotated[
+        bool,
+        Parameter(
+            help="Put the agent's questions to you. [default: on a terminal]",
+            negative="--no-ask",
+            show_default=False,
+        ),
+    ] = True,
+    way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
+) -> None:
+    """Say something to an agent, and see what comes of it.
+
+    On a terminal there is a live view, and you are asked what the agent asks back. Through a pipe
+    the result alone is on standard output. Ctrl-C cancels the task; once more leaves it.
+
+    Exit code 0: completed, or a direct reply; 1: failed, rejected, canceled or refused; 2: the
+    command is wrong; 3: the agent cannot be reached; 4: it waits for an answer; 130: Ctrl-C.
+    """
+    what = _said(text, file, data)
+    person = TerminalPerson() if ask and not way.json and TerminalPerson.is_there() else None
+
+    async def talk() -> int:
+        async with agent_at(url, way, extensions=(WORK,) if work else ()) as agent:
+            about: dict[str, Any] = {"task": task} if task else {}
+            if no_wait:
+                first = await agent.send(
+                    *what, wait=False, skill=skill, context_id=context, **about
+                )
+                return _begun(first, url, as_json=way.json)
+            view = chosen(as_json=way.json, growing=stream)
+            exchange = Dialogue(agent, view, person, save)
+            talk = agent.conversation(context, skill="" if task else skill)
+            try:
+                result = await exchange.say(talk, *what, **about)
+            except Left:
+                return INTERRUPTED
+            if not isinstance(result, Message) and (question := question_in(result)):
+                if person is None and not way.json:
+                    view.note(f"It asks: {question.prompt}")
+                view.note(f"Answer with: dragoman send {url} ANSWER --task {named(result)}")
+            return code_of(result)
+
+    run(talk, url, as_json=way.json)
+
+
+def _begun(first: Task | Message, url: str, *, as_json: bool) -> int:
+    """With --no-wait: the id is all that a script needs."""
+    if as_json:
+        json_output.show(json_output.result(first))
+    elif isinstance(first, Message):
+        print(formatting.result_words(first))
+    else:
+        print(formatting.line(first.id))
+        if sys.stdout.isatty():
+            print(f"Follow it with: dragoman tasks watch {url} {named(first)}")
+    return DONE
+
+
+def _said(text: str, files: tuple[Path, ...], data: str | None) -> list[object]:
+    what: list[object] = []
+    if text == "-":
+        text = sys.stdin.buffer.read(MOST_STDIN).decode("utf-8", "replace").rstrip("\n")
+    if text:
+        what.append(text)
+    for path in files:
+        if not path.is_file():
+            raise ConfigError(f"There is no file {path}.")
+        what.append(path)
+    if data is not None:
+        what.append(_json(data))
+    if not what:
+        raise ConfigError("Say something: give TEXT, --file or --data.")
+    return what
+
+
+def _json(data: str) -> Data:
+    try:
+        raw = Path(data[1:]).read_bytes() if data.startswith("@") else data.encode()
+        return Data(msgspec.json.decode(raw))
+    except OSError as exc:
+        raise ConfigError(f"{data[1:]} cannot be read: {exc.strerror}.") from None
+    except msgspec.DecodeError as exc:
+        raise ConfigError(f"--data is not JSON: {exc}.") from None

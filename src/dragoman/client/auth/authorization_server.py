@@ -1,0 +1,188 @@
+"""Authorization servers: what they say of themselves, and how they are asked.
+
+A card is written by the other side, and so are the addresses of its authorization server. They are
+called through the guarded client, over https only (but for servers on this machine, when the agent
+is on this machine too), with limits on size and time, and redirects are not followed. A document
+that a server publishes about itself counts only if it names the issuer whose document it is
+(RFC 8414 §3.3): otherwise one server could pose as another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.core.card import OAuthFlow
+from dragoman.core.errors import BadParams, PeerMisbehaved, PeerUnreachable, Unauthenticated
+from dragoman.security.outbound.guarded_http import (
+    GuardedHttp,
+    GuardedReply,
+    Rules,
+    Unreachable,
+    parse,
+)
+
+from .origins import is_safe, printable
+
+MOST_BYTES = 256 * 1024
+SECONDS = 20.0
+JSON = {"accept": "application/json"}
+FORM = {**JSON, "content-type": "application/x-www-form-urlencoded"}
+WELL_KNOWN = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
+
+
+class AuthorizationServerMetadata(Struct, frozen=True, kw_only=True):
+    """An authorization server: its addresses, and what it is known by."""
+
+    token_url: str
+    authorization_url: str = ""
+    device_url: str = ""
+    refresh_url: str = ""
+    issuer: str = ""
+    """Empty if only the card speaks of it."""
+    says_iss: bool = False
+    """Whether it promises to name itself in every answer (RFC 9207)."""
+    methods: tuple[str, ...] = ()
+    """How it lets clients prove who they are."""
+    scopes: tuple[str, ...] = ()
+
+
+class _Metadata(Struct, frozen=True):
+    """RFC 8414 §2 and OpenID Connect Discovery §3, as far as it concerns us."""
+
+    issuer: str
+    token_endpoint: str
+    authorization_endpoint: str = ""
+    device_authorization_endpoint: str = ""
+    authorization_response_iss_parameter_supported: bool = False
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ()
+    scopes_supported: tuple[str, ...] = ()
+
+
+class AuthorizationServer:
+    """Calls authorization servers on behalf of one agent's card."""
+
+    def __init__(self, *, private: bool) -> None:
+        self._private = private
+        self._egress = GuardedHttp(Rules(allow_private=private))
+
+    async def discover(self, url: str) -> AuthorizationServerMetadata:
+        """The server whose metadata lies at `url`."""
+        reply = await self._call("GET", url, JSON)
+        if reply.status != 200:
+            raise PeerMisbehaved(f"There is no metadata at {url}: status {reply.status}.")
+        try:
+            said = msgspec.json.decode(reply.body, type=_Metadata)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise PeerMisbehaved(f"What lies at {url} is no metadata of a server.") from None
+        if not is_safe(said.issuer) or url not in _places(said.issuer):
+            raise PeerMisbehaved(f"The metadata at {url} is that of another issuer.")
+        found = AuthorizationServerMetadata(
+            token_url=said.token_endpoint,
+            authorization_url=said.authorization_endpoint,
+            device_url=said.device_authorization_endpoint,
+            issuer=said.issuer,
+            says_iss=said.authorization_response_iss_parameter_supported,
+            methods=said.token_endpoint_auth_methods_supported,
+            scopes=said.scopes_supported,
+        )
+        return self.checked(found)
+
+    def on_card(self, flow: OAuthFlow) -> AuthorizationServerMetadata:
+        """The server as a flow on a card has it."""
+        return self.checked(
+            AuthorizationServerMetadata(
+                token_url=flow.token_url,
+                authorization_url=flow.authorization_url,
+                device_url=flow.device_authorization_url,
+                refresh_url=flow.refresh_url,
+            )
+        )
+
+    def checked(self, server: AuthorizationServerMetadata) -> AuthorizationServerMetadata:
+        """The server, if all its addresses may hear a secret."""
+        urls = (
+            *(server.token_url, server.authorization_url),
+            *(server.device_url, server.refresh_url),
+        )
+        for url in filter(None, urls):
+            if not is_safe(url):
+                raise PeerMisbehaved(
+                    f"The authorization server must be called over https: {printable(url)}"
+                )
+            try:
+                parse(url, Rules(allow_private=True))  # nothing odd in it: people are shown it
+            except BadParams as exc:
+                raise PeerMisbehaved(
+                    f"The authorization server has an odd address: {exc}"
+                ) from None
+        return server
+
+    async def post(
+        self, url: str, form: str, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Status and answer of an endpoint that takes a form; always an object."""
+        reply = await self._call("POST", url, {**FORM, **(headers or {})}, form.encode())
+        try:
+            said = msgspec.json.decode(reply.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            raise PeerMisbehaved(
+                f"The authorization server {_host(url)} gave no answer in JSON: "
+                f"status {reply.status}."
+            )
+        return reply.status, said
+
+    async def _call(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> GuardedReply:
+        if not is_safe(url):
+            raise PeerMisbehaved("The authorization server must be called over https.")
+        try:
+            reply = await self._egress.request(
+                method, url, headers=headers, body=body, seconds=SECONDS, max_size=MOST_BYTES
+            )
+        except Unreachable as exc:
+            raise PeerUnreachable(
+                f"The authorization server {_host(url)} does not answer: {exc}."
+            ) from None
+        except BadParams as exc:
+            raise PeerMisbehaved(
+                f"The authorization server {_host(url)} may not be called from here: {exc.message}."
+            ) from None
+        if not reply.whole:
+            raise PeerMisbehaved(f"The authorization server {_host(url)} answers too much.")
+        return reply
+
+    async def close(self) -> None:
+        """Ends its connections."""
+        await self._egress.close()
+
+
+class Denied(Unauthenticated):
+    """The authorization server refused."""
+
+    def __init__(self, message: str = "", *, error: str = "") -> None:
+        super().__init__(message)
+        self.error = error
+        """Its own word for it, such as invalid_grant (RFC 6749 §5.2)."""
+
+
+def _places(issuer: str) -> tuple[str, ...]:
+    """Where the metadata of an issuer may lie: RFC 8414 §3.1, and OpenID's way to append."""
+    if "?" in issuer or "#" in issuer:
+        return ()
+    parts = urlsplit(issuer)
+    root, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    return tuple(
+        place for known in WELL_KNOWN for place in (f"{root}{known}{path}", f"{root}{path}{known}")
+    )
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc[:200]

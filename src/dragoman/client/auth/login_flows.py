@@ -1,0 +1,196 @@
+"""Logging in: the OAuth flows in which a person takes part.
+
+Authorization code with PKCE (RFC 7636): a browser is opened, its answer comes back to a port on
+this machine, and only with the state that we made. Device code (RFC 8628): the person types a code
+into a page on any device while we ask again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+from urllib.parse import urlencode
+
+from dragoman.core.errors import PeerMisbehaved, Unauthenticated
+
+from ..credentials import origin_of
+from .authorization_server import AuthorizationServer, AuthorizationServerMetadata, Denied
+from .origins import is_safe, printable
+from .token_endpoint import DEVICE, OAuthClient, TokenGrant, denied, proof, token
+
+LONGEST_WAIT = 300.0
+"""Seconds for which a browser's answer is waited for."""
+INTERVAL, SLOWER = 5.0, 5.0
+"""Seconds between two questions about a device code, and what `slow_down` adds (RFC 8628 §3.5)."""
+LONGEST_CODE = 1800.0
+MOST_INTERVAL = 60.0
+
+
+class Person(Protocol):
+    """Whoever logs in. A terminal implements it."""
+
+    def tell(self, text: str) -> None:
+        """Says what to do next."""
+
+    def open(self, url: str) -> bool:
+        """Opens a page in a browser; whether there is one."""
+
+
+class WithBrowser:
+    """Authorization code with PKCE."""
+
+    def __init__(
+        self,
+        authority: AuthorizationServer,
+        person: Person,
+        *,
+        port: int = 0,
+        wait: float = LONGEST_WAIT,
+        audience: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._authority, self._person, self._clock = authority, person, clock
+        self._port, self._wait, self._audience = port, wait, audience
+
+    async def __call__(
+        self, server: AuthorizationServerMetadata, client: OAuthClient, scopes: tuple[str, ...]
+    ) -> TokenGrant:
+        """The token for whoever logs in at the server."""
+        from .redirect import Redirect
+
+        if not server.authorization_url:
+            raise PeerMisbehaved("The card names no page where one could log in.")
+        state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
+        async with Redirect(state, self._port) as redirect:
+            asked = {
+                "response_type": "code",
+                "client_id": client.id,
+                "redirect_uri": redirect.url,
+                "scope": " ".join(scopes),
+                "audience": self._audience,
+                "state": state,
+                "code_challenge": challenge(verifier),
+                "code_challenge_method": "S256",
+            }
+            query = urlencode({name: value for name, value in asked.items() if value})
+            joint = "&" if "?" in server.authorization_url else "?"
+            page = f"{server.authorization_url}{joint}{query}"
+            if self._person.open(page):
+                self._person.tell("A browser opens. Log in there. If it does not, go to:")
+            else:
+                self._person.tell("Log in with a browser on this machine. Go to:")
+            self._person.tell(page)
+            said = await redirect.wait(self._wait)
+        code = self._code(server, said)
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect.url,
+            "code_verifier": verifier,
+        }
+        return await token(self._authority, server, client, form, self._clock())
+
+    def _code(self, server: AuthorizationServerMetadata, said: Mapping[str, str]) -> str:
+        # RFC 9207 §2.4: an answer of another server than the one we asked is not for us.
+        iss = said.get("iss")
+        if iss is None and server.says_iss:
+            raise Unauthenticated("The answer does not say which authorization server gave it.")
+        if iss is not None and not _is_issuer(iss, server):
+            raise Unauthenticated("The answer comes from another authorization server.")
+        if "error" in said:
+            raise denied(400, said)
+        if not said.get("code"):
+            raise PeerMisbehaved("The authorization server gave no code.")
+        return said["code"]
+
+
+def challenge(verifier: str) -> str:
+    """What proves later that it was us who asked (RFC 7636 §4.2)."""
+    digest = hashlib.sha256(verifier.encode()).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def _is_issuer(iss: str, server: AuthorizationServerMetadata) -> bool:
+    if server.issuer:
+        return hmac.compare_digest(iss.encode(), server.issuer.encode())
+    # Only the card spoke of the server: it is at least where the card says.
+    return is_safe(iss) and origin_of(iss) in (
+        origin_of(server.authorization_url),
+        origin_of(server.token_url),
+    )
+
+
+class WithDevice:
+    """Device code."""
+
+    def __init__(
+        self,
+        authority: AuthorizationServer,
+        person: Person,
+        *,
+        audience: str = "",
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._authority, self._person, self._audience = authority, person, audience
+        self._clock, self._sleep = clock, sleep
+
+    async def __call__(
+        self, server: AuthorizationServerMetadata, client: OAuthClient, scopes: tuple[str, ...]
+    ) -> TokenGrant:
+        """The token for whoever types the code in."""
+        if not server.device_url:
+            raise PeerMisbehaved("The card names no address for device codes.")
+        headers, more = proof(server, client)
+        asked = {"scope": " ".join(scopes), "audience": self._audience, **more}
+        asked.setdefault("client_id", client.id)
+        form = urlencode({name: value for name, value in asked.items() if value})
+        status, said = await self._authority.post(server.device_url, form, headers)
+        if status != 200:
+            raise denied(status, said)
+        code, shown, page = (
+            said.get(name) for name in ("device_code", "user_code", "verification_uri")
+        )
+        if not all(isinstance(each, str) and each for each in (code, shown, page)):
+            raise PeerMisbehaved("The authorization server gave no device code.")
+        if not is_safe(str(page)):
+            raise PeerMisbehaved("The authorization server names a page that is not https.")
+        self._person.tell(f"Go to {printable(page)} on any device and type: {printable(shown)}")
+        whole = said.get("verification_uri_complete")
+        if isinstance(whole, str) and is_safe(whole):
+            self._person.open(whole)
+        life = min(_number(said.get("expires_in"), LONGEST_CODE), LONGEST_CODE)
+        interval = min(_number(said.get("interval"), INTERVAL), MOST_INTERVAL)
+        asking = {"grant_type": DEVICE, "device_code": str(code)}
+        return await self._poll(server, client, asking, interval, self._clock() + life)
+
+    async def _poll(
+        self,
+        server: AuthorizationServerMetadata,
+        client: OAuthClient,
+        form: Mapping[str, str],
+        interval: float,
+        until: float,
+    ) -> TokenGrant:
+        while self._clock() < until:
+            await self._sleep(interval)
+            try:
+                return await token(self._authority, server, client, form, self._clock())
+            except Denied as exc:
+                if exc.error == "slow_down":
+                    interval = min(interval + SLOWER, MOST_INTERVAL)
+                elif exc.error != "authorization_pending":
+                    raise
+        raise Unauthenticated("Nobody typed the code in in time.")
+
+
+def _number(value: object, default: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        return default
+    return float(value)

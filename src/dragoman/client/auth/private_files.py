@@ -1,0 +1,88 @@
+"""Where a user's secrets lie: files that only the user may read, in the user's own folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from dragoman.core.errors import ConfigError
+
+VARIABLE = "DRAGOMAN_CONFIG_DIR"
+CREDENTIALS, TOKENS = "credentials.toml", "tokens.json"
+MOST_BYTES = 1024 * 1024
+
+
+def folder(environ: Mapping[str, str]) -> Path:
+    """`DRAGOMAN_CONFIG_DIR`, else `dragoman` in the folder the system has for settings."""
+    if given := environ.get(VARIABLE):
+        return Path(given)
+    home = environ.get("XDG_CONFIG_HOME") or environ.get("APPDATA")
+    return (Path(home) if home else Path.home() / ".config") / "dragoman"
+
+
+def read_private(path: Path) -> bytes | None:
+    """The file's content, or None if there is none; `ConfigError` if others may read it.
+
+    What is checked is what is read: the open file, not its name.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be read: {exc.strerror}.") from None
+    with open(handle, "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise ConfigError(f"{path} is no file.")
+        if hasattr(os, "geteuid"):
+            if about.st_uid != os.geteuid():
+                raise ConfigError(f"{path} belongs to someone else.")
+            if stat.S_IMODE(about.st_mode) & 0o077:
+                raise ConfigError(f"{path} can be read by others. Run: chmod 600 {path}")
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{path} is larger than {MOST_BYTES} bytes.")
+    return content
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replaces the file at once: readers see the old content or the new one, whole."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be written: {exc.strerror}.") from None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One writer at a time, also among processes; for as long as it takes to replace a file."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows: the last writer counts
+        yield
+        return
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as exc:
+        raise ConfigError(f"{path.parent} cannot be written to: {exc.strerror}.") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,105 @@
+"""Ways to get a token: what is sent to a token endpoint, and what may come back (RFC 6749 §5)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+from msgspec import Struct
+
+from dragoman.core.errors import PeerMisbehaved
+from dragoman.security.outbound.guarded_http import safe_field
+
+from .authorization_server import AuthorizationServer, AuthorizationServerMetadata, Denied
+from .origins import printable
+
+DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
+LONGEST_LIFE = 10 * 365 * 86_400.0
+
+
+class OAuthClient(Struct, frozen=True):
+    """Who asks for a token."""
+
+    id: str
+    secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"OAuthClient({self.id!r})"
+
+
+class TokenGrant(Struct, frozen=True, kw_only=True):
+    """A token that was given."""
+
+    access: str
+    refresh: str = ""
+    at: float
+    until: float = 0.0
+    scopes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Grant(until={self.until}, scopes={self.scopes})"
+
+
+def proof(
+    server: AuthorizationServerMetadata, client: OAuthClient
+) -> tuple[dict[str, str], dict[str, str]]:
+    """How a client says who it is: headers, and members of the form (RFC 6749 §2.3.1)."""
+    if not client.secret:
+        return {}, {"client_id": client.id}
+    basic = "client_secret_basic"
+    if basic not in (server.methods or (basic,)) and "client_secret_post" in server.methods:
+        return {}, {"client_id": client.id, "client_secret": client.secret}
+    pair = f"{quote_plus(client.id)}:{quote_plus(client.secret)}"
+    return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}, {}
+
+
+async def token(
+    authority: AuthorizationServer,
+    server: AuthorizationServerMetadata,
+    client: OAuthClient,
+    form: Mapping[str, str],
+    now: float,
+    *,
+    url: str = "",
+) -> TokenGrant:
+    """Asks for a token; `Denied` says why there is none."""
+    headers, more = proof(server, client)
+    sent = urlencode({name: value for name, value in {**form, **more}.items() if value})
+    status, said = await authority.post(url or server.token_url, sent, headers)
+    if status != 200:
+        raise denied(status, said)
+    return grant_in(said, now)
+
+
+def denied(status: int, said: Mapping[str, Any]) -> Denied:
+    """The refusal, in words that are safe to show. Nothing that was sent is in it."""
+    error = printable(said.get("error") or f"status {status}", 60)
+    why = printable(said.get("error_description") or "")
+    return Denied(
+        f"The authorization server refused: {error}" + (f" ({why})" if why else "") + ".",
+        error=error,
+    )
+
+
+def grant_in(said: Mapping[str, Any], now: float) -> TokenGrant:
+    """The token in an answer."""
+    access, refresh = said.get("access_token"), said.get("refresh_token") or ""
+    kind, life, scope = said.get("token_type"), said.get("expires_in"), said.get("scope")
+    if not isinstance(access, str) or not safe_field(access) or " " in access:
+        raise PeerMisbehaved("The authorization server gave no token that can be sent.")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise PeerMisbehaved("The authorization server gave a token of a kind we do not know.")
+    if isinstance(life, str) and life.isascii() and life.isdigit():
+        life = int(life[:12])  # a number in quotes: some servers
+    until = 0.0
+    if isinstance(life, int | float) and not isinstance(life, bool) and 0 < life < LONGEST_LIFE:
+        until = now + life
+    return TokenGrant(
+        access=access,
+        refresh=refresh if isinstance(refresh, str) else "",
+        at=now,
+        until=until,
+        scopes=tuple(scope.split()) if isinstance(scope, str) else (),
+    )

@@ -1,0 +1,224 @@
+"""Tokens of authorization servers: fetched, kept, renewed.
+
+A token is renewed a little before it ends, and once after a refusal. Of all who need the same one
+at a time one fetches it and the others wait, and the fetch goes on when its asker is cancelled: an
+authorization server may take a refresh token only once. What was given once binds: a refresh token
+goes to the server that gave it and nowhere else, whatever the card says by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from dragoman.core.card import OAuth2, OpenId
+from dragoman.core.errors import PeerUnreachable, Unauthenticated
+
+from ..credentials import origin_of
+from .authorization_server import AuthorizationServer, AuthorizationServerMetadata, Denied
+from .origins import is_loopback, shown
+from .token_endpoint import OAuthClient, TokenGrant, token
+from .token_store import StoredToken, TokenStore
+from .user_credentials import Own
+
+GRACE = 2.0
+"""Seconds after a token was renewed in which a refusal is taken to be about the one before it."""
+OVER = frozenset(("invalid_grant", "invalid_client", "unauthorized_client"))
+"""Words of a server behind which a refresh token is of no use any more."""
+
+Key = tuple[str, str]
+
+
+class Need(Struct, frozen=True, kw_only=True):
+    """A scheme of a card that wants something."""
+
+    owner: str
+    """The origin whose secrets are used,"""
+    own: Own
+    """and what the user has for it."""
+    name: str
+    """Of the scheme."""
+    scopes: tuple[str, ...] = ()
+    renew: bool = False
+    """Whether what there is was refused."""
+
+    @property
+    def key(self) -> Key:
+        """What a token is kept under."""
+        return self.owner, self.name
+
+
+class TokenRefresher:
+    """Gets tokens without a person: with a refresh token, or as a client of its own."""
+
+    def __init__(
+        self,
+        tokens: TokenStore,
+        *,
+        allow_private: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._tokens, self._allow_private, self._clock = tokens, allow_private, clock
+        self._authorities: dict[bool, AuthorizationServer] = {}
+        self._flights: dict[Key, asyncio.Task[StoredToken | None]] = {}
+        self._renewed: dict[Key, float] = {}
+
+    async def close(self) -> None:
+        """Ends its connections."""
+        for authority in self._authorities.values():
+            await authority.close()
+
+    def authority(self, origin: str) -> AuthorizationServer:
+        """Calls authorization servers for an agent. Beside an agent on this machine they may be on
+        this machine too."""
+        private = self._allow_private or is_loopback(origin)
+        if private not in self._authorities:
+            self._authorities[private] = AuthorizationServer(private=private)
+        return self._authorities[private]
+
+    async def server(
+        self, need: Need, scheme: OAuth2 | OpenId, kind: str
+    ) -> AuthorizationServerMetadata:
+        """The authorization server of a scheme, if it is the one that the user trusts."""
+        authority, own = self.authority(need.owner), need.own
+        if isinstance(scheme, OpenId):
+            found = await authority.discover(scheme.url)
+        else:
+            found = authority.on_card(next(flow for flow in scheme.flows if flow.kind == kind))
+            if scheme.metadata_url:
+                told = await authority.discover(scheme.metadata_url)
+                if found.token_url not in ("", told.token_url):
+                    raise Unauthenticated("The card and its authorization server disagree.")
+                found = told
+        if own.issuer and not _is(found, own.issuer):
+            raise Unauthenticated(
+                f"The card of {shown(need.owner)} names another authorization server than "
+                f"{own.issuer}; nothing was sent to it."
+            )
+        return found
+
+    async def token(self, need: Need, scheme: OAuth2 | OpenId) -> StoredToken | None:
+        """The token for a scheme, if there is one or one can be had without a person."""
+        now, kept = self._clock(), self._tokens.get(*need.key)
+        just_now = now - self._renewed.get(need.key, 0.0) < GRACE
+        if kept is not None and kept.fresh(now) and (not need.renew or just_now):
+            return kept
+        flight = self._flights.get(need.key)
+        if flight is None:
+            work = self._fetch(need, scheme, kept)
+            flight = self._flights[need.key] = asyncio.get_running_loop().create_task(work)
+            flight.add_done_callback(lambda done: self._landed(need.key, done))
+        return await asyncio.shield(flight)
+
+    def _landed(self, key: Key, flight: asyncio.Task[StoredToken | None]) -> None:
+        self._flights.pop(key, None)
+        if not flight.cancelled():
+            flight.exception()  # told to those who waited
+
+    async def _fetch(
+        self, need: Need, scheme: OAuth2 | OpenId, kept: StoredToken | None
+    ) -> StoredToken | None:
+        now = self._clock()
+        try:
+            if kept is not None and kept.refresh:
+                renewed = await self._refreshed(need.own, kept)
+                if renewed is not None:
+                    return renewed
+            if need.own.client_id and need.own.client_secret and _without_person(scheme):
+                return await self._as_client(need, scheme, kept)
+        except PeerUnreachable:
+            # A token that is near its end is better than none.
+            if kept is None or need.renew or not kept.alive(now):
+                raise
+        return kept if kept is not None and kept.alive(now) and not need.renew else None
+
+    async def _refreshed(self, own: Own, kept: StoredToken) -> StoredToken | None:
+        """A new token for the old one, from the server that gave it; None if that is over."""
+        server = AuthorizationServerMetadata(
+            token_url=kept.token_url, refresh_url=kept.refresh_url, issuer=kept.issuer
+        )
+        secret = own.client_secret if own.client_id == kept.client_id else ""
+        client = OAuthClient(kept.client_id, secret)
+        form = {"grant_type": "refresh_token", "refresh_token": kept.refresh}
+        url = kept.refresh_url or kept.token_url
+        authority = self.authority(kept.origin)
+        try:
+            grant = await token(authority, server, client, form, self._clock(), url=url)
+        except Denied as exc:
+            now = self._tokens.get(kept.origin, kept.scheme)
+            if now is not None and now.refresh != kept.refresh:
+                return now  # another process was quicker
+            if exc.error in OVER:
+                self._tokens.drop(kept.origin, kept.scheme)
+                return None
+            raise
+        return self.keep(kept.origin, kept.scheme, grant, server, kept.client_id, before=kept)
+
+    async def _as_client(
+        self, need: Need, scheme: OAuth2 | OpenId, kept: StoredToken | None
+    ) -> StoredToken:
+        own = need.own
+        server = await self.server(need, scheme, "clientCredentials")
+        if kept is not None and kept.token_url:
+            _same_server(kept, server)
+        form = {
+            "grant_type": "client_credentials",
+            "scope": " ".join(own.scopes or need.scopes),
+            "audience": own.audience,
+        }
+        client = OAuthClient(own.client_id, own.client_secret)
+        grant = await token(self.authority(need.owner), server, client, form, self._clock())
+        return self.keep(need.owner, need.name, grant, server, client.id)
+
+    def keep(
+        self,
+        origin: str,
+        name: str,
+        grant: TokenGrant,
+        server: AuthorizationServerMetadata,
+        client_id: str,
+        *,
+        before: StoredToken | None = None,
+    ) -> StoredToken:
+        """Keeps a token. What a server does not say again stays as it was (RFC 6749 §6)."""
+        kept = StoredToken(
+            origin=origin,
+            scheme=name,
+            secret=grant.access,
+            refresh=grant.refresh or (before.refresh if before else ""),
+            at=grant.at,
+            until=grant.until,
+            scopes=grant.scopes or (before.scopes if before else ()),
+            token_url=server.token_url,
+            refresh_url=server.refresh_url,
+            client_id=client_id,
+            issuer=server.issuer,
+        )
+        self._tokens.put(kept)
+        self._renewed[(origin, name)] = self._clock()
+        return kept
+
+
+def _is(server: AuthorizationServerMetadata, issuer: str) -> bool:
+    if server.issuer:
+        return server.issuer == issuer
+    return origin_of(server.token_url) == origin_of(issuer)
+
+
+def _same_server(kept: StoredToken, server: AuthorizationServerMetadata) -> None:
+    # A card that suddenly names another server would have the client's secret told to that one.
+    if origin_of(kept.token_url) != origin_of(server.token_url):
+        where = shown(kept.origin)
+        raise Unauthenticated(
+            f"The card of {where} names another authorization server than before. If that is "
+            f"right, run: dragoman login --forget {where}"
+        )
+
+
+def _without_person(scheme: OAuth2 | OpenId) -> bool:
+    if isinstance(scheme, OpenId):
+        return True
+    return any(flow.kind == "clientCredentials" for flow in scheme.flows)

@@ -1,0 +1,110 @@
+"""Tokens that were fetched, by origin and scheme: in memory, and in a file only the user reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.core.errors import ConfigError
+
+from .private_files import locked, read_private, write_private
+
+MARGIN = 60.0
+"""Seconds before its end at which a token is renewed,"""
+SHARE = 0.1
+"""but not more than this share of its life: some live for a minute."""
+
+
+class StoredToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What proves us to one origin under one scheme of its card."""
+
+    origin: str
+    scheme: str
+    secret: str
+    """The access token; or the key, the fixed token, or `user:password`."""
+    kind: str = "token"
+    """`token` of an authorization server, `key`, `bearer` or `basic`."""
+    refresh: str = ""
+    at: float = 0.0
+    until: float = 0.0
+    """When it ends; 0: nobody said."""
+    scopes: tuple[str, ...] = ()
+    token_url: str = ""
+    """Who made it,"""
+    refresh_url: str = ""
+    """and where it is renewed, if elsewhere: the only address that is told `refresh`."""
+    client_id: str = ""
+    issuer: str = ""
+
+    def __repr__(self) -> str:
+        return f"Kept({self.origin!r}, {self.scheme!r}, kind={self.kind!r}, until={self.until})"
+
+    @property
+    def renew_at(self) -> float | None:
+        """When to fetch the next one; None: when this one is refused."""
+        if not self.until:
+            return None
+        return self.until - min(MARGIN, max(0.0, self.until - self.at) * SHARE)
+
+    def fresh(self, now: float) -> bool:
+        """Whether it is far enough from its end."""
+        return self.renew_at is None or now < self.renew_at
+
+    def alive(self, now: float) -> bool:
+        """Whether it has not ended."""
+        return not self.until or now < self.until
+
+
+class _File(Struct, frozen=True):
+    tokens: tuple[StoredToken, ...] = ()
+    version: int = 1
+
+
+class TokenStore:
+    """All of them. Without a path they end with the process."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._memory: tuple[StoredToken, ...] = ()
+
+    def get(self, origin: str, scheme: str) -> StoredToken | None:
+        """The one for this origin and scheme, as other processes have left it."""
+        return next((k for k in self.all() if (k.origin, k.scheme) == (origin, scheme)), None)
+
+    def all(self) -> tuple[StoredToken, ...]:
+        """All of them."""
+        if self._path is None:
+            return self._memory
+        content = read_private(self._path)
+        if not content:
+            return ()
+        try:
+            return msgspec.json.decode(content, type=_File).tokens
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise ConfigError(f"{self._path} is damaged. Remove it and log in again.") from None
+
+    def put(self, kept: StoredToken) -> None:
+        """Keeps it, instead of what was there."""
+        self._change(lambda k: (k.origin, k.scheme) != (kept.origin, kept.scheme), kept)
+
+    def drop(self, origin: str, scheme: str | None = None) -> int:
+        """Forgets what there is for an origin; how many that were."""
+        return self._change(lambda k: k.origin != origin or scheme not in (None, k.scheme))
+
+    def _change(self, stays: Callable[[StoredToken], bool], more: StoredToken | None = None) -> int:
+        if self._path is None:
+            before = self._memory
+            self._memory = (*filter(stays, before), *((more,) if more else ()))
+            return len(before) - len(self._memory)
+        if more is None and not self._path.exists():
+            return 0
+        with locked(self._path):
+            before = self.all()
+            after = (*filter(stays, before), *((more,) if more else ()))
+            if after != before:
+                content = msgspec.json.format(msgspec.json.encode(_File(after)))
+                write_private(self._path, content + b"\n")
+        return len(before) - len(after)

@@ -1,0 +1,118 @@
+"""The connections of a server to the agents that its skills ask: few, shared by all tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+from dragoman.agent.remote_calls import StartedCall, TurnAccess
+from dragoman.core.errors import NotCancelable, TaskFinished, TaskNotFound
+from dragoman.core.model import Json
+
+from .agent import RemoteAgent
+from .connect import connect
+from .task_agent import TaskAgent
+
+FRESH = 300.0
+"""Seconds after which a card is read again."""
+PLAIN = ("dialect", "prefer", "origins", "extensions", "allow_private", "timeout", "ca")
+"""Options that may be recorded: none of them is a secret."""
+
+
+class _Wire:
+    """One connection. Whoever uses it when it grows old uses it to the end."""
+
+    def __init__(
+        self, agent: RemoteAgent, options: Mapping[str, Any], ends: AsyncExitStack
+    ) -> None:
+        self.agent, self.options, self._ends = agent, options, ends
+        self.users = 0
+        self.old = False
+        self.born = time.monotonic()
+
+    async def let_go(self) -> None:
+        """Closes it, if nobody uses it any more and nobody will."""
+        if self.old and not self.users:
+            await self._ends.aclose()
+
+
+class ConnectionCache:
+    """See `agent.calls.Outside`.
+
+    Where a skill gives no `auth`, what `environ` has for the agent's origin is used: variables,
+    `credentials.toml`, the tokens of `dragoman login`. So a skill need not hold secrets, and a
+    task can be canceled there also after a restart.
+    """
+
+    def __init__(
+        self, *, allow_private: bool = False, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self._allow_private = allow_private
+        self._environ = environ
+        self._wires: dict[object, _Wire] = {}
+        self._latest: dict[str, Mapping[str, Any]] = {}
+        """How each address was last asked for."""
+
+    def agent(self, seat: TurnAccess, address: str, options: Mapping[str, Any]) -> TaskAgent:
+        """Another agent, bound to a task."""
+        self._latest[address] = options
+        plain: dict[str, Json] = {name: options[name] for name in PLAIN if name in options}
+        return TaskAgent(seat, address, plain, partial(self.reach, address, options), self.stop)
+
+    async def stop(self, sent: StartedCall) -> None:
+        """Cancels a task elsewhere; fine if it is over."""
+        options = self._latest.get(sent.address, sent.options)
+        async with self.reach(sent.address, options) as agent:
+            with suppress(NotCancelable, TaskNotFound, TaskFinished):
+                await agent.cancel(sent.task_id)
+
+    @asynccontextmanager
+    async def reach(self, address: str, options: Mapping[str, Any]) -> AsyncIterator[RemoteAgent]:
+        """A connection, as long as the block lasts."""
+        key = (address, frozenset((name, _mark(value)) for name, value in options.items()))
+        wire = self._wires.get(key)
+        if wire is not None and time.monotonic() - wire.born > FRESH:
+            wire.old = True
+            del self._wires[key]
+            await wire.let_go()
+            wire = None
+        if wire is None:
+            made = await self._connected(address, options)
+            wire = self._wires.setdefault(key, made)
+            if wire is not made:  # someone else was as quick
+                made.old = True
+                await made.let_go()
+        wire.users += 1
+        try:
+            yield wire.agent
+        finally:
+            wire.users -= 1
+            await wire.let_go()
+
+    async def _connected(self, address: str, options: Mapping[str, Any]) -> _Wire:
+        given = dict(options)
+        given.setdefault("allow_private", self._allow_private)
+        async with AsyncExitStack() as stack:
+            if "auth" not in given and self._environ is not None:
+                from .auth import CardAuth
+
+                auth = CardAuth.of(self._environ, allow_private=given["allow_private"])
+                given["auth"] = await stack.enter_async_context(auth)
+            agent = await stack.enter_async_context(connect(address, **given))
+            return _Wire(agent, options, stack.pop_all())
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        wires, self._wires = [*self._wires.values()], {}
+        for wire in wires:
+            wire.old, wire.users = True, 0
+            await wire.let_go()
+
+
+def _mark(value: object) -> object:
+    """What tells one option from another; a wire keeps its options, so an id is not used anew."""
+    return value if isinstance(value, str | int | float | bytes) else id(value)

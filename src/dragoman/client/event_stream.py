@@ -1,0 +1,112 @@
+"""A stream in the caller's hands."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from types import TracebackType
+from typing import Protocol
+
+from dragoman.core.errors import PeerMisbehaved
+from dragoman.core.events import Stamped
+from dragoman.core.model import Message, Task
+from dragoman.core.operations import Streamed
+from dragoman.core.peer import Batch, Context
+
+from .resumable_stream import ResumableStream
+
+Begin = Callable[[], Awaitable[tuple[Streamed, Context]]]
+
+
+class Follows(Protocol):
+    """Who can follow something."""
+
+    def follow(self, op: Streamed, ctx: Context) -> ResumableStream:
+        """A stream that survives."""
+
+
+class Events:
+    """Every event of a task, each once and in order; and the task as it is after them.
+
+    >>> async for event in agent.stream("Three days in Kyoto"):
+    ...     print(event)
+    """
+
+    def __init__(self, follows: Follows, begin: Begin) -> None:
+        self._follows = follows
+        self._begin = begin
+        self._follower: ResumableStream | None = None
+        self._batches: AsyncGenerator[Batch, None] | None = None
+        self._ready: list[Stamped | Message] = []
+        self.on_end: Callable[[Task | Message], object] | None = None
+        """Told the result when the stream has ended."""
+
+    @property
+    def task(self) -> Task | None:
+        """The task, made of the events so far."""
+        return self._follower.seen.task() if self._follower is not None else None
+
+    @property
+    def reply(self) -> Message | None:
+        """The direct reply, if the agent gave one instead of a task."""
+        return self._follower.seen.reply if self._follower is not None else None
+
+    @property
+    def cursor(self) -> int:
+        """The number of the last event, for `watch(task, cursor)`; 0 where there are none."""
+        return self._follower.seen.seq if self._follower is not None else 0
+
+    @property
+    def connections(self) -> int:
+        """How many connections it took so far."""
+        return self._follower.connections if self._follower is not None else 0
+
+    async def result(self) -> Task | Message:
+        """The task, or the direct reply, when the stream has ended."""
+        async for _ in self:
+            pass
+        found = self.reply or self.task
+        if found is None:
+            raise PeerMisbehaved("The stream ended without telling anything")
+        return found
+
+    def __aiter__(self) -> Events:
+        return self
+
+    async def __anext__(self) -> Stamped | Message:
+        while not self._ready:
+            if self._batches is None:
+                if self._follower is not None:
+                    raise StopAsyncIteration
+                self._follower = self._follows.follow(*await self._begin())
+                self._batches = self._follower.batches()
+            try:
+                batch = await anext(self._batches)
+            except StopAsyncIteration:
+                self._batches = None
+                self._end()
+                raise
+            self._ready = [*reversed(batch.entries)]
+        return self._ready.pop()
+
+    def _end(self) -> None:
+        found = self.reply or self.task
+        if self.on_end is not None and found is not None:
+            self.on_end(found)
+
+    async def aclose(self) -> None:
+        """Stops listening; the task goes on."""
+        batches, self._batches = self._batches, None
+        if batches is not None:
+            await batches.aclose()
+            self._end()
+
+    async def __aenter__(self) -> Events:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,313 @@
+"""What a caller has seen of a task, and what it has not: how streams survive.
+
+Theory. A connection can break at any byte, and behind the break lies an unknown number of events.
+Where the other side numbers its events, the number tells. Where it does not, all there is to go by
+is the task itself: the fold of what was told is compared with the task as it stands now, and the
+difference is told as events that lead from one to the other. Nothing is told twice, artifacts go on
+where they stopped, and the fold of everything told equals the task. What happened in between and
+left no trace in the task (a state that came and went) cannot be known, and is not made up.
+
+A message is the direct reply, and all there is (A2A 1.0 §3.1.2). Some agents send messages in the
+stream of a task all the same, often one message in many pieces under one id. Pieces are kept until
+something else comes: then their message goes into the task's history. If nothing else comes, the
+message is the reply.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from dragoman.core.events import AnyEvent, ArtifactChunk, Opened, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import ENDS_STREAM, FINAL, WAITING, Fold, joined
+from dragoman.core.model import AnyPart, Artifact, Message, Role, State, Task, Text
+from dragoman.core.operations import SendMessage, Streamed
+
+Entry = Stamped | Message
+log = logging.getLogger("dragoman.client")
+
+
+class NoSnapshot(Exception):
+    """A stream was resumed, and neither a number nor the task tells what was missed."""
+
+
+class StreamState:
+    """What of one task was told so far."""
+
+    def __init__(self, op: Streamed, *, numbered: bool, cursor: int = 0) -> None:
+        self._numbered = numbered
+        """Whether the numbers of events can be relied on."""
+        self._fold: Fold | None = None
+        self._task_id = op.task_id if not isinstance(op, SendMessage) else op.message.task_id
+        self._watches = not isinstance(op, SendMessage)
+        self.reply: Message | None = None
+        """The direct reply, which is all there is then."""
+        self.seq = cursor
+        """The number of the last event; 0: unknown."""
+        self._joined = True
+        """Whether the connection we listen to is known to go on where we are."""
+        self.patched = False
+        """Whether a connection was lost and its events with it."""
+        self._unheard = op.message if isinstance(op, SendMessage) else None
+        """What we said and the task has not taken up yet."""
+        self._pieces: list[Message] = []
+        """Messages of one id that came inside the task's stream, and nothing behind them yet."""
+        self._warned = False
+
+    @property
+    def unsure(self) -> bool:
+        """Whether nothing says where in the task the stream is that we listen to."""
+        return self.patched or (self._watches and not self._numbered)
+
+    @property
+    def task_id(self) -> str:
+        """Which task it is, once that is known."""
+        return self._fold.task_id if self._fold is not None else self._task_id
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was told."""
+        return self._fold is not None or self.reply is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing can follow."""
+        return self.reply is not None or (self._fold is not None and self._fold.state in FINAL)
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing follows unless somebody does something."""
+        if self.over:
+            return True
+        return self._fold is not None and self._unheard is None and self._fold.state in WAITING
+
+    @property
+    def asks(self) -> bool:
+        """Whether a stream ends here, though the task does not (lifecycle.ENDS_STREAM)."""
+        return self.rests and (self._fold is None or self._fold.state in ENDS_STREAM)
+
+    def task(self) -> Task | None:
+        """The task as it stands, made of what was told."""
+        return self._fold.task() if self._fold is not None else None
+
+    def connected(self, *, cursor: bool) -> None:
+        """A new connection begins: behind our last event, or who knows where."""
+        self._joined = cursor
+        self.patched = self.patched or not (cursor or self._fold is None)
+
+    def take(self, entries: Iterable[Entry]) -> list[Entry]:
+        """What of this is new. Raises `NoSnapshot` if that cannot be known."""
+        new: list[Entry] = []
+        for entry in entries:
+            if isinstance(entry, Message):
+                new += self._said(entry)
+                continue
+            new += self._spoken()
+            if isinstance(entry.event, Snapshot):
+                new += self._compared(entry, entry.event.task)
+            else:
+                new += self._followed(entry)
+        return new
+
+    def catch_up(self, task: Task) -> list[Entry]:
+        """What leads from what was told to the task as it stands."""
+        spoken = self._spoken()
+        stamp = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
+        if self._fold is not None and self._lags(stamp, task):
+            task = _caught_up(self._fold.task(), task)
+        return spoken + self._compared(stamp, task)
+
+    def ended(self) -> list[Entry]:
+        """The stream ended in good order: a message at its very end is the reply."""
+        if not self._pieces:
+            return []
+        self.reply = self._message()
+        return [self.reply]
+
+    def _said(self, message: Message) -> list[Entry]:
+        """A message of the stream: the direct reply, or one inside a task's stream."""
+        if self._fold is None:
+            if self.reply is not None:
+                return []
+            self.reply = message
+            return [message]
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "The agent sends messages inside the stream of task %r, where A2A has status "
+                "updates and artifacts; they are kept in its history",
+                self.task_id,
+            )
+        first = self._pieces[0].message_id if self._pieces else ""
+        new = self._spoken() if message.message_id != first else []
+        self._pieces.append(message)
+        return new
+
+    def _spoken(self) -> list[Entry]:
+        """The message that is whole now that something follows it, as an event of the task."""
+        if not self._pieces or self._fold is None:
+            return []
+        event = StateChanged(state=State.WORKING, message=self._message())
+        fold = self._fold
+        step = Stamped(fold.task_id, fold.context_id, 0, fold.status.at, event)
+        fold.add(step)
+        return [step]
+
+    def _message(self) -> Message:
+        pieces, self._pieces = self._pieces, []
+        return replace(pieces[-1], parts=joined(p for piece in pieces for p in piece.parts))
+
+    def _lags(self, entry: Stamped, task: Task) -> bool:
+        """Whether the task lacks what its own stream has told: some servers keep artifacts only
+        when the work is done."""
+        if self._fold is None or task.state in FINAL or (self._numbered and entry.seq):
+            return False
+        theirs = {made.artifact_id: made for made in Fold.of(task, 0).task().artifacts}
+        made = self._fold.task().artifacts
+        return any(_shorter(theirs.get(ours.artifact_id), ours) for ours in made)
+
+    def _followed(self, entry: Stamped) -> list[Entry]:
+        numbered = self._numbered and entry.seq > 0
+        if not numbered and entry.seq:
+            entry = replace(entry, seq=0)
+        if numbered and entry.seq <= self.seq:
+            self._joined = True
+            return []
+        if not self._joined and not (numbered and entry.seq == self.seq + 1):
+            raise NoSnapshot
+        self._joined = True
+        fold = self._fold
+        if fold is None:
+            fold = self._fold = self._begun_by(entry)
+        if isinstance(entry.event, StateChanged):
+            entry = self._heard(entry, entry.event)
+        fold.add(entry)
+        self.seq = entry.seq
+        return [entry]
+
+    def _begun_by(self, entry: Stamped) -> Fold:
+        """0.1 has no task in its streams: that we opened it, we know ourselves."""
+        fold = Fold(entry.task_id, entry.context_id)
+        said = self._unheard
+        if said is not None and not said.task_id:
+            fold.add(replace(entry, seq=0, event=Opened(message=said)))
+        self._unheard = None
+        return fold
+
+    def _heard(self, entry: Stamped, event: StateChanged) -> Stamped:
+        """A2A's updates do not say which message set the task going again; but it was ours."""
+        said, self._unheard = self._unheard, None
+        if said is None or event.heard is not None or event.state in WAITING:
+            return entry
+        said = replace(said, context_id=entry.context_id or said.context_id)
+        return replace(entry, event=replace(event, heard=said))
+
+    def _compared(self, entry: Stamped, task: Task) -> list[Entry]:
+        self._joined = True
+        said = self._unheard
+        if said is not None and (not task.history or said.message_id in _ids(task.history)):
+            self._unheard = None
+        if self._fold is None:
+            if not self._numbered and entry.seq:
+                entry = replace(entry, seq=0)
+            self._fold = Fold.of(task, entry.seq)
+            self.seq = entry.seq
+            return [entry]
+        if self._numbered and entry.seq and entry.seq <= self.seq:
+            return []
+        fold = self._fold
+        fold.context_id = fold.context_id or task.context_id  # 0.1 tells it only here
+        task = Fold.of(task, 0).task()  # others keep every chunk of a text as a part of its own
+        if not all(message.message_id for message in task.history):
+            task = replace(task, history=())  # 0.1 again: without ids nothing can be compared
+        if not task.history:  # not told: what we have of it stands
+            told = fold.task()
+            kept = told.history + ((told.status.message,) if told.status.message else ())
+            if task.status.message in kept[-1:]:
+                kept = kept[:-1]
+            task = replace(task, history=kept)
+        new: list[Entry] = []
+        for event, at in _difference(fold, task):
+            step = Stamped(task.id, task.context_id, 0, at, event)
+            fold.add(step)
+            new.append(step)
+        if fold.task() != task:  # it became another: only the whole of it says so
+            step = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
+            fold.add(step)
+            new.append(step)
+        if self._numbered and entry.seq:
+            self.seq = fold.seq = entry.seq
+            if new and isinstance(new[-1], Stamped):
+                new[-1] = replace(new[-1], seq=entry.seq)
+        return new
+
+
+def _ids(messages: Iterable[Message]) -> set[str]:
+    return {message.message_id for message in messages}
+
+
+def _difference(fold: Fold, task: Task) -> Iterable[tuple[AnyEvent, int]]:
+    """Events, each with its time, after which the fold should be the task."""
+    for artifact in task.artifacts:
+        yield from ((chunk, 0) for chunk in _grown(fold, artifact, task.state in FINAL))
+    before, after = fold.history(), task.history
+    said = task.status.message
+    if said is not None:
+        after = (*after, said)
+    missed = after[len(before) :] if after[: len(before)] == before else ()
+    for message in missed:
+        if message is said:
+            continue
+        if message.role is Role.AGENT:
+            yield StateChanged(state=State.WORKING, message=message), task.status.at
+        else:
+            yield StateChanged(state=State.WORKING, heard=message), task.status.at
+    if fold.status != task.status:
+        yield StateChanged(state=task.state, message=said), task.status.at
+
+
+def _shorter(theirs: Artifact | None, ours: Artifact) -> bool:
+    """Whether theirs is a beginning of ours, or not there at all."""
+    return theirs is None or bool(_behind(theirs.parts, ours.parts))
+
+
+def _caught_up(ours: Task, task: Task) -> Task:
+    """Their task, with our artifacts where it lags behind them."""
+    theirs = {made.artifact_id: made for made in task.artifacts}
+    for made in ours.artifacts:
+        if _shorter(theirs.get(made.artifact_id), made):
+            theirs[made.artifact_id] = made
+    order = [made.artifact_id for made in ours.artifacts]
+    return replace(task, artifacts=tuple(theirs[each] for each in dict.fromkeys((*order, *theirs))))
+
+
+def _grown(fold: Fold, artifact: Artifact, final: bool) -> Iterable[ArtifactChunk]:
+    known = fold.artifact(artifact.artifact_id)
+    if known == artifact:
+        return
+    more = _behind(known.parts, artifact.parts) if known is not None else None
+    if more is None:
+        yield ArtifactChunk(artifact=artifact, append=False, last=final)
+    else:
+        yield ArtifactChunk(artifact=replace(artifact, parts=more), append=True, last=final)
+
+
+def _behind(known: tuple[AnyPart, ...], parts: tuple[AnyPart, ...]) -> tuple[AnyPart, ...] | None:
+    """The parts that follow those known; None if these are not the beginning."""
+    if not known:
+        return parts
+    *head, last = known
+    place = len(head)
+    if list(parts[:place]) != head or len(parts) <= place:
+        return None
+    grown = parts[place]
+    if grown == last:
+        return parts[place + 1 :]
+    # Adjacent text is joined in a snapshot (DESIGN §4.1), so the last one may have grown.
+    if not isinstance(last, Text) or not isinstance(grown, Text):
+        return None
+    if grown != replace(last, text=grown.text) or not grown.text.startswith(last.text):
+        return None
+    return (replace(grown, text=grown.text[len(last.text) :]), *parts[place + 1 :])

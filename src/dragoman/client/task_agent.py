@@ -1,0 +1,374 @@
+"""The client bound to a task: what a skill asks of other agents, asked once and stopped with it.
+
+Theory. A call is a step that takes long. Its result is recorded like a step's, and so is the task
+it opened, as soon as that is known. A run that starts again finds one of three things: the result
+(nobody is asked), the task (it is followed from where it is), or nothing (the message is sent, with
+the same idempotency key as before, so that a server that keeps keys opens no second task).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dragoman.agent.parts import json_of, parts_of
+from dragoman.agent.remote_calls import (
+    AGENT,
+    MOST_HOPS,
+    SENT,
+    CallResult,
+    StartedCall,
+    TurnAccess,
+    name_of,
+)
+from dragoman.core.card import Card
+from dragoman.core.errors import DragomanError, PeerMisbehaved, TaskFinished, Unsupported
+from dragoman.core.events import Snapshot, Stamped
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.model import Json, Message, State, Task
+
+from .agent import RemoteAgent, result_parts
+from .arguments import check_arguments, fitting, schemas_of
+from .event_stream import Events
+from .failover import RESTS
+from .stream_state import Entry
+from .waiting import question, rested, retold, waits
+
+Reach = Callable[[], AbstractAsyncContextManager[RemoteAgent]]
+Stop = Callable[[StartedCall], Any]
+
+
+class TaskAgent:
+    """Another agent, asked on behalf of one task; see `agent.calls.Colleague`."""
+
+    def __init__(
+        self, seat: TurnAccess, address: str, options: Mapping[str, Json], reach: Reach, stop: Stop
+    ) -> None:
+        self._seat = seat
+        self._run = seat.run
+        self.address = address
+        self._options = dict(options)
+        """What may be recorded of how the agent is reached."""
+        self._reach = reach
+        self._stop = stop
+        self._known: dict[str, StartedCall] = {}
+        """Records of this run's own, and those it has looked up."""
+
+    def __repr__(self) -> str:
+        return f"<BoundAgent {self.address} for {self._run.task_id}>"
+
+    # Verbs.
+
+    async def card(self) -> Card:
+        """What the agent says about itself."""
+        async with self._agent() as agent:
+            return agent.card
+
+    async def send(
+        self, *what: object, pass_up: bool = False, key: str = "", **about: Any
+    ) -> Task | Message:
+        """Says something: the task when it finishes or asks back, or the agent's direct reply.
+
+        A run that starts again gets the same answer without asking again. With `pass_up` our own
+        caller is asked what the agent asks, and the answer goes down to it.
+        """
+        record = self._record(key, *what, about.get("skill", ""), _id(about.get("task", "")))
+        done = self._done(record)
+        if done is None:
+            answer = await self._asked(record, what, about, pass_up)
+            done = await self._keep(record, answer)
+        return _answer(done)
+
+    async def answer(
+        self, task: Task | str, value: object, *, pass_up: bool = False, key: str = ""
+    ) -> Task:
+        """Answers what a task waits for; gives it when it rests again."""
+        value = {"approved": value} if isinstance(value, bool) else value
+        answer = await self.send(value, task=task, pass_up=pass_up, key=key)
+        if isinstance(answer, Message):
+            raise PeerMisbehaved("The agent answered with a message about no task")
+        return answer
+
+    async def call(
+        self, skill: str, /, *, pass_up: bool = False, key: str = "", **arguments: Json
+    ) -> Json:
+        """Calls a skill with arguments and gives its result, checked as the card says.
+
+        A task that does not complete raises `PeerRefused`.
+        """
+        record = self._record(key, skill, arguments)
+        done = self._done(record)
+        if done is None:
+            async with self._agent() as agent:
+                takes, gives = schemas_of(agent.card, skill)
+            check_arguments(takes, arguments, skill)
+            answer = await self._asked(record, (arguments,), {"skill": skill}, pass_up)
+            value = None
+            if not isinstance(answer, Task) or answer.state is State.COMPLETED:
+                value = fitting(gives, result_parts(answer, skill), skill)
+            done = await self._keep(record, answer, value)
+        result_parts(_answer(done), skill)  # raises if it did not complete
+        return done.value
+
+    async def invoke(self, method: str, /, *, key: str = "", **params: Json) -> Json:
+        """Calls a method of the agent's own."""
+        record = self._record(key, method, params)
+        done = self._done(record)
+        if done is None:
+            await self._run.begin()
+            async with self._agent() as agent:
+                done = CallResult(value=await agent.invoke(method, **params))
+            await self._run.record(record, msgspec.json.encode(done))
+        return done.value
+
+    async def stream(
+        self, *what: object, key: str = "", **about: Any
+    ) -> AsyncGenerator[Entry, None]:
+        """Says something and tells every event until the task rests.
+
+        A run that starts again is told the task from its start, in fewer events.
+        """
+        record = self._record(key, "stream", *what, about.get("skill", ""))
+        done = self._done(record)
+        if done is not None:
+            answer = _answer(done)
+            told: list[Entry] = retold(answer) if isinstance(answer, Task) else [answer]
+            for entry in told:
+                yield entry
+            return
+        await self._run.begin()
+        sent = self._sent(record)
+        async with self._agent() as agent:
+            events = agent.watch(sent.task_id) if sent else self._saying(agent, record, what, about)
+            async with self._stopping(record), aclosing(self._told_by(events, record)) as entries:
+                async for entry in entries:
+                    if sent and isinstance(entry, Stamped) and isinstance(entry.event, Snapshot):
+                        for piece in retold(entry.event.task):
+                            yield piece
+                    else:
+                        yield entry
+                    if waits(entry):
+                        break
+            found = events.reply or events.task
+        if found is None:
+            raise PeerMisbehaved("The stream ended without telling anything")
+        await self._keep(record, found)
+
+    async def get(self, task: Task | str) -> Task:
+        """A task as it stands."""
+        async with self._agent() as agent:
+            return await agent.get(task)
+
+    async def cancel(self, task: Task | str) -> Task:
+        """Stops a task."""
+        async with self._agent() as agent:
+            return await agent.cancel(task)
+
+    # Asking, and going on where an earlier run stopped.
+
+    async def _asked(
+        self, record: str, what: tuple[object, ...], about: dict[str, Any], pass_up: bool
+    ) -> Task | Message:
+        await self._run.begin()
+        async with self._stopping(record):
+            if about.get("task"):
+                answer = await self._told(record, what, about)
+            else:
+                answer = await self._opened(record, what, about)
+            while pass_up and isinstance(answer, Task) and answer.state in WAITING:
+                answer = await self._passed_up(record, answer)
+        return answer
+
+    async def _opened(
+        self, record: str, what: tuple[object, ...], about: dict[str, Any]
+    ) -> Task | Message:
+        """A message that opens a task, or the task that an earlier run has opened with it."""
+        sent = self._sent(record)
+        async with self._agent() as agent:
+            if sent is not None:
+                return await rested(agent, sent.task_id)
+            if not about.get("wait", True):
+                answer = await agent.send(*what, **about, **self._marks(record))
+                if isinstance(answer, Task):
+                    await self._note(record, answer.id)
+                return answer
+            events = self._saying(agent, record, what, about)
+            async with aclosing(self._told_by(events, record)) as entries:
+                async for entry in entries:
+                    if waits(entry):
+                        break
+            if events.reply is not None:
+                return events.reply
+            task = events.task
+            if task is None:
+                raise PeerMisbehaved("The stream ended without telling anything")
+            return task if task.state in RESTS else await rested(agent, task.id)
+
+    async def _told(
+        self, record: str, what: tuple[object, ...], about: dict[str, Any]
+    ) -> Task | Message:
+        """A message to a task that exists. If an earlier run may have said it already, and the task
+        waits no more, it was heard."""
+        about = dict(about)
+        task_id = _id(about.pop("task"))
+        async with self._agent() as agent:
+            if self._sent(record) is not None:
+                task = await agent.get(task_id)
+                if task.state not in WAITING:
+                    return await rested(agent, task_id)
+            await self._note(record, task_id)
+            try:
+                answer = await agent.send(*what, task=task_id, **about, **self._marks(record))
+            except TaskFinished:
+                task = await agent.get(task_id)
+                if task.state not in FINAL or not self._seat.run.attempt > 1:
+                    raise
+                return task
+            if isinstance(answer, Message) or answer.state in RESTS:
+                return answer
+            return await rested(agent, task_id) if about.get("wait", True) else answer
+
+    async def _passed_up(self, record: str, task: Task) -> Task | Message:
+        """Our own caller is asked what the agent asks."""
+        kind, text, body, more = question(task)
+        asked = task.status.message
+        name = f"{record} {(asked.message_id if asked else '') or task.status.at}"
+        message, value = await self._seat.ask(kind, text, name, body, None, *more)
+        parts = parts_of(value) if value is not None else message.parts
+        return await self._told(name, parts, {"task": task})
+
+    async def _told_by(self, events: Events, record: str) -> AsyncGenerator[Entry, None]:
+        """What a stream tells. With its first event it is known which task was opened, and that is
+        waited for even when nobody wants the rest: it is the task that has to be stopped."""
+        first = asyncio.ensure_future(anext(events, None))
+        try:
+            entry = await asyncio.shield(first)
+        except asyncio.CancelledError:
+            if self._run.leaving:
+                first.cancel()
+            else:
+                self._run.beside(self._unwanted(first, events, record))
+            raise
+        try:
+            while entry is not None:
+                if isinstance(entry, Stamped):
+                    await self._note(record, entry.task_id)
+                yield entry
+                entry = await anext(events, None)
+        finally:
+            await events.aclose()
+
+    async def _unwanted(
+        self, first: asyncio.Future[Entry | None], events: Events, record: str
+    ) -> None:
+        with suppress(DragomanError):  # it never came to a task
+            entry = await first
+            if isinstance(entry, Stamped):
+                await self._note(record, entry.task_id)
+                await self._stop(self._known[record])
+        await events.aclose()
+
+    def _saying(
+        self, agent: RemoteAgent, record: str, what: tuple[object, ...], about: dict[str, Any]
+    ) -> Events:
+        about = {name: value for name, value in about.items() if name != "wait"}
+        begun: Events = agent.stream(*what, **about, **self._marks(record))
+        return begun
+
+    def _marks(self, record: str) -> dict[str, Any]:
+        """The same in every run, so that a repeated message is known for one."""
+        mark = f"{self._run.task_id}.{hashlib.sha256(record.encode()).hexdigest()[:24]}"
+        return {"key": mark, "message_id": mark}
+
+    @asynccontextmanager
+    async def _stopping(self, record: str) -> AsyncIterator[None]:
+        """A call that its own skill gives up is given up there too. One that only moves to another
+        process goes on; of one that is canceled the engine knows."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            sent = self._sent(record)
+            if sent is not None and not self._run.leaving and not self._run.cancelled:
+                self._run.beside(self._stop(sent))
+            raise
+
+    # Records.
+
+    def _record(self, key: str, *said: object) -> str:
+        words = " ".join(filter(None, map(_spelled, said)))
+        return self._seat.record_name(AGENT, key or name_of(self.address, words))
+
+    def _done(self, record: str) -> CallResult | None:
+        raw = self._run.recorded(record)
+        return None if raw is None else msgspec.json.decode(raw, type=CallResult)
+
+    def _sent(self, record: str) -> StartedCall | None:
+        raw = self._run.recorded(f"{SENT}:{record}") if record not in self._known else None
+        if raw is not None:
+            self._known[record] = msgspec.json.decode(raw, type=StartedCall)
+        return self._known.get(record)
+
+    async def _note(self, record: str, task_id: str) -> None:
+        if record not in self._known:
+            sent = self._known[record] = StartedCall(self.address, task_id, self._options)
+            await self._run.record(f"{SENT}:{record}", msgspec.json.encode(sent))
+            if (self._run.over or self._run.cancelled) and not self._run.leaving:
+                # The task ended while this call was on its way: nobody waits for it.
+                self._run.beside(self._stop(sent))
+
+    async def _keep(self, record: str, answer: Task | Message, value: Json = None) -> CallResult:
+        task = answer if isinstance(answer, Task) else None
+        reply = answer if isinstance(answer, Message) else None
+        heard = CallResult(task=task, reply=reply, value=value)
+        await self._run.record(record, msgspec.json.encode(heard))
+        return heard
+
+    # The connection.
+
+    @asynccontextmanager
+    async def _agent(self) -> AsyncIterator[RemoteAgent]:
+        opened = self._run.opened
+        if opened.hops >= MOST_HOPS:
+            raise Unsupported(f"More than {MOST_HOPS} agents call each other in a row")
+        async with self._reach() as agent:
+            yield agent.bearing(
+                trace=opened.trace or _trace(self._run.task_id),
+                hops=opened.hops + 1,
+                deadline=self._run.seconds_left,
+            )
+
+
+def _answer(done: CallResult) -> Task | Message:
+    answer = done.task or done.reply
+    if answer is None:
+        raise PeerMisbehaved("This call was recorded under another kind of answer")
+    return answer
+
+
+def _spelled(said: object) -> str:
+    match said:
+        case str():
+            return str(said)
+        case bytes() | bytearray():
+            return hashlib.sha256(said).hexdigest()
+        case Path():
+            return said.name
+        case list() | tuple():
+            return " ".join(map(_spelled, said))
+    return json_of(said, "What is said to an agent").decode()
+
+
+def _id(task: Task | str) -> str:
+    return task.id if isinstance(task, Task) else task
+
+
+def _trace(task_id: str) -> str:
+    """A trace that begins with this task, the same in every run of it (W3C traceparent)."""
+    digest = hashlib.sha256(task_id.encode()).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:48]}-00"

@@ -1,0 +1,1 @@
+"""One way to reach an agent each: HTTP and gRPC."""

@@ -1,0 +1,59 @@
+"""Tasks of other agents: when they rest, what they ask then, and how they came to stand there."""
+
+from __future__ import annotations
+
+from dragoman.agent.tools import WORK
+from dragoman.core.events import Ask, Asked, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import WAITING
+from dragoman.core.model import Data, Json, State, Status, Task, Text
+from dragoman.core.operations import Watch
+
+from .agent import RemoteAgent
+from .failover import RESTS
+from .stream_state import Entry, StreamState
+
+_KINDS = {kind.value: kind for kind in (Ask.INPUT, Ask.APPROVAL, Ask.CREDENTIALS)}
+
+
+async def rested(agent: RemoteAgent, task_id: str) -> Task:
+    """A task when it has finished, or asks for something."""
+    while True:
+        task = await agent.get(task_id)
+        if task.state in RESTS:
+            return task
+        events = agent.watch(task_id)
+        async with events:
+            async for entry in events:
+                if waits(entry):
+                    break
+
+
+def waits(entry: Entry) -> bool:
+    """Whether the task asks for something here. Not every stream ends with a question."""
+    event = entry.event if isinstance(entry, Stamped) else None
+    if isinstance(event, Snapshot):
+        return event.task.state in WAITING
+    return isinstance(event, Asked | StateChanged) and event.state in WAITING
+
+
+def retold(task: Task) -> list[Entry]:
+    """Events that lead to a task as it stands."""
+    seen = StreamState(Watch(task_id=task.id), numbered=False)
+    seen.catch_up(Task(id=task.id, context_id=task.context_id, status=Status(State.SUBMITTED)))
+    return seen.catch_up(task)
+
+
+def question(task: Task) -> tuple[Ask, str, Json, tuple[object, ...]]:
+    """What a waiting task asks: the kind, the text, the details, and what else is in it."""
+    kind = Ask.CREDENTIALS if task.state is State.AUTH_REQUIRED else Ask.INPUT
+    message, details = task.status.message, None
+    more: list[object] = []
+    for part in message.parts if message is not None else ():
+        told = part.value if isinstance(part, Data) else None
+        if isinstance(told, dict) and f"{WORK}/question" in (part.metadata or {}):
+            kind = _KINDS.get(str(told.get("kind")), kind)
+            details = told.get("details")
+        elif not isinstance(part, Text):
+            more.append(part)
+    text = message.text if message is not None else ""
+    return kind, text or "The agent asks for more", details, tuple(more)

@@ -1,0 +1,124 @@
+"""One conversation in one dialect, free of I/O: frames in, signals out; signals in, frames out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from .card import Card, Tool
+from .errors import DragomanError
+from .events import Stamped
+from .model import Hook, Json, Message, Task
+from .operations import AnyOperation, HookPage, TaskPage
+
+Id = str | int | float | None
+"""How the caller named its call; echoed as it came."""
+
+
+class Frame(Struct, frozen=True, gc=False):
+    """One message as the wire carries it. SSE, WebSocket or gRPC framing is already off: an answer
+    whose content type is `text/event-stream` is its only event."""
+
+    body: bytes
+    target: str = ""
+    headers: Mapping[str, str] = {}
+    status: int | None = None
+    mark: str = ""
+    """Place in a stream: the SSE id. Lets a reader resume."""
+    name: str = ""
+    """What kind of event a stream calls it, if its dialect does: the SSE event."""
+
+
+class Call(Struct, frozen=True, gc=False):
+    """Caller: do this. `silent` wants no answer."""
+
+    id: Id
+    op: AnyOperation
+    stream: bool = False
+    silent: bool = False
+
+
+class Result(Struct, frozen=True, gc=False):
+    """Callee: the one result."""
+
+    id: Id
+    value: Task | Message | TaskPage | Card | Hook | HookPage | Json
+
+
+class Update(Struct, frozen=True, gc=False):
+    """Callee: one event of a stream, or the direct reply that is all of it."""
+
+    id: Id
+    entry: Stamped | Message
+
+
+class End(Struct, frozen=True, gc=False):
+    """Callee: the stream is over."""
+
+    id: Id
+
+
+class Fault(Struct, frozen=True, gc=False):
+    """Callee: it cannot be done, and why."""
+
+    id: Id
+    error: DragomanError
+
+
+class Introduction(Struct, frozen=True, gc=False):
+    """Either side: who I am and what I run for you. An `Answer` to it may hold a welcome."""
+
+    id: Id
+    who: str
+    card: Card | None = None
+    """None: this side is known, and offers only some more tools."""
+    tools: tuple[Tool, ...] = ()
+    workspace: str = ""
+    """The folder it works in, if it says so."""
+
+
+class Ping(Struct, frozen=True, gc=False):
+    """Either side: are you there? The `Answer` to it says so."""
+
+    id: Id
+
+
+Signal = Call | Result | Update | End | Fault | Introduction | Ping
+
+
+class Session(ABC):
+    """One conversation with one peer: an HTTP exchange, a WebSocket, a chat thread. Pure.
+
+    A bad call is data: `receive` yields a `Fault` that the driver sends back. It raises only when
+    nothing sensible can follow.
+    """
+
+    @abstractmethod
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """What this frame means."""
+
+    @abstractmethod
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """How to say this signal; nothing if the dialect has no words for it."""
+
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the last frame where it could be read in more than one way:
+        fields for the driver to log, made only when it asks. Never content."""
+        return ()
+
+
+def unchanged(signal: Signal) -> Signal:
+    """The wire carries all of it."""
+    return signal
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """One way to speak. Registered in `dialects`, picked up by the contract tests."""
+
+    name: str
+    caller: Callable[[], Session]
+    callee: Callable[[], Session]
+    carried: Callable[[Signal], Signal] = unchanged
+    """What of a signal survives this wire: the declared losses."""

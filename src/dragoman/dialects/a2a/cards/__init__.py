@@ -1,0 +1,1 @@
+"""Agent cards: their document forms, rules, canonical bytes and signatures."""

@@ -1,0 +1,329 @@
+"""Whether a card keeps the rules of its version: A2A 0.3 §5.5 and §5.6.4, A2A 1.0 §4.4 and §8.
+
+It looks at the document, not at our own Card, so it judges cards of others just as ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from dragoman.core.model import Json
+
+from .secret_scan import leaks
+
+MEDIA = re.compile(r"(?i)(\*|[a-z0-9!#$&^_.+-]+)/(\*|[a-z0-9!#$&^_.+-]+)(\s*;\s*\S+)*")
+_OLD = frozenset(("text", "data", "file", "*"))
+"""What 0.1 called modes; some still do."""
+_HOST_PORT = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
+_VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
+_WEB = ("http", "https")
+_SCHEMES = {"JSONRPC": _WEB, "HTTP+JSON": _WEB, "GRPC": (*_WEB, "grpc", "grpcs", "dns")}
+"""What the addresses of core bindings begin with; those of others may begin with anything."""
+
+
+class Problem(Struct, frozen=True):
+    """One thing that is wrong, or (a warning) not as it should be."""
+
+    field: str
+    text: str
+    warning: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.text}" if self.field else self.text
+
+
+Found = Iterator[Problem]
+
+
+def problems(document: Json) -> list[Problem]:
+    """All that is wrong with a card, errors first."""
+    if not isinstance(document, dict):
+        return [Problem("", "A card is a JSON object")]
+    found = [problem for rule in _RULES for problem in rule(document)]
+    found += [
+        Problem(field, f"looks like {what}, and everyone may read a card")
+        for field, what in leaks(document)
+    ]
+    return sorted(dict.fromkeys(found), key=lambda problem: problem.warning)
+
+
+def _basics(card: dict[str, Any]) -> Found:
+    for name in ("name", "version"):
+        yield from _text(card, name)
+    yield from _text(card, "description", empty=True)
+    if not isinstance(card.get("capabilities"), dict):
+        yield Problem("capabilities", "is missing")
+    for name in ("streaming", "pushNotifications", "stateTransitionHistory", "extendedAgentCard"):
+        yield from _flag(_object(card.get("capabilities")), name, "capabilities.")
+    yield from _flag(card, "supportsAuthenticatedExtendedCard")
+    for name in ("documentationUrl", "iconUrl"):
+        url = card.get(name)
+        if url and not _web(url) and not (name == "iconUrl" and str(url).startswith("data:image/")):
+            yield Problem(name, f"'{url}' is not a web address")
+    provider = card.get("provider")
+    if provider is not None:
+        yield from _text(_object(provider), "organization", "provider.")
+        yield from _text(_object(provider), "url", "provider.", empty=True)
+        if (url := _object(provider).get("url")) and not _web(url):
+            yield Problem("provider.url", f"'{url}' is not a web address")
+
+
+def _modes(card: dict[str, Any]) -> Found:
+    for name in ("defaultInputModes", "defaultOutputModes"):
+        if not card.get(name):
+            yield Problem(name, "lists no media type")
+        yield from _media(card.get(name), name)
+
+
+def _skills(card: dict[str, Any]) -> Found:
+    skills = card.get("skills")
+    if skills is None:
+        # 1.0 is written by protobuf, which leaves an empty list out.
+        new = "supportedInterfaces" in card and "url" not in card
+        yield Problem("skills", "is missing", warning=new)
+        return
+    if not isinstance(skills, list):
+        yield Problem("skills", "is not a list")
+        return
+    seen: set[str] = set()
+    for number, skill in enumerate(map(_object, skills)):
+        where = f"skills[{number}]"
+        for name in ("id", "name", "description"):
+            yield from _text(skill, name, f"{where}.", empty=name == "description")
+        id = skill.get("id")
+        if isinstance(id, str):
+            if id in seen:
+                yield Problem(f"{where}.id", f"'{id}' is the id of two skills")
+            seen.add(id)
+        if not isinstance(skill.get("tags"), list):
+            yield Problem(f"{where}.tags", "is missing")
+        elif not skill["tags"]:
+            yield Problem(f"{where}.tags", "is empty", warning=True)
+        for name in ("inputModes", "outputModes"):
+            yield from _media(skill.get(name), f"{where}.{name}")
+
+
+def _interfaces(card: dict[str, Any]) -> Found:
+    """§5.6.4: at least one transport, none twice, none in conflict with another."""
+    new, old = card.get("supportedInterfaces"), card.get("additionalInterfaces")
+    if not new and not card.get("url"):
+        yield Problem("supportedInterfaces", "The card names no address where the agent is reached")
+    yield from _listed(new, "supportedInterfaces", ("url", "protocolBinding", "protocolVersion"))
+    yield from _listed(old, "additionalInterfaces", ("url", "transport"))
+
+
+def _listed(listed: Json, where: str, names: tuple[str, ...]) -> Found:
+    if listed is not None and not isinstance(listed, list):
+        yield Problem(where, "is not a list")
+        return
+    seen: set[tuple[str, ...]] = set()
+    carried: dict[str, bool] = {}
+    for number, each in enumerate(map(_object, listed or [])):
+        place = f"{where}[{number}]"
+        for name in names:
+            yield from _text(each, name, f"{place}.")
+        yield from _version(each, f"{place}.")
+        url, binding = str(each.get(names[0]) or ""), str(each.get(names[1]) or "")
+        if url and not _reaches(url, binding):
+            yield Problem(f"{place}.url", f"'{url}' is no address of {binding}")
+        key = (url, binding, str(each.get("protocolVersion")), str(each.get("tenant") or ""))
+        if key in seen:
+            yield Problem(place, f"{binding} at {url} is listed twice")
+        seen.add(key)
+        if url and carried.setdefault(url, binding == "GRPC") != (binding == "GRPC"):
+            # §5.6.2: bindings may share an address, but HTTP and gRPC hardly speak at the same one.
+            yield Problem(f"{place}.url", "has another binding above", warning=True)
+
+
+def _main(card: dict[str, Any]) -> Found:
+    """0.3's main address: its transport is said, and the list of all has it too."""
+    url = card.get("url")
+    if url is None:
+        if not card.get("supportedInterfaces") and card.get("additionalInterfaces"):
+            yield Problem("url", "is missing")
+        return
+    preferred = card.get("preferredTransport")
+    if not isinstance(preferred, str) or not preferred:
+        yield Problem("preferredTransport", "is missing")
+        preferred = "JSONRPC"
+    if not isinstance(url, str) or not _reaches(url, preferred):
+        yield Problem("url", f"'{url}' is no address of {preferred}")
+    if not card.get("protocolVersion"):
+        yield Problem("protocolVersion", "is missing")
+    yield from _version(card)
+    others = card.get("additionalInterfaces")
+    listed = [_object(each) for each in others] if isinstance(others, list) else []
+    there = [each.get("transport") for each in listed if each.get("url") == url]
+    if there and preferred not in there:
+        yield Problem("additionalInterfaces", f"says that {url} is not {preferred}")
+    elif listed and not there:
+        yield Problem("additionalInterfaces", "lacks the main address", warning=True)
+
+
+def _security(card: dict[str, Any]) -> Found:
+    schemes = card.get("securitySchemes")
+    if schemes is not None and not isinstance(schemes, dict):
+        yield Problem("securitySchemes", "is not an object")
+    kinds: dict[str, str] = {}
+    for name, scheme in _object(schemes).items():
+        kinds[name] = _kind_of(_object(scheme))
+        yield from _scheme(scheme, kinds[name], f"securitySchemes.{name}")
+    skills = card.get("skills")
+    holders = [("", card)]
+    holders += [
+        (f"skills[{number}].", _object(skill))
+        for number, skill in enumerate(skills if isinstance(skills, list) else ())
+    ]
+    for where, holder in holders:
+        for name in ("securityRequirements", "security"):
+            listed = holder.get(name)
+            for number, needed in enumerate(listed if isinstance(listed, list) else ()):
+                inner = _object(needed).get("schemes")
+                asked = inner if isinstance(inner, dict) else _object(needed)
+                place = f"{where}{name}[{number}]"
+                for scheme, scopes in sorted(asked.items()):
+                    if scheme not in kinds:
+                        yield Problem(place, f"'{scheme}' is not one of the security schemes")
+                    elif kinds[scheme] not in ("", *_SCOPED) and _scopes(scopes):
+                        # OpenAPI, whose requirements these are: for other schemes it is empty.
+                        what = f"has scopes, which go with {' and '.join(_SCOPED)} only"
+                        yield Problem(f"{place}.{scheme}", what)
+
+
+_TYPES = {
+    "apiKey": ("apiKeySecurityScheme", ("in", "name")),
+    "http": ("httpAuthSecurityScheme", ("scheme",)),
+    "oauth2": ("oauth2SecurityScheme", ("flows",)),
+    "openIdConnect": ("openIdConnectSecurityScheme", ("openIdConnectUrl",)),
+    "mutualTLS": ("mtlsSecurityScheme", ()),
+}
+"""0.3's type of a scheme, 1.0's member for it, and what it must have."""
+_SCOPED = ("oauth2", "openIdConnect")
+_PLACES = ("header", "query", "cookie")
+
+
+def _kind_of(scheme: dict[str, Any]) -> str:
+    """0.3's type, in either spelling; empty if it is none."""
+    held = next((type for type, (member, _) in _TYPES.items() if member in scheme), "")
+    said = scheme.get("type")
+    return held or (said if isinstance(said, str) and said in _TYPES else "")
+
+
+def _scheme(scheme: Any, kind: str, where: str) -> Found:
+    if not isinstance(scheme, dict):
+        yield Problem(where, "is not an object")
+        return
+    if "type" in scheme and scheme["type"] not in _TYPES:
+        yield Problem(f"{where}.type", f"'{scheme['type']}' is none of {', '.join(_TYPES)}")
+    elif not kind:
+        yield Problem(where, f"is of no type: {', '.join(_TYPES)}")
+    if not kind:
+        return
+    member, needed = _TYPES[kind]
+    forms = [(scheme, where, needed)] if "type" in scheme else []
+    if member in scheme:
+        # 1.0 calls the place of a key otherwise.
+        new = tuple("location" if name == "in" else name for name in needed)
+        forms.append((_object(scheme[member]), f"{where}.{member}", new))
+    for holder, place, names in forms:
+        for name in names:
+            value = holder.get(name)
+            if not value:
+                yield Problem(f"{place}.{name}", "is missing")
+            elif name in ("in", "location") and value not in _PLACES:
+                yield Problem(f"{place}.{name}", f"'{value}' is none of {', '.join(_PLACES)}")
+
+
+def _scopes(said: Any) -> bool:
+    return bool(_object(said).get("list") if isinstance(said, dict) else said)
+
+
+def _extensions(card: dict[str, Any]) -> Found:
+    listed = _object(card.get("capabilities")).get("extensions")
+    seen: set[str] = set()
+    for number, each in enumerate(listed if isinstance(listed, list) else ()):
+        where = f"capabilities.extensions[{number}]"
+        yield from _text(_object(each), "uri", f"{where}.")
+        yield from _flag(_object(each), "required", f"{where}.")
+        uri = str(_object(each).get("uri"))
+        if uri in seen:
+            yield Problem(where, f"{uri} is listed twice")
+        seen.add(uri)
+
+
+def _signatures(card: dict[str, Any]) -> Found:
+    listed = card.get("signatures")
+    if not isinstance(listed, list) or not listed:
+        return
+    from .signatures import Refused, claim_in  # what it needs is loaded only for signed cards
+
+    for number, each in enumerate(listed):
+        try:
+            claim_in(each)
+        except Refused as exc:
+            yield Problem(f"signatures[{number}]", str(exc))
+
+
+_RULES: tuple[Callable[[dict[str, Any]], Found], ...] = (
+    *(_basics, _interfaces, _main, _modes, _skills, _security, _extensions, _signatures),
+)
+
+
+def _text(holder: dict[str, Any], name: str, where: str = "", *, empty: bool = False) -> Found:
+    value = holder.get(name)
+    if not isinstance(value, str):
+        yield Problem(f"{where}{name}", "is missing" if value is None else "is not a text")
+    elif not value.strip():
+        yield Problem(f"{where}{name}", "is empty", warning=empty)
+
+
+def _flag(holder: dict[str, Any], name: str, where: str = "") -> Found:
+    if holder.get(name) is not None and not isinstance(holder[name], bool):
+        yield Problem(f"{where}{name}", f"'{holder[name]}' is neither true nor false")
+
+
+def _version(holder: dict[str, Any], where: str = "") -> Found:
+    said = holder.get("protocolVersion")
+    if isinstance(said, str) and said and not _VERSION.fullmatch(said):
+        yield Problem(f"{where}protocolVersion", f"'{said}' is not a version such as 1.0")
+
+
+def _media(listed: Json, where: str) -> Found:
+    if listed is not None and not isinstance(listed, list):
+        yield Problem(where, "is not a list")
+        return
+    for number, mode in enumerate(listed or []):
+        if not isinstance(mode, str) or not MEDIA.fullmatch(mode):
+            old = isinstance(mode, str) and mode in _OLD
+            said = f"'{mode}' is not a media type such as text/plain"
+            yield Problem(f"{where}[{number}]", said, warning=old)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _web(url: Any) -> bool:
+    return isinstance(url, str) and _absolute(url, _WEB)
+
+
+def _reaches(url: str, binding: str) -> bool:
+    schemes = _SCHEMES.get(binding)
+    if schemes is None:
+        return bool(url.strip())
+    return _absolute(url, schemes) or (binding == "GRPC" and bool(_HOST_PORT.fullmatch(url)))
+
+
+def _absolute(url: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    named = bool(parts.hostname) or (parts.scheme == "dns" and bool(parts.path))
+    return parts.scheme.lower() in schemes and named and not re.search(r"[\s<>]", url)

@@ -1,0 +1,1 @@
+"""A2A over gRPC: codecs for both sides and both packages."""

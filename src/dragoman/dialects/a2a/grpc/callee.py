@@ -1,0 +1,243 @@
+"""A2A over gRPC, any version, the side that is asked. One rpc is one exchange.
+
+The path of a call names the version (a2a-wire §15.4); the a2a-version metadata must not contradict
+it. A frame's target is that path, its body the protobuf message without gRPC's own framing. An
+error's frame has the status code of gRPC, the text for people as the header `grpc-message`, and in
+1.0 a google.rpc.Status as its body, for `grpc-status-details-bin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from dragoman.core import errors as e
+from dragoman.core.events import Stamped
+from dragoman.core.model import Json
+from dragoman.core.operations import Invoke, Operation
+from dragoman.core.session import Call, Fault, Frame, Result, Session, Signal, Update
+
+from .. import errors, extensions, v0_3, v1_0
+from ..jsonrpc import SUPPORTED, version_in
+from ..proto import Fields, Proto, bag_in, needed, value_out, writer
+from ..scalars import Wrong
+from ..v0_3 import grpc as old
+from ..v1_0 import grpc as new
+from ..version import Version
+from .service import Rpc, Service, rpc
+
+CURSOR = "urn:dragoman:cursor:1"
+"""gRPC has no place for the seq of an event beside its message. Callers that activate this find it
+in the event's metadata under the same name (docs/extensions/cursor.md)."""
+NOTHING: Mapping[str, str] = {}
+
+# The agent's own methods
+
+
+def invoke_in(request: Proto) -> Invoke:
+    method = needed(request.method, "the name of a method", ".method")
+    return Invoke(method=method, params=bag_in(request, "params"))
+
+
+def result_out(value: Json) -> Fields:
+    return {"result": value_out(value)}
+
+
+METHODS = Service(
+    name="dragoman.v1.Methods",
+    dialect=new.SERVICE.dialect,
+    version="1.0",
+    step=new.SERVICE.step,
+    words=new.SERVICE.words,
+    rpcs={
+        "Invoke": rpc(
+            "dragoman.v1.InvokeRequest", invoke_in, "dragoman.v1.InvokeResponse", result_out
+        )
+    },
+)
+
+SERVICES = (new.SERVICE, old.SERVICE, METHODS)
+VERSIONS: dict[str, Version] = {"1.0": v1_0.V1_0, "0.3": v0_3.V0_3}
+RPCS: dict[str, tuple[Service, Rpc]] = {
+    f"/{service.name}/{name}": (service, found)
+    for service in SERVICES
+    for name, found in service.rpcs.items()
+}
+
+# Errors
+
+
+CODES = {
+    "INVALID_ARGUMENT": 3,
+    "DEADLINE_EXCEEDED": 4,
+    "NOT_FOUND": 5,
+    "ALREADY_EXISTS": 6,
+    "PERMISSION_DENIED": 7,
+    "RESOURCE_EXHAUSTED": 8,
+    "FAILED_PRECONDITION": 9,
+    "UNIMPLEMENTED": 12,
+    "INTERNAL": 13,
+    "UNAVAILABLE": 14,
+    "UNAUTHENTICATED": 16,
+}
+"""The status codes of gRPC that we use, by the names in `errors.SPELLINGS`."""
+CODES_0_3 = {
+    # As the SDKs of 0.3 did; the specification fixes none (a2a-wire §12.1).
+    **dict.fromkeys((-32002, -32003, -32004, -32005, -32007), "UNIMPLEMENTED"),
+}
+MOST_TEXT = 400
+"""Characters of an error's text: it stands in the trailers up to three times, and clients take no
+more than 8 KiB of them."""
+NAMES_0_3 = {
+    -32700: "JSONParseError",
+    -32600: "InvalidRequestError",
+    -32601: "MethodNotFoundError",
+    -32602: "InvalidParamsError",
+    -32603: "InternalError",
+    -32001: "TaskNotFoundError",
+    -32002: "TaskNotCancelableError",
+    -32003: "PushNotificationNotSupportedError",
+    -32004: "UnsupportedOperationError",
+    -32005: "ContentTypeNotSupportedError",
+    -32006: "InvalidAgentResponseError",
+    -32007: "AuthenticatedExtendedCardNotConfiguredError",
+    -32008: "ExtensionSupportRequiredError",
+    -32009: "VersionNotSupportedError",
+}
+"""What 0.3 clients look for in front of the text (a2a-wire §12.4)."""
+
+
+_write_status = writer("google.rpc.Status")
+_write_info = writer("google.rpc.ErrorInfo")
+_write_bad_request = writer("google.rpc.BadRequest")
+
+
+def failure_1_0(error: e.DragomanError) -> Frame:
+    """A google.rpc.Status with the same details as over JSON-RPC (1.0 §10.6)."""
+    told = errors.spelling_of(error)
+    code, text = CODES[told.grpc], errors.message_out(error, told)[:MOST_TEXT]
+    details = [
+        {"type_url": detail["@type"], "value": _DETAILS[detail["@type"]](detail)}
+        for detail in errors.details_1_0(error)
+    ]
+    status = _write_status({"code": code, "message": text, "details": details})
+    return Frame(status, "", {"grpc-message": text}, code)
+
+
+_DETAILS: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    errors.INFO: lambda detail: _write_info(
+        {key: value for key, value in detail.items() if key != "@type"}
+    ),
+    errors.BAD_REQUEST: lambda detail: _write_bad_request(
+        {
+            "field_violations": [
+                {"field": each["field"], "description": each["description"][:MOST_TEXT]}
+                for each in detail["fieldViolations"]
+            ]
+        }
+    ),
+}
+
+
+def failure_0_3(error: e.DragomanError) -> Frame:
+    """A code and a text with the error's name in front, if 0.3 has one for it."""
+    told = errors.spelling_of(error, errors.SPELLINGS_0_3)
+    name = NAMES_0_3.get(told.code)
+    text = errors.message_out(error, told)
+    text = f"{name}: {text}" if name else text
+    code = CODES[CODES_0_3.get(told.code, told.grpc)]
+    return Frame(b"", "", {"grpc-message": text[:MOST_TEXT]}, code)
+
+
+FAILURES = {"1.0": failure_1_0, "0.3": failure_0_3}
+
+
+class GrpcCallee(Session):
+    """One rpc, on the side that is asked."""
+
+    _headers = NOTHING
+    _service: Service = new.SERVICE
+    _rpc: Rpc | None = None
+    _request: Proto = None
+
+    @property
+    def dialect(self) -> str:
+        """Which dialect the caller speaks."""
+        return self._service.dialect
+
+    @property
+    def tenant(self) -> str:
+        """The tenant the caller named in its request; 1.0 only."""
+        return getattr(self._request, "tenant", "")
+
+    @property
+    def extensions_header(self) -> str:
+        """Under which name this version says what extensions are active."""
+        return VERSIONS[self._service.version].extensions_header
+
+    @cached_property
+    def extensions(self) -> tuple[str, ...]:
+        """The extensions the caller activated."""
+        return extensions.activated(self._headers)
+
+    @cached_property
+    def _notes(self) -> bool:
+        return extensions.WORK in self.extensions
+
+    @cached_property
+    def _marked(self) -> bool:
+        return CURSOR in self.extensions
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """One `Call` or one `Fault`."""
+        self._headers = headers = frame.headers
+        found = RPCS.get(frame.target)
+        if found is None:
+            return (Fault(None, e.UnknownMethod(f"There is no rpc {frame.target[:120]!r}")),)
+        self._service, self._rpc = service, called = found
+        said = headers.get("a2a-version")
+        if said and version_in(said) is not VERSIONS[service.version]:
+            what = f"Version {said[:20]!r} does not go with {service.name} here"
+            return (Fault(None, e.VersionUnsupported(what, supported=SUPPORTED)),)
+        try:
+            self._request = request = called.read(frame.body)
+            op: Operation[Any] = called.op_in(request)
+        except Wrong as wrong:
+            return (Fault(None, e.BadParams(str(wrong))),)
+        return (Call(None, op, called.stream),)  # type: ignore[arg-type]  # any operation is one
+
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """What was decided in reading the request."""
+        if self._rpc is None or self._rpc.notes is None:
+            return ()
+        return self._rpc.notes(self._request)
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """One frame, but none for `End`: the stream's closing says it."""
+        say = _SAY.get(type(signal))
+        return (say(self, signal),) if say is not None else ()
+
+    def _answer(self, answer: Result) -> Frame:
+        if self._rpc is None:
+            raise AssertionError("an answer before a call")
+        return Frame(self._rpc.write(self._rpc.answer_out(answer.value)), "", NOTHING, 0)
+
+    def _update(self, update: Update) -> Frame:
+        entry, service = update.entry, self._service
+        if not isinstance(entry, Stamped):
+            return Frame(service.step(service.words.sent_out(entry)), "", NOTHING, 0)
+        member, fields = service.words.event_out(entry, notes=self._notes)
+        if self._marked:
+            fields["metadata"] = {**(fields.get("metadata") or {}), CURSOR: entry.seq}
+        return Frame(service.step({member: fields}), "", NOTHING, 0, str(entry.seq))
+
+    def _failure(self, fault: Fault) -> Frame:
+        return FAILURES[self._service.version](fault.error)
+
+
+_SAY: dict[type[Signal], Callable[..., Frame]] = {
+    Result: GrpcCallee._answer,
+    Update: GrpcCallee._update,
+    Fault: GrpcCallee._failure,
+}

@@ -1,0 +1,184 @@
+"""A2A over gRPC, any version, the side that asks. One rpc is one exchange, and no I/O.
+
+    caller = GrpcCaller("1.0", extensions=(CURSOR,), tenant="acme")
+    (frame,) = caller.send(Call(None, op, stream=False))
+
+`frame.target` is the path of the rpc ("/lf.a2a.v1.A2AService/GetTask"), `frame.body` the request's
+bytes (the transport's serializers are the identity), `frame.headers` the metadata to send. An
+operation that the version has no rpc for gives no frame. Whether the rpc is unary or a stream is
+the `stream` of the call. What comes back is handed to `receive` as one frame each:
+
+    Frame(body, status=0)                       a response, or one message of a stream
+    Frame(b"", status=0)                        a stream that has ended
+    failed(code, text, details)                 the rpc failed: the number of its status code, its
+                                                text, and `grpc-status-details-bin` of its trailers
+
+and gives `Answer`, `Update` (with `End` after the last that can come) or `Fault`. An event's seq is
+known where the server has the cursor extension and `CURSOR` is among the extensions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from dragoman.core import errors as e
+from dragoman.core.model import Json
+from dragoman.core.operations import AnyOperation, Invoke
+from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Signal, Update
+
+from .. import errors
+from ..proto import Fields, Proto, reader, value_in
+from ..scalars import Wrong
+from ..stream_end import Ending
+from ..v0_3 import grpc_caller_table as old
+from ..v1_0 import grpc_caller_table as new
+from .callee import CODES, CURSOR, METHODS, NAMES_0_3
+from .decode import AskedService, Asking, asking, event_in
+
+__all__ = ["CURSOR", "GrpcCaller", "error_in", "failed"]
+
+SERVICES: dict[str, AskedService] = {"1.0": new.ASKED, "0.3": old.ASKED}
+
+
+# The agent's own methods
+
+
+def invoke_out(op: Invoke) -> Fields:
+    # A Struct holds an object and nothing else.
+    if op.params is not None and not isinstance(op.params, dict):
+        raise Wrong("Over gRPC the params of a method are an object", ".params")
+    return {"method": op.method, "params": op.params or {}}
+
+
+def result_in(response: Proto) -> Json:
+    return value_in(response.result)
+
+
+INVOKE = asking("dragoman.v1", "Invoke", "InvokeRequest", invoke_out, "InvokeResponse", result_in)
+
+
+class GrpcCaller(Session):
+    """One exchange, on the side that asks, in one version ("1.0" or "0.3")."""
+
+    def __init__(
+        self, version: str = "1.0", extensions: Iterable[str] = (), tenant: str = ""
+    ) -> None:
+        self._service = SERVICES[version]
+        self._tenant = tenant
+        self._open: tuple[Call, Asking] | None = None
+        self._ending = Ending()
+        self._headers = {"a2a-version": version}
+        if uris := ", ".join(extensions):
+            self._headers[self._service.extensions_header] = uris
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """The request for a `Call`; nothing for what this version cannot ask."""
+        if not isinstance(signal, Call):
+            return ()
+        name, found = self._asking(signal.op, stream=signal.stream)
+        if found is None:
+            return ()
+        try:
+            fields = found.op_out(signal.op)
+        except Wrong as wrong:
+            raise e.BadParams(str(wrong)) from None
+        headers = self._headers
+        if name == METHODS.name:
+            # One service for all versions: it speaks 1.0's errors, whatever else is spoken.
+            headers = {**headers, "a2a-version": METHODS.version}
+        if self._tenant and (self._service.tenants or name == METHODS.name):
+            fields = {**fields, "tenant": self._tenant}
+        self._open, self._ending = (signal, found), Ending()
+        return (Frame(found.write(fields), f"/{name}/{found.rpc}", headers),)
+
+    def _asking(self, op: AnyOperation, *, stream: bool) -> tuple[str, Asking | None]:
+        if isinstance(op, Invoke):
+            return METHODS.name, None if stream else INVOKE
+        return self._service.service, self._service.asking(op, stream=stream)
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """What a response, one message of a stream, its end or a failure says."""
+        if self._open is None:
+            return ()
+        call, found = self._open
+        if frame.status:
+            text = frame.headers.get("grpc-message", "")
+            error = error_in(frame.status, text, frame.body)
+            return self._done(Fault(call.id, errors.about(error, call.op)))
+        try:
+            if not call.stream:
+                return self._done(Result(call.id, found.answer_in(found.read(frame.body))))
+            if not frame.body:
+                return self._done(End(call.id))
+            service = self._service
+            entry, last = event_in(service.words, service.step(frame.body))
+        except Wrong as wrong:
+            return self._done(Fault(call.id, e.PeerMisbehaved(str(wrong))))
+        except e.DragomanError as error:
+            return self._done(Fault(call.id, error))
+        if not self._ending.is_last(entry, last):
+            return (Update(call.id, entry),)
+        return (Update(call.id, entry), *self._done(End(call.id)))
+
+    def _done(self, signal: Signal) -> Iterable[Signal]:
+        self._open = None
+        return (signal,)
+
+
+def failed(code: int, text: str = "", details: bytes = b"") -> Frame:
+    """The frame that tells a caller that its rpc failed."""
+    return Frame(details, "", {"grpc-message": text}, code or CODES["INTERNAL"])
+
+
+# Errors
+
+_MEANINGS: dict[int, type[e.DragomanError]] = {
+    CODES[name]: cls
+    for name, cls in {
+        "INVALID_ARGUMENT": e.BadParams,
+        "DEADLINE_EXCEEDED": e.AgentTimedOut,
+        "NOT_FOUND": e.TaskNotFound,
+        "ALREADY_EXISTS": e.Conflict,
+        "PERMISSION_DENIED": e.Forbidden,
+        "RESOURCE_EXHAUSTED": e.TooMany,
+        "FAILED_PRECONDITION": e.Unsupported,
+        "UNIMPLEMENTED": e.UnknownMethod,
+        "UNAVAILABLE": e.StoreUnavailable,
+        "UNAUTHENTICATED": e.Unauthenticated,
+    }.items()
+}
+"""What a status code says when nothing else does."""
+_REASONS = {spelling.reason: spelling.code for spelling in errors.SPELLINGS.values()}
+_NAMES = {name: code for code, name in NAMES_0_3.items()}
+_NAMED = re.compile(r"(\w+Error): (.*)", re.DOTALL).fullmatch
+_TOO_LARGE = re.compile(r"larger than max|too large").search
+"""gRPC has one code for too much and too many, and only the second may be asked again."""
+
+_read_status = reader("google.rpc.Status")
+_read_info = reader("google.rpc.ErrorInfo")
+
+
+def error_in(code: int, text: str, details: bytes = b"") -> e.DragomanError:
+    """The error an rpc failed with: 1.0 says it in the details, 0.3 in front of the text."""
+    if (info := _info_in(details)) is not None and info.reason in _REASONS:
+        told = [{"@type": errors.INFO, "metadata": dict(info.metadata)}]
+        return errors.error_in(_REASONS[info.reason], text, told)
+    if (named := _NAMED(text)) and named[1] in _NAMES:
+        return errors.error_in(_NAMES[named[1]], named[2], None)
+    cls = _MEANINGS.get(code)
+    if cls is None:
+        return e.PeerRefused(text or f"The rpc failed with status {code}", code=code)
+    return (e.TooLarge if cls is e.TooMany and _TOO_LARGE(text) else cls)(text)
+
+
+def _info_in(details: bytes) -> Proto | None:
+    if not details:
+        return None
+    try:
+        for detail in _read_status(details).details:
+            if detail.type_url == errors.INFO:
+                return _read_info(detail.value)
+    except Wrong:  # others put other things there
+        pass
+    return None

@@ -1,0 +1,164 @@
+"""Tasks and events out of protobuf: what the side that asks hears, in both packages.
+
+The other half of `grpc_words`. Peers leave out what they must say more often than not, so reading
+is lenient where writing is strict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.core.events import AnyEvent, ArtifactChunk, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL
+from dragoman.core.model import Artifact, Json, Message, State, Status, Task
+from dragoman.core.operations import AnyOperation
+
+from .. import extensions
+from ..cards import documents
+from ..proto import ANY, Fields, Proto, bag_in, json_of, needed, reader, stamp_in, writer
+from ..scalars import Wrong, numbered
+from .callee import CURSOR
+from .encode import STATES, GrpcEncoder
+
+
+class Asking(Struct, frozen=True, gc=False):
+    """How one rpc is asked, and its answer read."""
+
+    rpc: str
+    write: Callable[[Fields], bytes]
+    op_out: Callable[[Any], Fields]
+    """Raises `Wrong` for what this version cannot ask."""
+    read: Callable[[bytes], Proto]
+    answer_in: Callable[[Proto], Any]
+
+
+class AskedService(Struct, frozen=True, gc=False, kw_only=True):
+    """One service, as those who call it see it."""
+
+    service: str
+    version: str
+    """As the a2a-version metadata says it."""
+    extensions_header: str
+    words: GrpcEncoder
+    tenants: bool
+    """Whether its requests can name a tenant."""
+    step: Callable[[bytes], Proto]
+    """Reads one message of a stream."""
+    calls: dict[type[AnyOperation], Asking]
+    streams: dict[type[AnyOperation], Asking]
+
+    def asking(self, op: AnyOperation, *, stream: bool) -> Asking | None:
+        """The rpc that asks this, if the service has one."""
+        return (self.streams if stream else self.calls).get(type(op))
+
+
+def asking(
+    package: str,
+    rpc: str,
+    request: str,
+    op_out: Callable[[Any], Fields],
+    response: str,
+    answer_in: Callable[[Proto], Any],
+) -> Asking:
+    """An rpc between these two messages of a package; a name with a dot is whole."""
+    full = response if "." in response else f"{package}.{response}"
+    return Asking(rpc, writer(f"{package}.{request}"), op_out, reader(full, ANY), answer_in)
+
+
+# Tasks
+
+
+def artifact_in(words: GrpcEncoder, artifact: Proto) -> Artifact:
+    """An artifact, or a piece of one."""
+    return Artifact(
+        artifact_id=artifact.artifact_id,
+        parts=tuple(numbered(words.part_in, artifact.parts, ".parts")),
+        name=artifact.name,
+        description=artifact.description,
+        metadata=bag_in(artifact),
+        extensions=tuple(artifact.extensions),
+    )
+
+
+def status_in(words: GrpcEncoder, status: Proto) -> Status:
+    """A status; a state of tomorrow is not known."""
+    number = status.state
+    return Status(
+        STATES[number] if number < len(STATES) else State.UNKNOWN,
+        stamp_in(status, "timestamp") or 0,
+        words.message_in(getattr(status, words.said)) if status.HasField(words.said) else None,
+    )
+
+
+def task_in(words: GrpcEncoder, task: Proto) -> Task:
+    """A task."""
+    return Task(
+        id=needed(task.id, "a task id", ".id"),
+        context_id=task.context_id,
+        status=status_in(words, task.status),
+        artifacts=tuple(artifact_in(words, each) for each in task.artifacts),
+        history=tuple(map(words.message_in, task.history)),
+        metadata=bag_in(task),
+    )
+
+
+def sent_in(words: GrpcEncoder, response: Proto) -> Task | Message:
+    """What a send is answered."""
+    member = response.WhichOneof("payload")
+    if member == "task":
+        return task_in(words, response.task)
+    if member == words.message:
+        return words.message_in(getattr(response, member))
+    raise Wrong("Expected a task or a message")
+
+
+def card_in(card: Proto) -> Any:
+    """The card. ProtoJSON is one of the spellings its reader knows."""
+    return documents.card_in(json_of(card))
+
+
+def nothing_in(empty: Proto) -> None:
+    """It was done."""
+
+
+# What happens
+
+
+def event_in(words: GrpcEncoder, step: Proto) -> tuple[Stamped | Message, bool]:
+    """What happened, and whether nothing can follow."""
+    member = step.WhichOneof("payload")
+    if member is None:
+        raise Wrong("Expected a task, a message or an update")
+    said = getattr(step, member)
+    if member == words.message:
+        return words.message_in(said), True
+    seq, bag = _placed(bag_in(said))
+    if member == "task":
+        task = replace(task_in(words, said), metadata=bag)
+        return Stamped(task.id, task.context_id, seq, task.status.at, Snapshot(task=task)), False
+    if member == "artifact_update":
+        chunk = ArtifactChunk(
+            artifact=artifact_in(words, said.artifact),
+            append=said.append,
+            last=said.last_chunk,
+            metadata=bag,
+        )
+        return Stamped(said.task_id, said.context_id, seq, 0, chunk), False
+    status = status_in(words, said.status)
+    event: AnyEvent = extensions.note_in(bag, status.state) or StateChanged(
+        state=status.state, message=status.message, metadata=bag
+    )
+    last = status.state in FINAL or (words.final and said.final)
+    return Stamped(said.task_id, said.context_id, seq, status.at, event), last
+
+
+def _placed(bag: dict[str, Json] | None) -> tuple[int, dict[str, Json] | None]:
+    """An event's seq out of its metadata, and what else is there."""
+    if not bag or CURSOR not in bag:
+        return 0, bag
+    seq = bag.pop(CURSOR)
+    return seq if isinstance(seq, int) else 0, bag or None

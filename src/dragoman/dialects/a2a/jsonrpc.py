@@ -1,0 +1,300 @@
+"""A2A over JSON-RPC, any version, both sides. An exchange is one request and what it is answered.
+
+The callee serves all versions at one URL and tells them apart as a2a-wire §15.4: the method's name
+says the version, and the A2A-Version header must not contradict it. A PascalCase method without the
+header is taken as 1.0, though the spec would have it be 0.3 (D1): real clients forget it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from dragoman.core.errors import (
+    BadParams,
+    ContentTypeUnsupported,
+    DragomanError,
+    Malformed,
+    PeerMisbehaved,
+    UnknownMethod,
+    VersionUnsupported,
+)
+from dragoman.core.events import Stamped
+from dragoman.core.operations import AnyOperation
+from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, Signal, Update
+
+from .. import jsonrpc
+from . import errors, extensions
+from .legacy.detect import LOOKS, named_by
+from .legacy.v0_1 import V0_1
+from .scalars import Wrong
+from .stream_end import Ending
+from .v0_3 import V0_3
+from .v1_0 import V1_0
+from .version import OWN, RpcMethod, Version, own
+
+NOTHING: Mapping[str, str] = {}
+NO_CONTENT = Frame(b"", "", NOTHING, 204)
+"""All that a notification is told that was done (JSON-RPC §4.1). One that fails is answered under
+the id null: most of those without an id have forgotten it, and should be told."""
+EVENT_STREAM: Mapping[str, str] = {"content-type": "text/event-stream"}
+JSON_TYPES = frozenset({"application/json", "application/a2a+json"})
+VERSIONS = (V1_0, V0_3)
+HEADERS = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_3, "0.1": V0_1}
+"""Versions by header. 0.2 is 0.3 on this wire (a2a-wire §8). 0.1 has no header, but it is what our
+own caller says, and nothing else can be meant."""
+SUPPORTED = ", ".join(version.name for version in VERSIONS)
+
+_METHODS: dict[str, tuple[Version, RpcMethod]] = {
+    # The names that 0.1 shares with 0.3 are 0.3's, until `LOOKS` finds otherwise.
+    name: (version, method)
+    for version in (V0_1, *VERSIONS)
+    for name, method in version.methods.items()
+}
+_REFUSED: dict[str, tuple[Version, type[DragomanError]]] = {
+    name: (version, error) for version in VERSIONS for name, error in version.refused.items()
+}
+
+
+class RpcCallee(Session):
+    """One exchange, on the side that is asked."""
+
+    # One of these is made per request: what is not touched costs nothing.
+    _headers = NOTHING
+    _version: Version = V0_3
+    _asked: tuple[RpcMethod, Struct, AnyOperation] | None = None
+    _silent = _streams = False
+    _unread: DragomanError | None = None
+
+    @property
+    def dialect(self) -> str:
+        """Which dialect the caller speaks, as far as it is known."""
+        return self._version.dialect
+
+    @property
+    def tenant(self) -> str:
+        """The tenant the caller named in its params; 1.0 only."""
+        return getattr(self._asked[1], "tenant", None) or "" if self._asked else ""
+
+    @property
+    def extensions_header(self) -> str:
+        """Under which name this version says what extensions are active."""
+        return self._version.extensions_header
+
+    @cached_property
+    def extensions(self) -> tuple[str, ...]:
+        """The extensions the caller activated."""
+        return extensions.activated(self._headers)
+
+    @cached_property
+    def _notes(self) -> bool:
+        return extensions.WORK in self.extensions
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """One `Call` or one `Fault`."""
+        self._headers = headers = frame.headers
+        said = headers.get("a2a-version")
+        content_type = headers.get("content-type", "")
+        if content_type not in JSON_TYPES and jsonrpc.bare_type(content_type) not in JSON_TYPES:
+            self._unread = ContentTypeUnsupported("Expected application/json")
+            id = jsonrpc.id_in(jsonrpc.request_in(frame.body))
+            return (self._refused(id, self._unread, "", said),)
+        request = jsonrpc.request_in(frame.body)
+        # Not isinstance: where it is false, it costs a Struct's metaclass a search.
+        if type(request) is not jsonrpc.Request:
+            return (self._refused(request.id, request.error, "", said),)
+        self._silent = silent = request.id is UNSET
+        id = jsonrpc.id_in(request)
+        name = request.method
+        found = _METHODS.get(name) or self._own(name, said)
+        if found is None or (said and version_in(said) is not found[0]):
+            found = named_by(said, name)
+            if found is None:
+                return (self._refused(id, self._unfit(name, said), name, said),)
+        self._version, method = found
+        self._streams = method.stream
+        if silent and method.stream:
+            return (Fault(id, Malformed("A stream needs an id")),)
+        try:
+            given = request.params
+            given = given if given != jsonrpc.NULL else jsonrpc.NO_PARAMS
+            params = method.decode(given)
+            if (not said or found[0] is V0_1) and (look := LOOKS.get(name)) is not None:
+                self._version, method = look(params, method, request.id)
+                if method is not found[1]:
+                    params = method.decode(given)
+            op = method.op_in(params)
+        except (msgspec.DecodeError, Wrong) as exc:
+            # That null would do too, for most of what is optional, helps nobody.
+            return (Fault(id, BadParams(str(exc).replace(" | null`", "`"))),)
+        self._asked = method, params, op
+        return (Call(id, op, method.stream, silent),)
+
+    def _own(self, name: str, said: str | None) -> tuple[Version, RpcMethod] | None:
+        """A method of the agent's own, which is of no version: no header is 0.3 (1.0 §3.6.2)."""
+        if OWN(name) is None or name in _REFUSED:
+            return None
+        version = version_in(said) if said else V0_3
+        return (version, own(name)) if version is not None else None
+
+    def _unfit(self, name: str, said: str | None) -> DragomanError:
+        """Why this method is not for this caller."""
+        known = _METHODS.get(name) or _REFUSED.get(name)
+        named = version_in(said) if said else None
+        if said and (named is None or (known and known[0] is not named)):
+            what = f"Version {said[:20]!r} does not go with {name[:80]!r} here"
+            return VersionUnsupported(what, supported=SUPPORTED)
+        if name in _REFUSED:
+            return _REFUSED[name][1]()
+        return UnknownMethod(f"There is no method {name[:80]!r}")
+
+    def _refused(self, id: Id, error: DragomanError, name: str, said: str | None) -> Fault:
+        """A fault, to be told in the version the caller names, or (D1) by the look of the method.
+
+        An unknown version hears of it in 1.0: only there is a word for it.
+        """
+        guess = V1_0 if name and "/" not in name else V0_3
+        self._version = version_in(said) or V1_0 if said else guess
+        return Fault(id, error)
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """One frame, but none for `End`: the stream's closing says it."""
+        say = _SAY.get(type(signal))
+        return (say(self, signal),) if say is not None else ()
+
+    def _update(self, update: Update) -> Frame:
+        entry = update.entry
+        step = self._version.event_out(entry, self._notes)
+        mark = str(entry.seq) if isinstance(entry, Stamped) else ""
+        return Frame(jsonrpc.encode(jsonrpc.ResultOut(update.id, step)), "", NOTHING, 200, mark)
+
+    def _answer(self, answer: Result) -> Frame:
+        if self._silent or self._asked is None:
+            return NO_CONTENT
+        method, _, op = self._asked
+        result = method.result_out(answer.value, op)
+        return Frame(jsonrpc.encode(jsonrpc.ResultOut(answer.id, result)), "", NOTHING, 200)
+
+    def _failure(self, fault: Fault) -> Frame:
+        version, error = self._version, fault.error
+        spelling = errors.spelling_of(error, version.spellings)
+        # Wrong content in a message is an answer; a wrong Content-Type is HTTP's own error.
+        status = 415 if error is self._unread else spelling.rpc
+        message = version.words.get(type(error)) or errors.message_out(error, spelling)
+        told = jsonrpc.Error(spelling.code, message, version.details(error))
+        # Clients of 0.3 read nothing but events from a streaming method (D10).
+        as_event = self._streams and status == 200 and version.refuses_in_stream
+        headers = EVENT_STREAM if as_event else NOTHING
+        return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, told)), "", headers, status)
+
+
+_SAY: dict[type[Signal], Callable[..., Frame]] = {
+    Update: RpcCallee._update,
+    Result: RpcCallee._answer,
+    Fault: RpcCallee._failure,
+}
+
+
+def version_in(said: str) -> Version | None:
+    """The version a header names. Patches never count in negotiation (1.0 §3.6)."""
+    return HEADERS.get(said) or HEADERS.get(".".join(said.strip().split(".")[:2]))
+
+
+class RpcCaller(Session):
+    """One exchange, on the side that asks, in one version."""
+
+    def __init__(
+        self, version: Version = V1_0, extensions: Iterable[str] = (), tenant: str = ""
+    ) -> None:
+        self._version = version
+        self._tenant = tenant
+        self._open: dict[Id, tuple[Call, RpcMethod]] = {}
+        self._ending = Ending()
+        headers = {"content-type": "application/json", "a2a-version": version.name}
+        if uris := ", ".join(extensions):
+            headers[version.extensions_header] = uris
+        # A stream that fails at once may be answered in plain JSON (a2a-wire §11.3).
+        self._headers = {
+            False: headers | {"accept": "application/json"},
+            True: headers | {"accept": "text/event-stream, application/json"},
+        }
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """The request for a `Call`; nothing for what this version cannot ask."""
+        if not isinstance(signal, Call):
+            return ()
+        asking = self._version.asking(signal.op, stream=signal.stream)
+        if asking is None:
+            return ()
+        name, method = asking
+        params = method.op_out(signal.op)
+        if self._tenant and hasattr(params, "tenant"):  # 1.0 §3.1: said in every request
+            params = msgspec.structs.replace(params, tenant=self._tenant)
+        if signal.silent:
+            request: Struct = jsonrpc.NotificationOut(name, params)
+        else:
+            request = jsonrpc.RequestOut(signal.id, name, params)
+            self._open[signal.id] = signal, method
+            self._ending = Ending()
+        return (Frame(jsonrpc.encode(request), "POST", self._headers[signal.stream]),)
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """What a whole response, or one event of a stream, says."""
+        status = frame.status or 200
+        if not frame.body and status < 300:
+            return ()
+        try:
+            response = jsonrpc.response_in(frame.body)
+        except PeerMisbehaved as error:
+            found = self._find(None)
+            error_told = errors.error_for(status) if status >= 400 else error
+            return (self._fault(found[0].id if found else None, error_told),)
+        found = self._find(response.id)
+        if found is None and response.id is None and (told := response.error) is not None:
+            return (Fault(None, self._refusal(told)),)  # of what wanted no answer
+        if found is None:
+            return (Fault(response.id, PeerMisbehaved("This answers nothing that was asked")),)
+        call, method = found
+        try:
+            result = self._result(response, status, method)
+            if call.stream:
+                entry, last = self._version.event_in(result, seq_in(frame.mark))
+                if not self._ending.is_last(entry, last):
+                    return (Update(call.id, entry),)
+                del self._open[call.id]
+                return (Update(call.id, entry), End(call.id))
+            value = method.result_in(result)
+        except DragomanError as error:
+            return (self._fault(call.id, error),)
+        except (msgspec.DecodeError, Wrong) as exc:
+            return (self._fault(call.id, PeerMisbehaved(str(exc))),)
+        del self._open[call.id]
+        return (Result(call.id, value),)
+
+    def _find(self, id: Id) -> tuple[Call, RpcMethod] | None:
+        """The call an answer is for. Peers lose or change ids, so with one call open it is that."""
+        if id in self._open:
+            return self._open[id]
+        return next(iter(self._open.values())) if len(self._open) == 1 else None
+
+    def _fault(self, id: Id, error: DragomanError) -> Fault:
+        self._open.pop(id, None)
+        return Fault(id, error)
+
+    def _refusal(self, told: jsonrpc.Error) -> DragomanError:
+        return errors.error_in(told.code, told.message or "", told.data, self._version.meanings)
+
+    def _result(self, response: jsonrpc.Response, status: int, method: RpcMethod) -> Raw:
+        if response.error is not None:
+            raise self._refusal(response.error)
+        if response.result != jsonrpc.NULL or (method.null and status < 400):
+            return response.result
+        raise errors.error_for(status) if status >= 400 else PeerMisbehaved("There is no result")
+
+
+def seq_in(mark: str) -> int:
+    """The place in the log, if the peer is one of ours; others put other things into SSE ids."""
+    return int(mark) if mark.isascii() and mark.isdecimal() and len(mark) < 19 else 0

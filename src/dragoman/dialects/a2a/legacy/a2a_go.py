@@ -1,0 +1,279 @@
+"""The community a2a-go (a2aserver/a2a-go of April 2025), both sides: 0.1 with ways of its own.
+
+It has its own words for states (pending, processing) and none for a task that waits, so that is
+told as processing, with the state in the metadata (dialects §4.5). In a stream only the first
+event is a JSON-RPC response; the others are bare and have names. It never tells the history. Its
+errors are HTTP errors where the request could not be read. It calls itself JSON-RPC "2.0" or "0".
+Our stream closes behind the last event; the original leaves that to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from dragoman.core.errors import (
+    BadParams,
+    ContentTypeUnsupported,
+    Malformed,
+    PeerMisbehaved,
+    UnknownMethod,
+    Unparseable,
+)
+from dragoman.core.events import Opened, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL, Fold
+from dragoman.core.model import Hook, Json, Message, State, Task
+from dragoman.core.operations import AnyOperation, GetHook, SendMessage, SetHook, Watch
+from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, Signal, Update
+
+from ... import jsonrpc
+from ...jsonrpc import NO_PARAMS
+from .. import errors, extensions
+from ..jsonrpc import JSON_TYPES, NO_CONTENT, NOTHING, RpcCaller, seq_in
+from ..scalars import Wrong
+from ..version import RpcMethod, Version
+from .v0_1 import V0_1, EventTeller, calls, wire
+from .v0_1.convert import STATES_OUT, Flavour, task_out
+
+STATES = {
+    **STATES_OUT,
+    State.SUBMITTED: "pending",
+    State.WORKING: "processing",
+    State.INPUT_REQUIRED: "processing",
+    State.AUTH_REQUIRED: "processing",
+}
+HINT = "a2aState"
+GO = Flavour(STATES, beside=True, history=False, hint=HINT)
+RPC_RESULT, STATUS, ARTIFACT = "rpc_result", "task_status_update", "task_artifact_update"
+WRONG_TYPE = ContentTypeUnsupported("Expected application/json")
+RESUBSCRIBED = {"status": "resubscription initiated"}
+
+
+def send_in(params: wire.SendParams) -> SendMessage:
+    """It makes an id for those who send none."""
+    return calls.named_in(params, calls.id_in(params.id) if params.id else "")
+
+
+def told_out(hook: Hook, op: SetHook | GetHook) -> wire.PushConfig:
+    return calls.hook_out(hook)
+
+
+def told_in(raw: Raw) -> Hook:
+    return calls.hook_in(_read_config(raw), "")
+
+
+def got_in(raw: Raw) -> Task:
+    task = calls.got_in(raw)
+    state, metadata = unhinted(task.metadata, task.state)
+    return replace(task, status=replace(task.status, state=state), metadata=metadata)
+
+
+def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
+    entry, last = calls.event_in(raw, seq)
+    if isinstance(entry, Stamped) and isinstance(entry.event, StateChanged):
+        state, metadata = unhinted(entry.event.metadata, entry.event.state)
+        entry = replace(entry, event=replace(entry.event, state=state, metadata=metadata))
+    return entry, last
+
+
+def unhinted(metadata: wire.Bag, state: State) -> tuple[State, wire.Bag]:
+    """The state that there was no word for, and what metadata is left."""
+    said = (metadata or {}).get(HINT)
+    if not metadata or not isinstance(said, str) or said not in set(State):
+        return state, metadata
+    return State(said), {key: value for key, value in metadata.items() if key != HINT} or None
+
+
+_read_config = msgspec.json.Decoder(wire.PushConfig).decode
+
+
+def _methods() -> dict[str, RpcMethod]:
+    found = calls.methods(GO)
+    for name in ("tasks/send", "tasks/sendSubscribe"):
+        found[name] = replace(found[name], op_in=send_in)
+    for name in ("tasks/send", "tasks/get", "tasks/cancel"):
+        found[name] = replace(found[name], result_in=got_in)
+    for name in ("tasks/pushNotification/set", "tasks/pushNotification/get"):
+        found[name] = replace(found[name], result_out=told_out, result_in=told_in)
+    del found["tasks/stream"]
+    return found
+
+
+A2A_GO = Version(
+    name="",
+    dialect="a2a-go",
+    extensions_header="x-a2a-extensions",
+    methods=_methods(),
+    event_out=lambda entry, notes: EventTeller(GO).event_out(entry, notes),
+    event_in=event_in,
+    spellings=errors.SPELLINGS
+    | {cls: replace(errors.SPELLINGS[cls], rpc=400) for cls in (Unparseable, Malformed)},
+    details=V0_1.details,
+)
+
+
+class OldRequest(Struct, frozen=True, gc=False):
+    """A request of the JSON-RPC that is called "0"."""
+
+    method: str
+    jsonrpc: Literal["0"]
+    id: Id | UnsetType = UNSET
+    params: Raw = NO_PARAMS
+
+
+_read_old = msgspec.json.Decoder(OldRequest).decode
+
+
+def request_in(body: bytes) -> jsonrpc.Request | OldRequest | Fault:
+    found = jsonrpc.request_in(body)
+    if isinstance(found, Fault) and type(found.error) is Malformed:
+        with suppress(msgspec.DecodeError):
+            return _read_old(body)
+    return found
+
+
+class GoCallee(Session):
+    """One exchange, on the side that is asked."""
+
+    dialect = A2A_GO.dialect
+    tenant = ""
+    extensions_header = A2A_GO.extensions_header
+    extensions: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self._teller = EventTeller(GO)
+        self._asked: tuple[RpcMethod, AnyOperation] | None = None
+        self._silent = False
+        self._begun = False
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """One `Call` or one `Fault`."""
+        self.extensions = extensions.activated(frame.headers)
+        if jsonrpc.bare_type(frame.headers.get("content-type", "")) not in JSON_TYPES:
+            # The original takes anything; but then any web page could send it (as in `rpc`).
+            return (Fault(jsonrpc.id_in(jsonrpc.request_in(frame.body)), WRONG_TYPE),)
+        request = request_in(frame.body)
+        if isinstance(request, Fault):
+            return (request,)
+        id = None if request.id is UNSET else request.id
+        method = A2A_GO.methods.get(request.method)
+        if method is None:
+            return (Fault(id, UnknownMethod(f"There is no method {request.method[:80]!r}")),)
+        self._silent = request.id is UNSET and not method.stream
+        given = request.params
+        try:
+            op = method.op_in(method.decode(given if given != jsonrpc.NULL else NO_PARAMS))
+        except (msgspec.DecodeError, Wrong) as exc:
+            return (Fault(id, BadParams(str(exc).replace(" | null`", "`"))),)
+        self._asked = method, op
+        return (Call(id, op, method.stream, self._silent),)
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """The frames of a signal; a stream begins with a JSON-RPC response."""
+        match signal:
+            case Update():
+                return self._update(signal)
+            case Result() if not self._silent and self._asked is not None:
+                method, op = self._asked
+                result = method.result_out(signal.value, op)
+                return (Frame(jsonrpc.encode(jsonrpc.ResultOut(signal.id, result)), status=200),)
+            case Result():
+                return (NO_CONTENT,)
+            case Fault():
+                return (self._failure(signal),)
+        return ()
+
+    def _update(self, update: Update) -> Iterable[Frame]:
+        entry = update.entry
+        mark = str(entry.seq) if isinstance(entry, Stamped) else ""
+        event = self._teller.event_out(entry, False)
+        frames: list[Frame] = []
+        if not self._begun:
+            self._begun = True
+            watching = self._asked is not None and isinstance(self._asked[1], Watch)
+            task = None if watching else task_of(entry)
+            result: object = task_out(task, GO) if task is not None else RESUBSCRIBED
+            body = jsonrpc.encode(jsonrpc.ResultOut(update.id, result))
+            if task is not None:  # which is all that the event would say
+                return (Frame(body, "", NOTHING, 200, mark, RPC_RESULT),)
+            frames.append(Frame(body, "", NOTHING, 200, "", RPC_RESULT))
+        name = STATUS
+        if isinstance(event, wire.ArtifactUpdate):
+            name, event = ARTIFACT, replace(event, final=event.artifact.last_chunk)
+        frames.append(Frame(jsonrpc.encode(event), "", NOTHING, 200, mark, name))
+        return frames
+
+    def _failure(self, fault: Fault) -> Frame:
+        error = fault.error
+        spelling = errors.spelling_of(error, A2A_GO.spellings)
+        status = 415 if error is WRONG_TYPE else spelling.rpc
+        message = errors.message_out(error, spelling)
+        told = jsonrpc.Error(spelling.code, message, A2A_GO.details(error))
+        return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, told)), "", NOTHING, status)
+
+
+def task_of(entry: Stamped | Message) -> Task | None:
+    """The whole task, if that is what an entry is."""
+    if not isinstance(entry, Stamped):
+        return calls.replied(entry)
+    if isinstance(entry.event, Snapshot):
+        return entry.event.task
+    if isinstance(entry.event, Opened):
+        fold = Fold(entry.task_id, entry.context_id)
+        fold.add(entry)
+        return fold.task()
+    return None
+
+
+class Bare(Struct, frozen=True, gc=False):
+    """Enough of an event to tell it from a response."""
+
+    jsonrpc: str | None = None
+    status: Json = None
+    artifact: Json = None
+
+
+_read_bare = msgspec.json.Decoder(Bare).decode
+
+
+class GoCaller(RpcCaller):
+    """One exchange, on the side that asks."""
+
+    def __init__(self) -> None:
+        super().__init__(A2A_GO)
+        for headers in self._headers.values():
+            del headers["a2a-version"]
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """What a whole response, or one event of a stream, says."""
+        streams = [call for call, method in self._open.values() if method.stream]
+        if not streams or not frame.body:
+            return super().receive(frame)
+        (call,) = streams
+        try:
+            jsonrpc.check_answer(frame.body)
+            found = _read_bare(frame.body)
+            if found.jsonrpc is None and (found.status is not None or found.artifact is not None):
+                return self._happened(call.id, *event_in(Raw(frame.body), seq_in(frame.mark)))
+            response = jsonrpc.response_in(frame.body)
+            if response.error is not None:
+                return super().receive(frame)
+            if _read_bare(response.result).status == RESUBSCRIBED["status"]:
+                return ()
+            task = got_in(response.result)
+        except (ValueError, RecursionError, Wrong, PeerMisbehaved, Unparseable) as exc:
+            return (self._fault(call.id, PeerMisbehaved(str(exc))),)
+        begin = Snapshot(task=task)
+        entry = Stamped(task.id, task.context_id, seq_in(frame.mark), task.status.at, begin)
+        return self._happened(call.id, entry, task.state in FINAL)
+
+    def _happened(self, id: Id, entry: Stamped | Message, last: bool) -> Iterable[Signal]:
+        if not last:
+            return (Update(id, entry),)
+        del self._open[id]
+        return (Update(id, entry), End(id))

@@ -1,0 +1,190 @@
+"""The hybrid that fasta2a's client speaks: 0.3's methods and words, 1.0's shapes.
+
+Its parts are flat (`text`, `raw`, `url`, `data`) and have no `kind`; it wants what it sends
+answered in a wrapper (`task`, `message`, `statusUpdate`, `artifactUpdate`), but tasks/get bare, and
+says null as the id of that. Others leave out `kind` too: examples, and people with curl. So what
+is sent without it is answered in both shapes at once: as 0.3 does, with 1.0's wrapper as one more
+member. Only tasks asked for under the id null are told in 1.0's shapes alone.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import astuple, replace
+
+from dragoman.core.errors import TaskNotFound
+from dragoman.core.events import Stamped
+from dragoman.core.model import AnyPart, Json, Message, Task
+from dragoman.core.operations import CancelTask, GetTask, SendMessage
+
+from ..scalars import Wrong, each, links_in, numbered
+from ..v0_3 import V0_3, calls
+from ..v0_3 import convert as convert_0_3
+from ..v0_3 import wire as wire_0_3
+from ..v1_0 import convert as convert_1_0
+from ..v1_0 import hooks as hooks_1_0
+from ..v1_0 import wire as wire_1_0
+from ..v1_0.calls import event_out as event_1_0
+from ..version import RpcMethod, method
+
+# What is asked
+
+
+class HybridPart(wire_1_0.Part, frozen=True, gc=False):
+    """Of 1.0, or the one of 0.3 that differs."""
+
+    file: wire_0_3.File | UnsetType | None = UNSET
+    type: Json = None
+    kind: None = None
+
+
+class Said(wire_1_0.Message, frozen=True, gc=False):
+    parts: tuple[HybridPart, ...] | None = None
+
+
+class Configuration(wire_0_3.Configuration, frozen=True, gc=False):
+    return_immediately: bool | None = None
+    task_push_notification_config: wire_1_0.PushConfig | None = None
+
+
+class SendParams(wire_0_3.Params, frozen=True, gc=False):
+    message: Said
+    configuration: Configuration | None = None
+
+
+def unkinded(params: Struct) -> bool:
+    """Whether no part of what is sent says of which kind it is."""
+    parts = params.message.parts if isinstance(params, wire_0_3.SendParams) else None
+    return bool(parts) and all(part.kind is None for part in parts or ())
+
+
+def send_in(params: SendParams) -> SendMessage:
+    said, options = params.message, params.configuration
+    # All but the parts is read as 0.3 reads it.
+    bare = wire_0_3.Message(
+        said.message_id or said.message_id_,
+        said.role if isinstance(said.role, str) else "",
+        _ANY_PART,
+        said.context_id or said.context_id_,
+        said.task_id or said.task_id_,
+        said.metadata,
+        said.extensions,
+        said.reference_task_ids or said.reference_task_ids_,
+    )
+    op = calls.send_in(wire_0_3.SendParams(bare, options, metadata=params.metadata))
+    parts = tuple(numbered(part_in, said.parts or (), ".message.parts"))
+    links_in(parts, ".message.parts", "")
+    op = replace(op, message=replace(op.message, parts=parts))
+    if options is not None and options.task_push_notification_config is not None:
+        op = replace(op, hook=hooks_1_0.inline_in(options.task_push_notification_config))
+    if options is not None and options.return_immediately is not None:
+        op = replace(op, wait=not options.return_immediately)
+    return op
+
+
+_ANY_PART = (wire_0_3.Part("text", ""),)
+
+
+def part_in(part: HybridPart) -> AnyPart:
+    holds_file = part.file or part.raw is not None or part.url is not None
+    convert_0_3.kind_in(part, "text" if part.text is not None else "file" if holds_file else "data")
+    if not part.file:
+        return convert_1_0.part_in(part)
+    if any(other is not None for other in (part.text, part.raw, part.url)):
+        raise Wrong("Expected exactly one of `text`, `file`, `raw`, `url`, `data`")
+    old = wire_0_3.Part(None, None, part.file, UNSET, part.metadata)
+    return convert_0_3.part_in(old)
+
+
+# What is answered: 1.0's shapes, 0.3's words
+
+
+def message_out(message: Message) -> wire_1_0.Message:
+    role = convert_0_3.ROLES_OUT[message.role]
+    return replace(convert_1_0.message_out(message), role=role)
+
+
+def _status(status: wire_1_0.Status) -> wire_1_0.Status:
+    said = status.message
+    return replace(
+        status,
+        state=convert_0_3.STATES_OUT[convert_1_0.STATES_IN[status.state]],
+        message=_message(said) if said is not None else None,
+    )
+
+
+def _message(said: wire_1_0.Message) -> wire_1_0.Message:
+    return replace(said, role=convert_0_3.ROLES_OUT[convert_1_0.ROLES_IN[said.role]])
+
+
+def task_out(task: Task) -> wire_1_0.Task:
+    told = convert_1_0.task_out(task)
+    history = each(_message, told.history or ()) or None
+    return replace(told, status=_status(told.status), history=history)
+
+
+def got_out(task: Task, op: GetTask | CancelTask) -> wire_1_0.Task:
+    return task_out(task)
+
+
+class TaskTwice(wire_0_3.Task, frozen=True, gc=False, tag="task"):
+    task: wire_1_0.Task | None = None
+
+
+class MessageTwice(wire_0_3.Message, frozen=True, gc=False, tag="message"):
+    message: wire_1_0.Message | None = None
+
+
+class StatusTwice(wire_0_3.StatusUpdate, frozen=True, gc=False, tag="status-update"):
+    status_update: wire_1_0.StatusUpdate | None = None
+
+
+class ArtifactTwice(wire_0_3.ArtifactUpdate, frozen=True, gc=False, tag="artifact-update"):
+    artifact_update: wire_1_0.ArtifactUpdate | None = None
+
+
+_TWICE: dict[type[Struct], type[Struct]] = {
+    wire_0_3.Task: TaskTwice,
+    wire_0_3.Message: MessageTwice,
+    wire_0_3.StatusUpdate: StatusTwice,
+    wire_0_3.ArtifactUpdate: ArtifactTwice,
+}
+
+
+def _twice(step: Struct, wrapped: Struct) -> Struct:
+    return _TWICE[type(step)](*astuple(step), wrapped)
+
+
+def sent_out(value: Task | Message, op: SendMessage) -> Struct:
+    told = task_out(value) if isinstance(value, Task) else message_out(value)
+    return _twice(calls.sent_out(value, op), told)
+
+
+def event_out(entry: Stamped | Message, notes: bool) -> Struct:
+    step = event_1_0(entry, notes)
+    update = step.status_update
+    if step.task is not None:
+        task = step.task
+        history = each(_message, task.history or ()) or None
+        told: Struct = replace(task, status=_status(task.status), history=history)
+    elif update is not None:
+        told = replace(update, status=_status(update.status))
+    elif step.message is not None:
+        told = _message(step.message)
+    else:
+        assert step.artifact_update is not None  # noqa: S101  a step is one of the four
+        told = step.artifact_update
+    return _twice(calls.event_out(entry, notes), told)
+
+
+# fasta2a's client takes no other words for this one.
+HYBRID = replace(V0_3, event_out=event_out, words={TaskNotFound: "Task not found"})
+_sending = partial(method, SendMessage, SendParams, (send_in, calls.send_out))
+SEND = _sending((sent_out, calls.sent_in))
+STREAM = _sending((sent_out, calls.sent_in), stream=True)
+TASKS: dict[type, RpcMethod] = {
+    op: replace(V0_3.methods[name], result_out=got_out)
+    for op, name in ((GetTask, "tasks/get"), (CancelTask, "tasks/cancel"))
+}

@@ -1,0 +1,87 @@
+"""The server of python-a2a (0.5 of 2025), on the side that asks: 0.1 with ways of its own.
+
+Its card says 0.3, but there is nothing of 0.3 behind it. Each method has a path of its own, and
+both kinds of stream share one. A stream is told as bare tasks, under the JSON-RPC id in the place
+of an event id; the last one is called `complete`. It has no webhooks. What its own clients ask of
+us is in `older`; this is what its servers want to be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.core.errors import PeerMisbehaved, TaskNotFound, Unparseable
+from dragoman.core.events import Snapshot, Stamped
+from dragoman.core.lifecycle import FINAL
+from dragoman.core.operations import GetHook, SetHook
+from dragoman.core.session import Call, End, Frame, Signal, Update
+
+from ... import jsonrpc
+from ..jsonrpc import RpcCaller
+from ..scalars import Wrong
+from .v0_1 import V0_1
+from .v0_1.calls import got_in
+
+PYTHON_A2A = replace(
+    V0_1,
+    dialect="python-a2a",
+    methods={
+        name: method
+        for name, method in V0_1.methods.items()
+        if method.op not in (SetHook, GetHook) and name != "tasks/stream"
+    },
+    meanings={**V0_1.meanings, -32000: TaskNotFound},
+)
+STREAMS = "tasks/stream"
+"""The path of both kinds."""
+LAST = "complete"
+
+
+class _Bare(msgspec.Struct, frozen=True, gc=False):
+    """Enough of an event to tell a bare task from a response."""
+
+    jsonrpc: str | None = None
+
+
+_read_bare = msgspec.json.Decoder(_Bare).decode
+
+
+class PythonCaller(RpcCaller):
+    """One exchange, on the side that asks."""
+
+    def __init__(self) -> None:
+        super().__init__(PYTHON_A2A)
+        for headers in self._headers.values():
+            del headers["a2a-version"]
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """The request for a `Call`, at the path of its method."""
+        frames = super().send(signal)
+        if not isinstance(signal, Call):
+            return frames
+        asking = PYTHON_A2A.asking(signal.op, stream=signal.stream)
+        path = STREAMS if signal.stream or asking is None else asking[0]
+        return [replace(frame, target=f"POST /{path}") for frame in frames]
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """What a whole response, or one event of a stream, says."""
+        streams = [call for call, method in self._open.values() if method.stream]
+        if not streams or not frame.body:
+            return super().receive(frame)
+        (call,) = streams
+        try:
+            jsonrpc.check_answer(frame.body)
+            if _read_bare(frame.body).jsonrpc is not None:
+                return super().receive(replace(frame, mark=""))
+            task = got_in(msgspec.Raw(frame.body))
+        except (ValueError, RecursionError, Wrong, Unparseable) as exc:
+            return (self._fault(call.id, PeerMisbehaved(str(exc))),)
+        told = Snapshot(task=task)
+        update = Update(call.id, Stamped(task.id, task.context_id, 0, task.status.at, told))
+        if frame.name != LAST and task.state not in FINAL:
+            return (update,)
+        del self._open[call.id]
+        return (update, End(call.id))

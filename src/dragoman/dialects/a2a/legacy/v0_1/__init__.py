@@ -1,0 +1,28 @@
+"""A2A 0.1: the first public API, where callers name their tasks."""
+
+from msgspec.structs import replace
+
+from ...version import Version
+from .calls import EventTeller, event_in, methods
+from .convert import BOTH, PLAIN, Flavour
+from .spellings import MEANINGS, SPELLINGS, details
+
+V0_1 = Version(
+    name="0.1",
+    dialect="a2a-0.1",
+    extensions_header="x-a2a-extensions",
+    methods=methods(PLAIN),
+    event_out=lambda entry, notes: EventTeller(PLAIN).event_out(entry, notes),
+    event_in=event_in,
+    spellings=SPELLINGS,
+    meanings=MEANINGS,
+    details=details,
+)
+
+
+def told_in(version: Version, flavour: Flavour) -> Version:
+    """The version for one exchange: what it tells depends on what it told."""
+    return replace(version, event_out=EventTeller(flavour).event_out)
+
+
+__all__ = ["BOTH", "PLAIN", "V0_1", "EventTeller", "told_in"]

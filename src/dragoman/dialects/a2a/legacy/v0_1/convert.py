@@ -1,0 +1,222 @@
+"""A2A 0.1's messages and tasks to the canonical words and back (a2a-wire §15.5).
+
+What 0.1 has no place for goes the way it goes in 0.3: into the part's metadata. It tells artifacts
+apart by number, so ids are `artifact-<number>` when they come from there. A task's id is what its
+caller calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
+
+from dragoman.core.model import (
+    AnyPart,
+    Artifact,
+    Blob,
+    Data,
+    Json,
+    Link,
+    Message,
+    Role,
+    State,
+    Status,
+    Task,
+    Text,
+)
+from dragoman.core.task_names import called
+
+from ...scalars import Wrong, base64_out, each, numbered, stamp_in, stamp_out
+from ...v0_3 import wire as wire_0_3
+from ...v0_3.convert import ROLES_IN, ROLES_OUT, dressed, file_in, undressed, unwrapped, wrapped
+from . import wire
+
+STATES_IN: dict[str | None, State] = {
+    **{state.value: state for state in State},
+    # The words of the community a2a-go, and one of python-a2a (dialects §4.5).
+    "pending": State.SUBMITTED,
+    "processing": State.WORKING,
+    "waiting": State.INPUT_REQUIRED,
+}
+STATES_OUT: dict[State, str] = {
+    **{state: state.value for state in State},
+    State.REJECTED: "failed",
+    State.AUTH_REQUIRED: "input-required",
+}
+ID = "artifact-"
+
+
+class Flavour(Struct, frozen=True, gc=False):
+    """How one reader wants it."""
+
+    states: Mapping[State, str] = field(default_factory=lambda: STATES_OUT)
+    both: bool = False
+    """Whether to write 0.3's members beside those of 0.1."""
+    beside: bool = False
+    """Whether media types stand beside `file` and `data`."""
+    history: bool = True
+    hint: str = ""
+    """The metadata key under which a state is told that `states` has no word for."""
+
+
+PLAIN = Flavour()
+BOTH = Flavour(both=True)
+
+
+# Parts
+
+
+def part_in(part: wire.Part) -> AnyPart:
+    text, file, data, metadata = part.text, part.file, part.data, part.metadata
+    if (text is not None) + (file is not None) + (data is not UNSET) != 1:
+        raise Wrong("Expected exactly one of `text`, `file`, `data`")
+    found = "text" if text is not None else "file" if file is not None else "data"
+    said = part.type or part.kind
+    if said and said != found:
+        raise Wrong(f"Expected `{found}`, got `{said[:20]}`", ".type")
+    if file is not None:
+        mime_type = file.mime_type or part.mime_type
+        return file_in(wire_0_3.File(file.name, mime_type, file.bytes, file.uri), metadata)
+    filename, media_type, metadata = undressed(metadata)
+    media_type = part.mime_type or media_type
+    if text is not None:
+        return Text(text, filename=filename, media_type=media_type, metadata=metadata)
+    data, metadata = unwrapped(data, metadata)
+    return Data(data, filename=filename, media_type=media_type, metadata=metadata)
+
+
+def part_out(part: AnyPart, flavour: Flavour) -> wire.Part:
+    kind = _KINDS[type(part)]
+    beside = part.media_type if flavour.beside and kind != "text" else ""
+    named = kind if flavour.both else ""
+    if isinstance(part, Text):
+        return wire.Part(kind, part.text, None, UNSET, beside, dressed(part), named)
+    if isinstance(part, Data):
+        bare = Data(part.value, filename=part.filename, metadata=part.metadata) if beside else part
+        value, metadata = wrapped(part.value, dressed(bare))
+        return wire.Part(kind, None, None, value, beside, metadata, named)
+    content = base64_out(part.content) if isinstance(part, Blob) else None
+    uri = None if isinstance(part, Blob) else part.url
+    file = wire.File(part.filename, "" if beside else part.media_type, content, uri)
+    return wire.Part(kind, None, file, UNSET, beside, part.metadata, named)
+
+
+_KINDS: dict[type, str] = {Text: "text", Blob: "file", Link: "file", Data: "data"}
+
+
+def parts_in(parts: tuple[wire.Part, ...] | None) -> tuple[AnyPart, ...]:
+    return tuple(numbered(part_in, parts or (), ".parts"))
+
+
+def content_in(content: Json) -> tuple[AnyPart, ...]:
+    """python-a2a's one part: text, or a call, a response or an error, which is data."""
+    match content:
+        case {"type": "text", "text": str(text)}:
+            return (Text(text),)
+        case dict():
+            return (Data(content),)
+        case _:
+            raise Wrong("Expected an object", ".content")
+
+
+# Messages, artifacts, tasks
+
+
+def message_in(message: wire.Message) -> Message:
+    parts = parts_in(message.parts)
+    if message.parts is None and message.content is not None:
+        parts = content_in(message.content)
+    return Message(
+        message_id=message.message_id or "",
+        role=ROLES_IN.get(message.role, Role.AGENT),
+        parts=parts,
+        metadata=message.metadata,
+    )
+
+
+def message_out(message: Message, flavour: Flavour) -> wire.Message:
+    parts = tuple(part_out(part, flavour) for part in message.parts)
+    role = ROLES_OUT[message.role]
+    if not flavour.both:
+        return wire.Message(role, parts, message.metadata)
+    return wire.Message(role, parts, message.metadata, "message", message.message_id)
+
+
+def artifact_in(artifact: wire.Artifact) -> Artifact:
+    return Artifact(
+        artifact_id=artifact.artifact_id or f"{ID}{artifact.index or 0}",
+        parts=parts_in(artifact.parts),
+        name=artifact.name or "",
+        description=artifact.description or "",
+        metadata=artifact.metadata,
+    )
+
+
+def artifact_out(artifact: Artifact, index: int, flavour: Flavour) -> wire.Artifact:
+    return wire.Artifact(
+        artifact.name,
+        artifact.description,
+        tuple(part_out(part, flavour) for part in artifact.parts),
+        index,
+        metadata=artifact.metadata,
+        artifact_id=artifact.artifact_id if flavour.both else "",
+    )
+
+
+def status_in(status: wire.Status) -> Status:
+    return Status(
+        STATES_IN.get(status.state, State.UNKNOWN),
+        stamp_in(status.timestamp, ".status.timestamp") if status.timestamp else 0,
+        message_in(status.message) if status.message is not None else None,
+    )
+
+
+def status_out(state: State, at: int, message: Message | None, flavour: Flavour) -> wire.Status:
+    return wire.Status(
+        flavour.states[state],
+        message_out(message, flavour) if message is not None else None,
+        stamp_out(at) if at else "",
+    )
+
+
+def hinted(metadata: wire.Bag, state: State, flavour: Flavour) -> wire.Bag:
+    """The metadata, and in it the state if the flavour has no word for it."""
+    if not flavour.hint or STATES_IN.get(flavour.states[state]) is state:
+        return metadata
+    return {**(metadata or {}), flavour.hint: state.value}
+
+
+def task_in(task: wire.Task) -> Task:
+    return Task(
+        id=task.id or "",
+        context_id=task.session_id or task.context_id or "",
+        status=status_in(task.status),
+        artifacts=each(artifact_in, numbered_in(task.artifacts or ())),
+        history=each(message_in, task.history or ()),
+        metadata=task.metadata,
+    )
+
+
+def numbered_in(artifacts: tuple[wire.Artifact, ...]) -> tuple[wire.Artifact, ...]:
+    """With their places, for peers that leave out the number of more than the first."""
+    if any(artifact.index for artifact in artifacts):
+        return artifacts
+    return tuple(replace(artifact, index=place) for place, artifact in enumerate(artifacts))
+
+
+def task_out(task: Task, flavour: Flavour) -> wire.Task:
+    status = task.status
+    return wire.Task(
+        called(task.id),
+        task.context_id,
+        status_out(status.state, status.at, status.message, flavour),
+        tuple(artifact_out(made, i, flavour) for i, made in enumerate(task.artifacts)) or None,
+        tuple(message_out(said, flavour) for said in task.history) or None
+        if flavour.history
+        else None,
+        hinted(task.metadata, status.state, flavour),
+        "task" if flavour.both else "",
+        task.context_id if flavour.both else "",
+    )

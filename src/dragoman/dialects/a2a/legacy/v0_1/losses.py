@@ -1,0 +1,175 @@
+"""What of a signal does not survive A2A 0.1, nor the community a2a-go: the declared losses.
+
+Messages have no ids, no references and no extensions, and belong to the task they were sent to; a
+task is called what its caller calls it, or else after the first message. A send always waits, and
+without a number no history is told. A rejected task failed; one that waits for credentials waits
+for input. Events know their task but not its context, and there is no task among them: its state
+has to do. Artifacts are numbered, a direct reply is a finished task, a task has one webhook.
+
+a2a-go begins the stream of a send with the task, has words for fewer states but tells the others in
+metadata, and never tells the history; of a webhook it does not say whose it is.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import (
+    ArtifactChunk,
+    Asked,
+    Noted,
+    Opened,
+    Snapshot,
+    Stamped,
+    StateChanged,
+)
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import AnyPart, Artifact, Data, Hook, Message, State, Status, Task, Text
+from dragoman.core.operations import GetHook, GetTask, Invoke, SendMessage, SetHook
+from dragoman.core.session import Call, Fault, Result, Signal, Update
+from dragoman.core.task_names import called
+
+from ... import errors
+from ...version import Version
+from .calls import name_out, replied
+from .convert import ID, Flavour, hinted, part_in, part_out
+from .wire import Bag
+
+
+class Losses(Struct, frozen=True):
+    """Of one version, in one flavour."""
+
+    version: Version
+    flavour: Flavour
+    begins_with_task: bool = False
+    names_hooks: bool = True
+
+    def carried(self, signal: Signal) -> Signal:
+        """What of a signal arrives."""
+        match signal:
+            case Call(op=SendMessage() as op):
+                return replace(signal, op=self._send(op))
+            case Call(op=GetTask(task_id=task_id, history_length=length)):
+                return replace(signal, op=GetTask(task_id=task_id, history_length=length or 0))
+            case Call(op=SetHook(hook=hook)):
+                return replace(signal, op=SetHook(hook=_hook(hook, hook.task_id)))
+            case Call(op=GetHook(task_id=task_id)):
+                return replace(signal, op=GetHook(task_id=task_id))
+            case Call(op=Invoke(method=method, params=None)):
+                return replace(signal, op=Invoke(method=method, params={}))
+            case Result(value=Hook() as hook):
+                name = called(hook.task_id) if self.names_hooks else ""
+                return replace(signal, value=_hook(hook, name))
+            case Result(value=Task() as task):
+                return replace(signal, value=self._task(task))
+            case Result(value=Message() as message):
+                return replace(signal, value=self._task(replied(message)))
+            case Update(entry=entry):
+                return replace(signal, entry=self._entry(entry))
+            case Fault(error=error):
+                return replace(signal, error=self._error(error))
+            case _:
+                return signal
+
+    def _send(self, op: SendMessage) -> SendMessage:
+        name, said = name_out(op), self._message(op.message)
+        hook = replace(_hook(op.hook, name), task_id="") if op.hook is not None else None
+        return SendMessage(
+            message=replace(said, context_id=op.message.context_id),
+            history_length=op.history_length or 0,
+            accepts=op.accepts,
+            hook=hook,
+            metadata=op.metadata,
+            open_as=name,
+        )
+
+    def _entry(self, entry: Stamped | Message) -> Stamped:
+        begun = self._begun(entry) if self.begins_with_task else None
+        seq = entry.seq if isinstance(entry, Stamped) else 0
+        if begun is not None:
+            task = self._task(begun)
+            return Stamped(task.id, task.context_id, seq, task.status.at, Snapshot(task=task))
+        if not isinstance(entry, Stamped):
+            task = replied(entry)
+            return self._told(task.id, 0, 0, task.status)
+        told = entry.task_id, seq, entry.at
+        match entry.event:
+            case ArtifactChunk() as event:
+                # The first that is told in a stream; those behind it count on.
+                artifact = self._artifact(event.artifact, 0)
+                return Stamped(called(entry.task_id), "", seq, 0, replace(event, artifact=artifact))
+            case StateChanged(state=state, message=message, metadata=metadata):
+                found = self._told(*told, Status(state, entry.at, message))
+                bag = self._metadata(metadata, state)
+                return replace(found, event=replace(found.event, metadata=bag))
+            case Asked(state=state, message=message):
+                return self._told(*told, Status(state, entry.at, message))
+            case Noted(state=state):
+                return self._told(*told, Status(state, entry.at))
+            case Opened():
+                return self._told(*told, Status(State.SUBMITTED, entry.at))
+            case Snapshot(task=task):
+                return self._told(task.id, seq, task.status.at, task.status)
+
+    @staticmethod
+    def _begun(entry: Stamped | Message) -> Task | None:
+        if not isinstance(entry, Stamped):
+            return replied(entry)
+        if isinstance(entry.event, Snapshot):
+            return entry.event.task
+        if isinstance(entry.event, Opened):
+            fold = Fold(entry.task_id, entry.context_id)
+            fold.add(entry)
+            return fold.task()
+        return None
+
+    def _told(self, task_id: str, seq: int, at: int, status: Status) -> Stamped:
+        found = self._status(status)
+        event = StateChanged(state=found.state, message=found.message)
+        return Stamped(called(task_id), "", seq, at, event)
+
+    def _status(self, status: Status) -> Status:
+        state = status.state if self.flavour.hint else _SAME.get(status.state, status.state)
+        message = self._message(status.message) if status.message is not None else None
+        return Status(state, status.at, message)
+
+    def _task(self, task: Task) -> Task:
+        return Task(
+            id=called(task.id),
+            context_id=task.context_id,
+            status=self._status(task.status),
+            artifacts=tuple(self._artifact(made, i) for i, made in enumerate(task.artifacts)),
+            history=tuple(map(self._message, task.history)) if self.flavour.history else (),
+            metadata=self._metadata(task.metadata, task.state),
+        )
+
+    def _metadata(self, metadata: Bag, state: State) -> Bag:
+        """The same, but where a state was told in it, an empty one is none."""
+        return metadata if hinted(metadata, state, self.flavour) is metadata else metadata or None
+
+    def _message(self, message: Message) -> Message:
+        parts = tuple(map(self._part, message.parts))
+        return Message(message_id="", role=message.role, parts=parts, metadata=message.metadata)
+
+    def _artifact(self, artifact: Artifact, place: int) -> Artifact:
+        parts = tuple(map(self._part, artifact.parts))
+        return replace(artifact, artifact_id=f"{ID}{place}", parts=parts, extensions=())
+
+    def _part(self, part: AnyPart) -> AnyPart:
+        """The same, but what lives in metadata here is read from there (`_part_0_3`)."""
+        return part_in(part_out(part, self.flavour)) if isinstance(part, Text | Data) else part
+
+    def _error(self, error: DragomanError) -> DragomanError:
+        version = self.version
+        told = errors.spelling_of(error, version.spellings)
+        message = errors.message_out(error, told)
+        return errors.error_in(told.code, message, version.details(error), version.meanings)
+
+
+_SAME = {State.REJECTED: State.FAILED, State.AUTH_REQUIRED: State.INPUT_REQUIRED}
+
+
+def _hook(hook: Hook, name: str) -> Hook:
+    return replace(hook, hook_id=name, task_id=name, dialect="")

@@ -1,0 +1,148 @@
+"""A2A 0.1 as its JSON is (the first public API, a2a-wire §9), a Struct for each object.
+
+Members that only later readers know (`kind`, `contextId`, `artifactId`...) are written where a
+reader may be of either version, see `convert.BOTH`; those of the community a2a-go flavour
+(`mimeType` beside a file, `final` on artifacts) only there, see `go`. Null means absent.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, UnsetType
+
+from dragoman.core.model import Json
+
+Flag = bool | None
+Word = str | None
+Words = tuple[str, ...] | None
+Bag = dict[str, Json] | None
+
+
+class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """Base of all objects."""
+
+
+class File(Wire, frozen=True, gc=False):
+    name: Word = ""
+    mime_type: Word = ""
+    bytes: str | None = None
+    uri: str | None = None
+
+
+class Part(Wire, frozen=True, gc=False):
+    """Text, file or data; flat, since the earliest schema lets `type` be left out."""
+
+    type: Word = ""
+    text: str | None = None
+    file: File | None = None
+    data: Json | UnsetType = UNSET
+    mime_type: Word = ""
+    metadata: Bag = None
+    kind: Word = ""
+
+
+class Message(Wire, frozen=True, gc=False):
+    role: Word = ""
+    parts: tuple[Part, ...] | None = None
+    metadata: Bag = None
+    kind: Word = ""
+    message_id: Word = ""
+    content: Json = None
+    """What python-a2a has in the place of parts: one, with a `type` of its own."""
+
+
+class Artifact(Wire, frozen=True, gc=False):
+    name: Word = ""
+    description: Word = ""
+    parts: tuple[Part, ...] | None = None
+    index: int | None = None
+    append: Flag = None
+    last_chunk: Flag = None
+    metadata: Bag = None
+    artifact_id: Word = ""
+
+
+class Status(Wire, frozen=True, gc=False):
+    state: Word = ""
+    message: Message | None = None
+    timestamp: Word = ""
+
+
+class Task(Wire, frozen=True, gc=False):
+    id: Word = ""
+    session_id: Word = ""
+    status: Status = Status()
+    artifacts: tuple[Artifact, ...] | None = None
+    history: tuple[Message, ...] | None = None
+    metadata: Bag = None
+    kind: Word = ""
+    context_id: Word = ""
+
+
+class StatusUpdate(Wire, frozen=True, gc=False):
+    id: Word = ""
+    status: Status = Status()
+    final: Flag = None
+    metadata: Bag = None
+    kind: Word = ""
+    task_id: Word = ""
+    context_id: Word = ""
+
+
+class ArtifactUpdate(Wire, frozen=True, gc=False):
+    id: Word = ""
+    artifact: Artifact = Artifact()
+    final: Flag = None
+    metadata: Bag = None
+    kind: Word = ""
+    task_id: Word = ""
+    context_id: Word = ""
+    append: Flag = None
+    last_chunk: Flag = None
+
+
+class Heard(Wire, frozen=True, gc=False):
+    """An event, which does not say of which kind it is: one of these two members does."""
+
+    status: Status | None = None
+    artifact: Artifact | None = None
+    id: Word = ""
+    task_id: Word = ""
+    final: Flag = None
+    metadata: Bag = None
+
+
+class Authentication(Wire, frozen=True, gc=False):
+    schemes: Words = None
+    """Required, so it is written although it is empty; None is only read."""
+    credentials: Word = ""
+
+
+class PushConfig(Wire, frozen=True, gc=False):
+    url: Word = ""
+    token: Word = ""
+    authentication: Authentication | None = None
+
+
+class Params(Wire, frozen=True, gc=False, kw_only=True):
+    """What every request may say."""
+
+    metadata: Bag = None
+
+
+class SendParams(Params, frozen=True, gc=False):
+    message: Message
+    id: Word = ""
+    session_id: Word = ""
+    accepted_output_modes: Words = ()
+    push_notification: PushConfig | None = None
+    history_length: int | None = None
+
+
+class TaskParams(Params, frozen=True, gc=False):
+    id: Word = ""
+    history_length: int | None = None
+
+
+class TaskPushConfig(Params, frozen=True, gc=False):
+    id: Word = ""
+    push_notification_config: PushConfig | None = None

@@ -1,0 +1,25 @@
+"""Where a stream ends, for the side that reads it."""
+
+from __future__ import annotations
+
+from dragoman.core.events import Stamped
+from dragoman.core.model import Message
+
+
+class Ending:
+    """Decides for one stream whether an event is its last."""
+
+    __slots__ = ("_begun",)
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def is_last(self, entry: Stamped | Message, last: bool) -> bool:
+        """Whether nothing can follow; `last` is what the event alone says.
+
+        A message is the direct reply and ends the stream (1.0 §3.1.2), unless something came before
+        it: some agents send messages in the stream of a task, and go on.
+        """
+        inside = self._begun and isinstance(entry, Message)
+        self._begun = True
+        return last and not inside

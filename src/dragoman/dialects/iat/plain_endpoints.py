@@ -1,0 +1,188 @@
+"""What real hosts send to an agent that is not an envelope: `{"content": "..."}` (dialects §2.3).
+
+`/a2a` is answered with `{"result": "..."}`, and hears envelopes too; `/a2a/stream` with events
+`{"type": "chunk", "text": "..."}` until the stream closes, and may be asked with GET. Such a caller
+reads nothing but `result` and `text`, and can answer no questions: so failures and questions are
+told there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.core.errors import BadParams, DragomanError, Unparseable
+from dragoman.core.events import ArtifactChunk, Ask, Asked, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.model import Json, Message, Role, State, Task, Text
+from dragoman.core.operations import SendMessage
+from dragoman.core.session import Call, Fault, Frame, Result, Signal, Update
+
+from ..jsonrpc import check
+from . import errors
+from .callee import JSON_TYPES, NOTHING, IatCallee
+from .wire import Envelope, Kind, encode
+
+_MOST_FIELDS = 16
+
+
+class Posted(Struct, frozen=True, gc=False):
+    """A body that is no envelope."""
+
+    content: str
+    system: str | None = None
+    params: Json = None
+    header: None = None
+    type: None = None
+
+
+_read = msgspec.json.Decoder(Posted).decode
+
+
+class PlainCallee(IatCallee):
+    """An exchange with a host that posts content, or envelopes."""
+
+    streams = False
+    _plain = False
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """One `Call`, or whatever an envelope means."""
+        content_type = frame.headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            if content_type not in JSON_TYPES:
+                raise msgspec.DecodeError
+            check(frame.body)
+            said = _read(frame.body)
+        except (msgspec.DecodeError, RecursionError, Unparseable):
+            return super().receive(frame)
+        return (self._meant_plainly(said),)
+
+    def _meant_plainly(self, said: Posted) -> Call:
+        self._heard_plainly()
+        message = Message(message_id="1", role=Role.USER, parts=(Text(said.content),))
+        context = ({"kind": "system", "text": said.system},) if said.system else ()
+        params = said.params if isinstance(said.params, dict) and said.params else None
+        op = SendMessage(message=message, context=context, metadata=params)
+        return Call("", op, self.streams)
+
+    def _heard_plainly(self) -> None:
+        self._plain = True
+        # It has no place for a name; what comes to this address is for us.
+        self._last = Envelope(kind=Kind.REQUEST, to=self._me, flat=True)
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """`{"result": ...}`, with `error` beside it for a failure; else what an envelope says."""
+        if not self._plain:
+            return super().send(signal)
+        match signal:
+            case Result(value=Task() as task):
+                last = task.status.message.text if task.status.message else ""
+                return (_frame(_about(task.state, "result", task.text, last)),)
+            case Result(value=Message() as message):
+                return (_frame({"result": message.text}),)
+            case Fault(error=error):
+                told = {"result": error.message, **_refusal(error)}
+                return (_frame(told, errors.status_for(error)),)
+            case _:
+                return ()
+
+
+class PlainStream(PlainCallee):
+    """The same, told as it comes."""
+
+    streams = True
+    _told = False
+    """Whether there are words already, from which the last ones have to be kept apart."""
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """As above; envelopes are told as streams too. What GET asks stands in its query."""
+        verb, _, where = frame.target.partition(" ")
+        if verb == "GET":
+            try:
+                return (self._meant_plainly(_queried(where.partition("?")[2])),)
+            except BadParams as error:
+                self._heard_plainly()
+                return (Fault("", error),)
+        headers = {**frame.headers, "accept": "text/event-stream"}
+        return super().receive(msgspec.structs.replace(frame, headers=headers))
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """Chunks of text; how a task fails, and what it asks, so that nobody waits for nothing."""
+        if not self._plain:
+            return super().send(signal)
+        match signal:
+            case Update(entry=Message() as message):
+                return (_frame({"type": "chunk", "text": message.text}),)
+            case Update(entry=Stamped(event=event, seq=seq)):
+                told = self._step(event)
+                return (_frame(told, mark=str(seq)),) if told is not None else ()
+            case Fault(error=error):
+                told = {"type": "chunk", "text": self._apart(error.message), **_refusal(error)}
+                return (_frame(told, errors.status_for(error)),)
+            case _:
+                return ()
+
+    def _step(self, event: object) -> Json:
+        match event:
+            case ArtifactChunk(artifact=artifact):
+                self._told = self._told or bool(artifact.text)
+                return {"type": "chunk", "text": artifact.text}
+            case Snapshot(task=task):
+                last = task.status.message.text if task.status.message else ""
+                return self._stands(task.state, task.text, last)
+            case Asked(kind=kind, message=message):
+                auth = kind is Ask.CREDENTIALS
+                state = State.AUTH_REQUIRED if auth else State.INPUT_REQUIRED
+                return self._stands(state, "", message.text)
+            case StateChanged(state=state, message=message):
+                return self._stands(state, "", message.text if message else "")
+            case _:
+                return None
+
+    def _stands(self, state: State, text: str, last: str) -> Json:
+        """How it stands with a task, if that is worth a word."""
+        if state is State.COMPLETED:  # its last words count if there were no others
+            told: dict[str, Json] = {"text": text or ("" if self._told else last)}
+        elif state in FINAL or state in WAITING:
+            told = _about(state, "text", text, last)
+            told["text"] = self._apart(told["text"])
+        else:
+            told = {"text": text}
+        self._told = self._told or bool(told["text"])
+        return {"type": "chunk", **told} if told["text"] else None
+
+    def _apart(self, words: str) -> str:
+        return f"\n{words}" if self._told else words
+
+
+def _queried(query: str) -> Posted:
+    """What `?content=...&system=...` asks."""
+    try:
+        found = parse_qs(query, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise BadParams("The query is not readable", field="content") from None
+    if "content" not in found:
+        raise BadParams("There is no ?content=", field="content")
+    return Posted(found["content"][0], found.get("system", [None])[0])
+
+
+def _about(state: State, key: str, text: str, last: str) -> dict[str, Json]:
+    """What a caller is told that looks at one member only: the text, and how it ended."""
+    if state is State.COMPLETED:
+        return {key: text or last}
+    if state in FINAL:
+        last = last or f"The task is {state.value}"
+    words = "\n".join(filter(None, (text, last)))
+    told: dict[str, Json] = {key: words, "status": state.value}
+    return {**told, "error": last} if state in FINAL else told
+
+
+def _refusal(error: DragomanError) -> dict[str, Json]:
+    return {"error": error.message, "code": errors.code_for(error)}
+
+
+def _frame(told: Json, status: int = 200, mark: str = "") -> Frame:
+    return Frame(encode(told), "", NOTHING, status, mark)

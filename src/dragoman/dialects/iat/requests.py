@@ -1,0 +1,378 @@
+"""What an envelope asks for: actions to operations, and operations to actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.core import json_schema
+from dragoman.core.card import Card, Interface, Tool
+from dragoman.core.errors import BadParams
+from dragoman.core.model import AnyPart, Data, Json, Message, Role, Text
+from dragoman.core.operations import (
+    AnyOperation,
+    CancelTask,
+    GetTask,
+    Invoke,
+    Resolve,
+    SendMessage,
+    Watch,
+)
+from dragoman.core.session import Id, Introduction
+
+from .events import FULL, THEIRS, Payload, question_id, question_in
+from .wire import Envelope
+
+ALIASES = {"execute_task": "execute", "task_result": "done", "helo": "HELO", "hello": "HELO"}
+"""What real hosts say, and what the requirement calls it."""
+ACTIONS = (
+    *("execute", "call_tool", "terminate", "task_status", "watch"),
+    *("HELO", "register", "pulse", "grant_tool"),
+)
+"""What an agent of ours does when it is asked."""
+
+
+class Execute(Struct, frozen=True, gc=False):
+    """`execute`, and its members beyond the requirement."""
+
+    query: str | None = None
+    content: Json = None
+    context_fragments: tuple[Json, ...] | None = None
+    workspace_root: str | None = None
+    skill: str | None = None
+    task_id: str | None = None
+    context_id: str | None = None
+    parts: tuple[AnyPart, ...] | None = None
+    message: Message | None = None
+    wait: bool | None = None
+    history_length: int | None = None
+    accepts: tuple[str, ...] | None = None
+    metadata: dict[str, Json] | None = None
+    open_as: str | None = None
+
+
+class Offered(Struct, frozen=True, gc=False):
+    """The tools of any call."""
+
+    allowed_tools: tuple[Json, ...] | None = None
+    """Names, or whole descriptions."""
+    tools: tuple[Json, ...] | None = None
+
+
+class CallTool(Struct, frozen=True, gc=False):
+    """`call_tool`, to an agent: one of its skills, or a method of its own."""
+
+    tool_name: str
+    arguments: Json = None
+    context_id: str | None = None
+
+
+class OfTask(Struct, frozen=True, gc=False):
+    """What only names a task."""
+
+    task_id: str = ""
+    history_length: int | None = None
+    metadata: dict[str, Json] | None = None
+
+
+class Introduced(Struct, frozen=True, gc=False):
+    """`register` and `HELO`."""
+
+    agent_id: str | None = None
+    name: str | None = None
+    description: str | None = None
+    version: str | None = None
+    endpoint: str | None = None
+    tools: tuple[Json, ...] | None = None
+    workspace_root: str | None = None
+
+
+class ToolIn(Struct, frozen=True, gc=False):
+    """A tool in any of its spellings (dialects §2.2)."""
+
+    name: str
+    description: str | None = None
+    parameters: Json = None
+    input_schema: Json = None
+    inputSchema: Json = None  # noqa: N815  as it is spelled
+    returns: Json = None
+    output_schema: Json = None
+    outputSchema: Json = None  # noqa: N815
+
+
+def execute_in(said: Envelope) -> SendMessage:
+    """The send behind an `execute`."""
+    found = msgspec.convert(said.payload, Execute)
+    metadata = found.metadata
+    if found.workspace_root:
+        metadata = {**(metadata or {}), "workspace_root": found.workspace_root}
+    return SendMessage(
+        message=found.message or _message_in(said, found),
+        wait=found.wait is not False,
+        history_length=found.history_length,
+        accepts=found.accepts or (),
+        metadata=metadata,
+        context=found.context_fragments or (),
+        open_as=found.open_as or "",
+    )
+
+
+def _message_in(said: Envelope, found: Execute) -> Message:
+    parts = found.parts or ()
+    words = found.query if found.query is not None else found.content
+    if isinstance(words, str):
+        parts = (Text(words), *parts)
+    elif words is not None:
+        parts = (Data(words), *parts)
+    if not parts:
+        raise BadParams("execute needs a query", field="payload.query")
+    return Message(
+        message_id=said.id or "1",
+        role=Role.USER,
+        parts=parts,
+        task_id=found.task_id or "",
+        context_id=found.context_id or "",
+        metadata={"skillId": found.skill} if found.skill else None,
+    )
+
+
+class Offer(Struct, frozen=True, gc=False):
+    """The tools that go with a call, as far as it says so itself."""
+
+    allowed: tuple[Tool, ...] | None = None
+    """None if the call names none."""
+    described: tuple[Tool, ...] | None = None
+
+    def tools(self, known: tuple[Tool, ...], granted: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        """Those that are allowed: described in the call, or by its sender before."""
+        if self.allowed is None:
+            return granted if self.described is None else self.described
+        described = {tool.name: tool for tool in (*known, *granted, *(self.described or ()))}
+        return tuple(described.get(tool.name, tool) for tool in self.allowed)
+
+
+NO_OFFER = Offer()
+
+
+def offer_in(said: Envelope) -> Offer:
+    """The tools a call names or describes; `msgspec.ValidationError` or `BadParams` if it does so
+    wrongly."""
+    if said.payload.keys().isdisjoint(("allowed_tools", "tools")):
+        return NO_OFFER
+    found = msgspec.convert(said.payload, Offered)
+    return Offer(
+        None if found.allowed_tools is None else tools_in(found.allowed_tools),
+        None if found.tools is None else tools_in(found.tools),
+    )
+
+
+def tools_in(said: Iterable[Json]) -> tuple[Tool, ...]:
+    """Tools as they are described; `BadParams` for a schema that is none (R04)."""
+    found: list[Tool] = []
+    for each in said:
+        try:
+            given = msgspec.convert({"name": each} if isinstance(each, str) else each, ToolIn)
+        except msgspec.ValidationError as exc:
+            raise BadParams(str(exc), field="payload.tools") from None
+        taken = _first(given.parameters, given.input_schema, given.inputSchema)
+        gives = _first(given.returns, given.output_schema, given.outputSchema)
+        json_schema.check(taken)
+        json_schema.check(gives)
+        found.append(
+            Tool(
+                name=given.name,
+                description=given.description or "",
+                parameters=taken,
+                returns=gives,
+            )
+        )
+    return tuple(found)
+
+
+def _first(*said: Json) -> Json:
+    return next((each for each in said if each is not None), None)
+
+
+def tools_out(tools: Iterable[Tool]) -> list[Json]:
+    """Tools as we describe them: always with both schemas."""
+    return [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": {"type": "object"} if tool.parameters is None else tool.parameters,
+            "returns": {} if tool.returns is None else tool.returns,
+        }
+        for tool in tools
+    ]
+
+
+def call_tool_in(said: Envelope) -> SendMessage | Invoke:
+    """A tool of the agent's: a skill, or a method of its own, whose name has a namespace."""
+    found = msgspec.convert(said.payload, CallTool)
+    if "/" in found.tool_name:
+        return Invoke(method=found.tool_name, params=found.arguments)
+    return SendMessage(
+        message=Message(
+            message_id=said.id or "1",
+            role=Role.USER,
+            parts=(Data({} if found.arguments is None else found.arguments),),
+            context_id=found.context_id or "",
+            metadata={"skillId": found.tool_name},
+        )
+    )
+
+
+def _of_task(said: Envelope) -> OfTask:
+    found = msgspec.convert(said.payload, OfTask)
+    if not found.task_id:
+        raise BadParams(f"{said.action} needs a task_id", field="payload.task_id")
+    return found
+
+
+def status_in(said: Envelope) -> GetTask:
+    """`task_status`, asked by a caller."""
+    found = _of_task(said)
+    return GetTask(task_id=found.task_id, history_length=found.history_length)
+
+
+def watch_in(said: Envelope) -> Watch:
+    """`watch`: goes on with a stream that broke."""
+    return Watch(task_id=_of_task(said).task_id)
+
+
+def terminate_in(said: Envelope) -> CancelTask:
+    """`terminate`, of one task."""
+    found = _of_task(said)
+    return CancelTask(task_id=found.task_id, metadata=found.metadata)
+
+
+def resolve_in(said: Envelope) -> Resolve:
+    """The answer to a question of a run: a response to its request."""
+    payload = said.payload
+    task_id, question = question_in(said.parent)
+    if not task_id:
+        named = payload.get("approval_id")
+        task_id, question = question_in(named if isinstance(named, str) else "")
+    if not task_id or not question:
+        raise BadParams("This response answers no question of ours", field="header.parent_id")
+    return Resolve(task_id=task_id, question=question, value=_value_in(payload))
+
+
+def _value_in(payload: Payload) -> Json:
+    if "value" in payload:
+        return payload["value"]
+    if "approved" in payload:  # R06; anything but a clear yes is a no: approvals fail closed
+        return {**_bare(payload), "approved": payload["approved"] is True}
+    for key in ("result", "error"):
+        if key in payload:
+            return {key: payload[key]}
+    return _bare(payload)
+
+
+def _bare(payload: Payload) -> Payload:
+    ours = {"action", "detail", "approval_id", "task_id"}
+    return {key: value for key, value in payload.items() if key not in ours}
+
+
+CALLS: dict[str, tuple[Callable[[Envelope], AnyOperation], bool]] = {
+    "execute": (execute_in, True),
+    "call_tool": (call_tool_in, False),
+    "task_status": (status_in, False),
+    "watch": (watch_in, True),
+    "terminate": (terminate_in, False),
+}
+"""What each action asks, and whether it may be told as a stream."""
+
+
+def introduced(id: Id, said: Envelope) -> Introduction:
+    """Who introduces itself with `register` or `HELO`."""
+    found = msgspec.convert(said.payload, Introduced)
+    who = found.agent_id or said.sender
+    if not who:
+        raise BadParams(f"{said.action} needs an agent_id", field="payload.agent_id")
+    card = Card(
+        name=found.name or who,
+        description=found.description or "",
+        version=found.version or "",
+        interfaces=(Interface(url=found.endpoint, binding="IAT", version="1"),)
+        if found.endpoint
+        else (),
+    )
+    tools = tools_in(found.tools or ())
+    return Introduction(id, who, card, tools, found.workspace_root or "")
+
+
+def granted(id: Id, said: Envelope) -> Introduction:
+    """One more tool: its name, or all of its description."""
+    tool = said.payload.get("tool", said.payload.get("content"))
+    if not isinstance(tool, str | dict):
+        raise BadParams("grant_tool needs a tool", field="payload.tool")
+    return Introduction(id, said.sender, None, tools_in((tool,)))
+
+
+def introduction(met: Introduction) -> Payload:
+    """How we introduce ourselves."""
+    card = met.card
+    told: Payload = {"agent_id": met.who, "tools": tools_out(met.tools), "actions": [*ACTIONS]}
+    if card is not None:
+        told |= {"name": card.name, "description": card.description, "version": card.version}
+        if card.interfaces:
+            told["endpoint"] = card.interfaces[0].url
+    if met.workspace:
+        told["workspace_root"] = met.workspace
+    return told
+
+
+# Asking.
+
+
+def operation_out(op: AnyOperation) -> tuple[str, Payload] | None:
+    """The action and payload that ask for an operation; None where IAT has no words for it."""
+    match op:
+        case SendMessage():
+            return "execute", FULL | _execute_out(op)
+        case GetTask(task_id=task_id, history_length=length):
+            return "task_status", FULL | _given(task_id=task_id, history_length=length)
+        case Watch(task_id=task_id):
+            return "watch", FULL | {"task_id": task_id}
+        case CancelTask(task_id=task_id, metadata=metadata):
+            return "terminate", FULL | _given(task_id=task_id, metadata=metadata)
+        case Invoke(method=method, params=params):
+            return "call_tool", {"tool_name": method, "arguments": params}
+        case _:
+            return None
+
+
+def _execute_out(op: SendMessage) -> Payload:
+    root = (op.metadata or {}).get("workspace_root")
+    return {
+        "query": op.message.text,
+        "message": msgspec.to_builtins(op.message),
+        **_given(
+            wait=None if op.wait else False,
+            history_length=op.history_length,
+            accepts=list(op.accepts) or None,
+            metadata=op.metadata,
+            workspace_root=root if isinstance(root, str) else None,
+            context_fragments=list(op.context) or None,
+            open_as=op.open_as or None,
+        ),
+    }
+
+
+def _given(**said: Json) -> Payload:
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def resolve_out(op: Resolve) -> tuple[str, Payload]:
+    """What is answered, and to which question."""
+    theirs = op.question.removeprefix(THEIRS)
+    parent = theirs if theirs != op.question else question_id(op.task_id, op.question)
+    value = op.value
+    if isinstance(value, bool):
+        value = {"approved": value}
+    if isinstance(value, dict) and value.keys() & {"approved", "result", "error"}:
+        return parent, FULL | value
+    return parent, FULL | {"value": value}

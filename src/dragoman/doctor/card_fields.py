@@ -1,0 +1,67 @@
+"""What a card declares, read without trust: any member may be missing or of the wrong type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from dragoman.dialects.a2a.cards.documents import version_in
+
+
+def interfaces(card: dict[str, Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Address, binding and version of everything the card declares."""
+    for one in dicts(card.get("supportedInterfaces")):
+        yield one.get("url"), one.get("protocolBinding"), one.get("protocolVersion")
+    if "url" in card:
+        old = card.get("protocolVersion")
+        yield card["url"], card.get("preferredTransport", "JSONRPC"), old
+        for one in dicts(card.get("additionalInterfaces")):
+            yield one.get("url"), one.get("transport"), old
+
+
+def spoken(card: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The same, with the version in which the client would speak there."""
+    listed = len(dicts(card.get("supportedInterfaces")))
+    for number, (url, binding, version) in enumerate(interfaces(card)):
+        if isinstance(url, str):
+            said = str(version) if version is not None else None
+            yield url, str(binding), version_in(said, listed=number < listed)
+
+
+def required(holder: dict[str, Any]) -> Iterator[str]:
+    """The names of the schemes that a card or skill asks for, in both spellings."""
+    for one in dicts(holder.get("securityRequirements")):
+        named = one.get("schemes")
+        yield from named if isinstance(named, dict) else ()
+    for one in dicts(holder.get("security")):
+        yield from one
+
+
+def filled(value: Any) -> bool:
+    """Whether it is a string that says something."""
+    return isinstance(value, str) and bool(value.strip())
+
+
+def parts_of(url: Any) -> SplitResult:
+    """The parts of an address; all are empty if it is none."""
+    try:
+        return urlsplit(str(url))
+    except ValueError:  # half a bracket
+        return urlsplit("")
+
+
+def absolute(url: Any) -> bool:
+    """Whether it is an address with scheme and host."""
+    parts = parts_of(url)
+    return isinstance(url, str) and bool(parts.scheme and parts.netloc)
+
+
+def items(value: Any) -> list[Any]:
+    """The members of an array; none if it is no array."""
+    return value if isinstance(value, list) else []
+
+
+def dicts(value: Any) -> list[dict[str, Any]]:
+    """Those of them that are objects."""
+    return [one for one in items(value) if isinstance(one, dict)]

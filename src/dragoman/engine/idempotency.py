@@ -1,0 +1,77 @@
+"""Sends that are made twice: what the second one is told (docs/extensions/idempotency.md)."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.agent.agent import IDEMPOTENCY
+from dragoman.core.errors import Conflict
+from dragoman.core.events import Snapshot, Stamped
+from dragoman.core.lifecycle import WAITING
+from dragoman.core.model import Message, Task
+from dragoman.core.operations import SendMessage
+from dragoman.core.peer import Context
+from dragoman.store.interface import Idempotency, Row, Store
+
+from .listing import scope_of
+from .run import REPLIES, Run
+from .tail import Place
+
+KEY_TAKEN = "This idempotency key was used for another message"
+
+
+class IdempotencyKeys:
+    """What was sent under which key."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.replying: dict[tuple[str, str, str], Run] = {}
+        """Runs that may still reply directly, by the keys of their callers."""
+
+    async def made(self, key: Idempotency, ctx: Context) -> str:
+        """The task of a send that was made before; empty if it was not."""
+        run = self.replying.get((ctx.tenant, ctx.principal, key.key))
+        if run is not None:
+            task_id, digest = run.task_id, run.digest
+        else:
+            known = await self._store.find_key(scope_of(ctx), key.key)
+            task_id, digest = known or ("", key.digest)
+        if digest != key.digest:
+            raise Conflict(KEY_TAKEN)
+        return task_id
+
+
+def key_of(op: SendMessage, ctx: Context) -> Idempotency | None:
+    """The key of a send: what its caller says, or the id of its message if it says that."""
+    key = ctx.idempotency_key
+    if not key and IDEMPOTENCY in ctx.extensions:
+        key = op.message.message_id
+    if not key:
+        return None
+    said = (op.message, op.metadata, op.accepts)
+    body = msgspec.json.encode((*said, op.open_as) if op.open_as else said)
+    return Idempotency(key, hashlib.sha256(body).digest())
+
+
+def reply_in(row: Row, task: Task) -> Message | None:
+    """The direct reply that is kept for a repetition of its question; None for a task."""
+    said = task.status.message if row.agent == REPLIES else None
+    return replace(said, task_id="") if said is not None else None
+
+
+def place_of(
+    op: SendMessage, ctx: Context, row: Row, task: Task, run: Run | None, now: int
+) -> Place:
+    """Where the stream of a repeated send begins: with the task's first event, if it opened the
+    task, else with the task as it stands, once it has heard what was said."""
+    reply = reply_in(row, task)
+    if reply is not None:
+        return Place(task.id, first=reply)
+    if ctx.cursor is not None or not (op.message.task_id or row.inputs):
+        return Place(task.id, ctx.cursor or 0, run=run)
+    stamp = Stamped(task.id, row.context_id, row.last_seq, now, Snapshot(task=task))
+    answer = "" if row.resting or task.state not in WAITING else op.message.message_id
+    return Place(task.id, first=stamp, rests=row.resting, answer=answer)

@@ -1,0 +1,281 @@
+"""What a message does: it opens a task, or says something to one that exists."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dragoman.agent import Skill
+from dragoman.agent.agent import IDEMPOTENCY
+from dragoman.agent.parts import parts_of
+from dragoman.agent.tools import offered
+from dragoman.core.errors import BadParams, Conflict, TaskFinished, TaskNotFound, TooMany
+from dragoman.core.events import Opened
+from dragoman.core.lifecycle import FINAL, WAITING, shortened
+from dragoman.core.model import Message, Role, State, Task, from_caller
+from dragoman.core.operations import Resolve, SendMessage, SetHook
+from dragoman.core.peer import Context
+from dragoman.store.interface import Existing, Idempotency, Input, Row
+
+from .hooks import Hooks
+from .idempotency import KEY_TAKEN, IdempotencyKeys, key_of, place_of, reply_in
+from .listing import scope_of
+from .run import Run
+from .runner import Runner
+from .tail import Place, first_of
+from .task_ids import TaskNames, named, new_id
+from .task_reader import TaskReader
+
+
+class MessageSender:
+    """Takes the messages of callers."""
+
+    def __init__(self, runner: Runner, view: TaskReader, names: TaskNames, hooks: Hooks) -> None:
+        self._runner = runner
+        self._agent = runner.agent
+        self._store = runner.store
+        self._clock = runner.clock
+        self._workspaces = runner.workspaces
+        self._view = view
+        self._names = names
+        self._hooks = hooks
+        self._keys = IdempotencyKeys(runner.store)
+
+    async def send(self, op: SendMessage, ctx: Context) -> Task | Message:
+        """The task of a message, or the reply to it."""
+        key: Idempotency | None = None
+        task_id = ""
+        if op.open_as or ctx.idempotency_key or ctx.extensions:
+            op, key, task_id = await self._before(op, ctx)
+        run: Run | None
+        since = 0
+        if task_id or op.message.task_id:
+            if not task_id:
+                begin = await self._continue(op, ctx, key)
+                task_id, since = begin.task_id, begin.since
+            run = self._runner.runs.get(task_id)
+            if not op.wait:
+                await self._view.heard(scope_of(ctx), task_id)
+        else:
+            run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=op.wait)
+        if op.wait and (run is None or not await self._view.rest(run, since)):
+            await self._view.rested(scope_of(ctx), task_id, since)
+        if run is not None:
+            if run.direct is not None:
+                return run.direct
+            ended = run.ended if run.closed and run.error is None else None
+            task = ended or await self._view.committed(run)
+            if task is not None:
+                return shortened(task, op.history_length)
+        row, task = await self._store.load(scope_of(ctx), task_id)
+        return reply_in(row, task) or shortened(task, op.history_length)
+
+    async def place(self, op: SendMessage, ctx: Context) -> Place:
+        """Where the stream of a message begins."""
+        key: Idempotency | None = None
+        if op.open_as or ctx.idempotency_key or ctx.extensions:
+            op, key, again = await self._before(op, ctx)
+            if again:
+                return await self._repeated(op, ctx, again)
+        if op.message.task_id:
+            return await self._continue(op, ctx, key)
+        run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=True)
+        if run is not None:
+            await self._opened(run)
+            if run.direct is not None:
+                return Place(task_id, first=run.direct)
+        return Place(task_id, ctx.cursor or 0, run=run)
+
+    async def _before(
+        self, op: SendMessage, ctx: Context
+    ) -> tuple[SendMessage, Idempotency | None, str]:
+        """A send, to the task that it calls by a name of its own; its key; and the task that it is
+        about, if it was made before under this key."""
+        key = key_of(op, ctx)
+        # A send that only opens a task need not look: `Store.create` finds out.
+        if key is not None and (op.open_as or op.message.task_id or self.skill(op).may_reply):
+            again = await self._keys.made(key, ctx)
+            if again:
+                await self._runner.remind(scope_of(ctx), again)
+                return op, key, again
+        if op.open_as:
+            op = await self._names.addressed(op, ctx)
+        return op, key, ""
+
+    async def _repeated(self, op: SendMessage, ctx: Context, task_id: str) -> Place:
+        """Where the stream of a send begins that was made before."""
+        run = self._runner.runs.get(task_id)
+        if run is not None and (run.unopened or run.direct is not None):
+            await self._opened(run)
+            if run.direct is not None:
+                return Place(task_id, first=run.direct)
+        row, task = await self._store.load(scope_of(ctx), task_id)
+        return place_of(op, ctx, row, task, run, self._clock())
+
+    def _begun(self, op: SendMessage, ctx: Context) -> tuple[Run, str] | None:
+        """Opens a task and starts it at once, if nothing has to be known or kept before."""
+        runner = self._runner
+        skill = self.skill(op)
+        if skill.may_reply or op.hook is not None or op.open_as or runner.places <= 0:
+            return None
+        if ctx.idempotency_key or IDEMPOTENCY in ctx.extensions:
+            return None
+        skill.params.read(op.message)  # what is wrong is refused before a task is opened
+        run = self._draft(op, ctx, skill, queued=False)
+        run.open(run.opened, None, working=True)
+        # The code's first step comes before the flush: a quick task is a single write.
+        runner.start(run)
+        run.schedule()
+        return run, run.task_id
+
+    async def _begin(self, op: SendMessage, ctx: Context, *, waits: bool) -> tuple[Run | None, str]:
+        """Opens a task and starts it; no run if it waits for a place or was opened before."""
+        hook = await self._hooks.checked(op.hook, ctx) if op.hook is not None else None
+        skill = self.skill(op)
+        skill.params.read(op.message)  # what is wrong is refused before a task is opened
+        runner = self._runner
+        queued = runner.places <= 0
+        if queued and runner.queued >= runner.settings.max_queue:
+            raise TooMany("The agent has too much to do; try again later")
+        run = self._draft(op, ctx, skill, queued=queued)
+        if hook is not None:
+            run.hook, run.hooked = self._hooks.sealed(hook, run.task_id), True
+        key = key_of(op, ctx)
+        run.open(run.opened, key, working=not queued)
+        run.unopened = skill.may_reply and waits and not queued and not op.open_as
+        place = (ctx.tenant, ctx.principal, key.key if key is not None else "")
+        if run.unopened:
+            if key is not None:
+                self._keys.replying[place] = run
+            runner.start(run)
+            if key is None:
+                return run, run.task_id
+        else:
+            run.flush()
+        try:
+            # Whether this is a new task is known only after the commit.
+            await (self._opened(run) if run.unopened else run.landed())
+        except Existing as exc:
+            if exc.same:
+                return runner.runs.get(exc.task_id), exc.task_id
+            raise Conflict(KEY_TAKEN) from exc
+        finally:
+            self._keys.replying.pop(place, None)
+        if queued:
+            runner.queued += 1
+            return None, run.task_id
+        if run.task is None:
+            runner.start(run)
+        return run, run.task_id
+
+    async def _opened(self, run: Run) -> None:
+        """Waits until a run that may reply directly has replied, or opened its task. Who thinks
+        longer than `max_wait` will not reply directly."""
+        if run.unopened and run.direct is None:
+            opened = self._runner.bell.listen(run.task_id)
+            await first_of(run.rest(), opened, seconds=self._runner.settings.max_wait)
+            self._runner.bell.hush(run.task_id, opened)
+            if run.unopened and run.direct is None:
+                await run.landed()
+        if run.error is not None:
+            raise run.error
+
+    def _draft(self, op: SendMessage, ctx: Context, skill: Skill, *, queued: bool) -> Run:
+        message = op.message
+        now = self._clock()
+        made = new_id()
+        task_id = named(op.open_as, ctx) if op.open_as else made
+        context_id = message.context_id or made  # so it has the id of its first task (ADR 0012)
+        if self._workspaces is not None:
+            self._workspaces.check(task_id, context_id, ctx, op.metadata, message.metadata)
+        row = Row(
+            task_id=task_id,
+            context_id=context_id,
+            tenant=ctx.tenant,
+            principal=ctx.principal,
+            agent=self._agent.name,
+            skill=skill.id,
+            dialect=ctx.dialect,
+            state=State.SUBMITTED,
+            last_seq=0,
+            created_at=now,
+            status_at=now,
+            worker="" if queued else self._runner.worker,
+            token="" if queued else self._runner.new_token(),
+            epoch=0 if queued else 1,
+            attempt=0 if queued else 1,
+            runnable=queued,
+            run_at=now,
+        )
+        opened = Opened(
+            message=replace(_heard(message), task_id=task_id, context_id=context_id),
+            skill=skill.id,
+            metadata=op.metadata,
+            accepts=op.accepts,
+            extensions=ctx.extensions,
+            context=op.context,
+            trace=ctx.trace,
+            tools=offered(op, ctx),
+            hops=ctx.hops,
+            deadline=ctx.deadline,
+        )
+        return Run(self._runner.works, row, skill, opened, ctx)
+
+    def skill(self, op: SendMessage) -> Skill:
+        """The skill that a new task of this message has."""
+        for metadata in (op.message.metadata, op.metadata):
+            named = metadata.get("skillId") if metadata else None
+            if named is not None:
+                if not isinstance(named, str):
+                    raise BadParams("metadata.skillId must be a string", field="metadata.skillId")
+                return self._agent.choose(named)
+        return self._agent.choose("")
+
+    async def _continue(
+        self, op: SendMessage, ctx: Context, key: Idempotency | None = None
+    ) -> Place:
+        """Says something to a task that exists; gives the place where its stream begins."""
+        message = op.message
+        try:
+            begin, task = await self._view.snapshot(scope_of(ctx), message.task_id)
+        except TaskNotFound as missing:  # perhaps what its caller called it in 0.1
+            try:
+                begin, task = await self._view.snapshot(scope_of(ctx), named(message.task_id, ctx))
+            except TaskNotFound:
+                raise missing from None
+        if message.context_id and message.context_id != task.context_id:
+            raise BadParams("The task belongs to another context", field="message.contextId")
+        if task.state in FINAL:
+            raise TaskFinished(taskId=task.id)
+        if op.hook is not None:
+            await self._hooks.set(SetHook(hook=replace(op.hook, task_id=task.id)), ctx)
+        message = replace(_heard(message), context_id=task.context_id)
+        said = Input(message=message, by=_who(ctx), key=key)
+        try:
+            await self._runner.add_input(scope_of(ctx), task.id, said, None)
+        except Existing as exc:  # the same was said a moment ago
+            if not exc.same:
+                raise Conflict(KEY_TAKEN) from exc
+            await self._runner.remind(scope_of(ctx), task.id)
+            return await self._repeated(op, ctx, task.id)
+        answer = message.message_id if task.state in WAITING else ""
+        return Place(task.id, first=begin, answer=answer)
+
+    async def resolve(self, op: Resolve, ctx: Context) -> Task:
+        """Answers a question of a task."""
+        message = Message(message_id=new_id(), role=Role.USER, parts=parts_of(op.value))
+        said = Input(message=message, value=op.value, by=_who(ctx))
+        await self._runner.add_input(scope_of(ctx), op.task_id, said, op.question)
+        await self._view.heard(scope_of(ctx), op.task_id)
+        return await self._view.task(scope_of(ctx), op.task_id)
+
+
+def _who(ctx: Context) -> str:
+    """Who answers, as the audit log of approvals has it."""
+    who = f"{ctx.tenant}/{ctx.principal}".lstrip("/")
+    return f"{who} ({ctx.dialect})" if ctx.dialect else who
+
+
+def _heard(message: Message) -> Message:
+    """The caller's words, with an id: 0.1's messages come without one."""
+    message = from_caller(message)
+    return message if message.message_id else replace(message, message_id=new_id())

@@ -1,0 +1,399 @@
+"""Pusher: takes what is due to webhooks out of the store and hands it to a courier.
+
+Theory. The store says what comes next for each hook and hides what was taken for a while, so
+nothing is lost when this process dies and nothing overtakes: of one hook there is at most one
+delivery on its way. A hook that fails waits for its next try, and what comes behind it waits with
+it (but for the end of a task: `_overtake`). A host that fails again and again is left alone but
+for one probe now and then; what is put off for that reason has not been tried. Receivers that hang
+use up the places of their principal and of their host (`Bulkheads`), never all places.
+
+A hook that is told whole tasks is told the newest state, once for all events that wait, and a task
+that goes on is told again only after a pause that grows with its size. Else a task of n chunks
+would be posted n times, each time longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter, OrderedDict
+from contextlib import suppress
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.core.errors import DragomanError, TaskNotFound
+from dragoman.core.events import Stamped
+from dragoman.core.lifecycle import FINAL, WAITING, added_up
+from dragoman.core.model import Hook, Task
+from dragoman.settings import Push
+from dragoman.store.bulkheads import Bulkheads, host_of
+from dragoman.store.interface import Delivery, Store
+
+from .task_ids import now_ms
+
+log = logging.getLogger("dragoman.pusher")
+
+POLL = 1.0
+"""Seconds between two looks when nobody rings."""
+HOLD = 5.0
+"""Seconds beyond the timeout, at most, for which what was taken is hidden from others."""
+JITTER = 0.2
+LONGEST_ASKED = 3600.0
+"""Seconds a receiver may ask us to stay away."""
+GONE = 410
+HOSTS = 10_000
+"""Failing hosts, and hooks that pause, remembered."""
+RATE = 256 * 1024
+"""Bytes in a second that a task which goes on may cost a hook that is told it as a whole,"""
+PAUSE = 2.0
+"""but a pause is no longer than this."""
+OVERTAKES = 600.0
+"""Seconds after which the end of a task is told before an event that is refused again and again."""
+AGED = 100
+"""Deliveries whose age is looked at, from the front of the queue."""
+OUTCOMES = ("delivered", "retried", "dead", "gone")
+"""What becomes of a try: it arrived, or not yet, or never, or its receiver wants no more (410)."""
+
+
+class WebhookFigures(Struct, frozen=True, kw_only=True):
+    """What became of webhooks, for whoever watches."""
+
+    tries: Counter[str]
+    """By `OUTCOMES`, since this process began."""
+    breakers: int
+    """Hosts that are left alone for now: their breaker is open."""
+    age: float
+    """Seconds since the oldest event that still waits happened."""
+
+
+class WebhookAnswer(Struct, frozen=True, gc=False, kw_only=True):
+    """How a try ended."""
+
+    status: int = 0
+    error: str = ""
+    """What prevented an answer."""
+    retry_after: float | None = None
+    size: int = 0
+    """Bytes that were posted."""
+
+    @property
+    def arrived(self) -> bool:
+        """Only 2xx counts; a redirect is not followed (a2a-wire §13.6)."""
+        return 200 <= self.status < 300
+
+    @property
+    def blames_host(self) -> bool:
+        """Whether others at this host would fare no better."""
+        return self.status == 0 or self.status == 429 or self.status >= 500
+
+
+class Courier(Protocol):
+    """Knows how a hook is called; `net.hooks.Courier` does it over HTTP."""
+
+    async def check(self, hook: Hook) -> None:
+        """`BadParams` for a hook that must not be called."""
+
+    def sealed(self, hook: Hook, known: Hook | None = None) -> Hook:
+        """The hook as it may be stored; secrets that are given masked are those of the `known`
+        one. `BadParams` if they are not."""
+
+    def masked(self, hook: Hook) -> Hook:
+        """A stored hook as it may be shown."""
+
+    def wants_task(self, hook: Hook) -> bool:
+        """Whether it is told whole tasks."""
+
+    def host(self, hook: Hook) -> str:
+        """Whom it calls; empty if that cannot be said."""
+
+    async def deliver(self, hook: Hook, entry: Stamped, task: Task | None) -> WebhookAnswer:
+        """One try."""
+
+    async def close(self) -> None:
+        """Lets go of connections."""
+
+
+class Breaker:
+    """Which hosts fail, and when each may be tried again (loop time)."""
+
+    def __init__(self, failures: int, probe: float) -> None:
+        self._failures = failures
+        self._probe = probe
+        self._hosts: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    @property
+    def open(self) -> int:
+        """How many hosts are left alone."""
+        return sum(count >= self._failures for count, _ in self._hosts.values())
+
+    def wait(self, host: str, now: float) -> float:
+        """Seconds to leave a host alone; 0: try now, and whoever asks next waits for that.
+        What has no host at all fails by itself."""
+        count, until = self._hosts.get(host, (0, 0.0))
+        if count < self._failures:
+            return 0.0
+        if until > now:
+            return until - now
+        self._hosts[host] = (count, now + self._probe)
+        return 0.0
+
+    def heard(self, host: str, now: float, *, failed: bool) -> None:
+        """How a try ended."""
+        if not failed or not host:
+            self._hosts.pop(host, None)
+            return
+        count, _ = self._hosts.pop(host, (0, 0.0))
+        self._hosts[host] = (count + 1, now + self._probe)
+        if count + 1 == self._failures:
+            log.warning("host=%s fails; one try every %s s from now on", host, self._probe)
+        if len(self._hosts) > HOSTS:
+            self._hosts.popitem(last=False)
+
+
+class WebhookQueue:
+    """Delivers what is due, several hooks at a time."""
+
+    def __init__(self, store: Store, sender: Courier, settings: Push) -> None:
+        self.sender = sender
+        self.settings = settings
+        self._store = store
+        self._breaker = Breaker(settings.failures, settings.probe)
+        self._pauses: OrderedDict[tuple[str, str], float] = OrderedDict()
+        """Until when (loop time) hooks that are told whole tasks wait for more."""
+        self._flights: dict[asyncio.Task[None], Delivery] = {}
+        self._news = asyncio.Event()
+        self._stopping = False
+        self._loop: asyncio.Task[None] | None = None
+        self._tries: Counter[str] = Counter()
+        self._overtaken: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def wake(self) -> None:
+        """Something may be due."""
+        self._news.set()
+
+    async def start(self) -> None:
+        """Begins."""
+        self._loop = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self, grace: float) -> None:
+        """Gives calls that are under way a moment; the rest is due again for whoever comes."""
+        if self._loop is None:
+            return
+        # Not cancelled: what it is just being given would be held by nobody.
+        self._stopping = True
+        self.wake()
+        await asyncio.wait([self._loop])
+        if self._flights:
+            await asyncio.wait(self._flights, timeout=grace)
+        cut_off = dict(self._flights)
+        for flight in cut_off:
+            flight.cancel()
+        if cut_off:
+            await asyncio.wait(cut_off)
+        for delivery in cut_off.values():
+            with suppress(DragomanError):
+                await self._store.retry(delivery.id, 0, 0, "stopped", tried=False)
+        await self.sender.close()
+
+    async def _run(self) -> None:
+        timeout = self.settings.timeout
+        hold_ms = int((timeout + min(timeout, HOLD)) * 1000)
+        while not self._stopping:
+            self._news.clear()
+            free = self.settings.parallel - len(self._flights)
+            taken: list[Delivery] = []
+            if free > 0:
+                try:
+                    taken = await self._store.due(free, hold_ms, self._bulkheads())
+                except DragomanError as exc:
+                    log.warning("pusher reason=%s: %s", exc.reason, exc)
+            under_way = {_key(one) for one in self._flights.values()}
+            for delivery in taken:
+                if _key(delivery) in under_way:
+                    await self._hold_on(delivery, hold_ms)
+                    continue
+                flight = asyncio.get_running_loop().create_task(self._fly(delivery))
+                self._flights[flight] = delivery
+                flight.add_done_callback(self._landed)
+            if self._stopping:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL):
+                    await self._news.wait()
+
+    async def _hold_on(self, delivery: Delivery, hold_ms: int) -> None:
+        """A hook was given to us again while we call it (the clock was set forward, or the call
+        takes too long): one call at a time. This one costs no attempt."""
+        said = (delivery.status, delivery.error)
+        with suppress(DragomanError):
+            await self._store.retry(delivery.id, hold_ms, *said, tried=False)
+
+    def _bulkheads(self) -> Bulkheads:
+        under_way = [
+            ((one.scope.tenant, one.scope.principal), host_of(one.hook.url))
+            for one in self._flights.values()
+        ]
+        return Bulkheads(self.settings.per_principal, self.settings.per_host, under_way)
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        del self._flights[flight]
+        # What comes behind it is due now.
+        self._news.set()
+
+    async def _fly(self, delivery: Delivery) -> None:
+        try:
+            await self._deliver(delivery)
+        except DragomanError as exc:
+            # The store is in trouble: what was taken is due again when its time is over.
+            log.warning("delivery=%d reason=%s: %s", delivery.id, exc.reason, exc)
+        except Exception as exc:
+            log.exception("delivery=%d task=%s", delivery.id, delivery.hook.task_id)
+            with suppress(DragomanError):
+                await self._failed(delivery, WebhookAnswer(error=f"crashed: {type(exc).__name__}"))
+
+    async def _deliver(self, delivery: Delivery) -> None:
+        hook, now = delivery.hook, asyncio.get_running_loop().time
+        host = self.sender.host(hook)
+        whole = self.sender.wants_task(hook)
+        try:
+            pause = await self._pause(delivery, now()) if whole else 0.0
+            wait = pause or _spread(self._breaker.wait(host, now()))
+            if wait > 0:
+                last = WebhookAnswer(status=delivery.status, error=delivery.error)
+                await self._later(delivery, wait, last, tried=False)
+                return
+            found = await (self._whole if whole else self._bare)(delivery)
+        except TaskNotFound:
+            await self._end(delivery)
+            return
+        if found is None:
+            await self._store.mark_dead(delivery.id, 0, "the event is gone")
+            self._tries["dead"] += 1
+            return
+        answer = await self.sender.deliver(hook, *found)
+        self._breaker.heard(host, now(), failed=answer.blames_host)
+        through = found[0].seq
+        if answer.arrived:
+            if whole:
+                self._paused(delivery, now() + min(answer.size / RATE, PAUSE))
+            await self._store.delivered(delivery.id, through)
+            self._tries["delivered"] += 1
+        elif answer.status == GONE:
+            log.info("hook task=%s hook=%s is gone; ended", hook.task_id, hook.hook_id)
+            await self._end(delivery)
+            self._tries["gone"] += 1
+        else:
+            if not answer.blames_host and now_ms() - found[0].at >= OVERTAKES * 1000:
+                with suppress(TaskNotFound):  # while it is held: one call at a time
+                    await self._overtake(delivery, through)
+            await self._failed(delivery, answer, through)
+
+    async def _pause(self, delivery: Delivery, now: float) -> float:
+        """Seconds until a hook may be told more of a task that goes on; its end and its questions
+        are told at once."""
+        wait = self._pauses.get(_key(delivery), 0.0) - now
+        if wait <= 0 or not delivery.last:
+            return 0.0
+        row = await self._store.row(delivery.scope, delivery.hook.task_id)
+        return 0.0 if row.state in FINAL or row.state in WAITING else wait
+
+    def _paused(self, delivery: Delivery, until: float) -> None:
+        self._pauses[_key(delivery)] = until
+        self._pauses.move_to_end(_key(delivery))
+        if len(self._pauses) > HOSTS:
+            self._pauses.popitem(last=False)
+
+    async def _failed(self, delivery: Delivery, answer: WebhookAnswer, through: int = 0) -> None:
+        hook, schedule = delivery.hook, self.settings.schedule
+        said = (answer.status, answer.error)
+        if delivery.attempt >= len(schedule):
+            log.error(
+                "given up task=%s hook=%s seq=%d status=%d error=%s",
+                *(hook.task_id, hook.hook_id, delivery.seq, *said),
+            )
+            await self._store.mark_dead(delivery.id, *said, through)
+            self._tries["dead"] += 1
+            return
+        asked = min(max(0.0, answer.retry_after or 0.0), LONGEST_ASKED)
+        wait = max(_spread(schedule[delivery.attempt]), asked)
+        await self._later(delivery, wait, answer, tried=True)
+        self._tries["retried"] += 1
+
+    async def _overtake(self, delivery: Delivery, through: int) -> None:
+        """Tells how the task ended, once, though something before that is refused again and again:
+        one event that a receiver cannot read must not hide the result from it for days. In its own
+        turn the end is told once more, under the same id."""
+        hook, key = delivery.hook, _key(delivery)
+        row, task = await self._store.load(delivery.scope, hook.task_id)
+        if key in self._overtaken or not row.final or row.last_seq <= through:
+            return
+        last = replace(delivery, seq=row.last_seq)
+        found = await self._bare(last)
+        if found is None:
+            return
+        whole = task if self.sender.wants_task(hook) else None
+        if (await self.sender.deliver(hook, found[0], whole)).arrived:
+            self._overtaken[key] = None
+            if len(self._overtaken) > HOSTS:
+                self._overtaken.popitem(last=False)
+
+    async def _later(
+        self, delivery: Delivery, wait: float, said: WebhookAnswer, *, tried: bool
+    ) -> None:
+        wait_ms = int(wait * 1000) + 1
+        await self._store.retry(delivery.id, wait_ms, said.status, said.error, tried=tried)
+        if wait < POLL:
+            asyncio.get_running_loop().call_later(wait_ms / 1000, self.wake)
+
+    async def _end(self, delivery: Delivery) -> None:
+        hook = delivery.hook
+        await self._store.delete_hook(delivery.scope, hook.task_id, hook.hook_id)
+
+    async def figures(self, now: int) -> WebhookFigures:
+        """How it goes. `now` is the time of the log, in milliseconds."""
+        waiting = await self._store.outbox(dead=False, limit=AGED)
+        # Only the first of a hook is looked at: what comes behind it is younger.
+        heads = {_key(one): one for one in reversed(waiting)}
+        found = [await self._happened(head) for head in heads.values()]
+        age = max((now - at for at in found if at is not None), default=0)
+        return WebhookFigures(
+            tries=self._tries, breakers=self._breaker.open, age=max(age, 0) / 1000
+        )
+
+    async def _happened(self, delivery: Delivery) -> int | None:
+        try:
+            entry = await self._bare(delivery)
+        except TaskNotFound:
+            return None
+        return entry[0].at if entry is not None else None
+
+    # What happened.
+
+    async def _bare(self, delivery: Delivery) -> tuple[Stamped, None] | None:
+        task_id, seq = delivery.hook.task_id, delivery.seq
+        page = await self._store.read(delivery.scope, task_id, seq - 1, 1)
+        return (page.entries[0], None) if page.entries and page.entries[0].seq == seq else None
+
+    async def _whole(self, delivery: Delivery) -> tuple[Stamped, Task] | None:
+        """The task as it stands, with its newest event; for a dead letter as it stood then."""
+        task_id, seq = delivery.hook.task_id, delivery.seq
+        if delivery.last:
+            row, task = await self._store.load(delivery.scope, task_id)
+            newest = await self._bare(replace(delivery, seq=row.last_seq))
+            return (newest[0], task) if newest is not None else None
+        page = await self._store.read(delivery.scope, task_id, 0, seq)
+        if not page.entries or page.entries[-1].seq != seq:
+            return None
+        return page.entries[-1], added_up(page.entries)
+
+
+def _key(delivery: Delivery) -> tuple[str, str]:
+    return delivery.hook.task_id, delivery.hook.hook_id
+
+
+def _spread(seconds: float) -> float:
+    """Not all at the same time."""
+    return seconds * random.uniform(1 - JITTER, 1 + JITTER)

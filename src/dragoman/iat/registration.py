@@ -1,0 +1,200 @@
+"""Joining a host: dial, register, be asked, and come back when the line breaks.
+
+Over a WebSocket the host asks through the socket that we opened, so an agent behind a firewall can
+be reached. Over HTTP it calls back at our own address, with HTTP/2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from dragoman.core.card import Interface
+from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable, Unauthenticated
+from dragoman.core.model import Json
+from dragoman.core.peer import Context
+from dragoman.core.session import Frame, Id, Introduction, Ping, Result, Signal
+from dragoman.dialects.iat.caller import IatCaller
+from dragoman.dialects.iat.wire import Envelope
+from dragoman.net.iat.endpoint_context import IatContext
+from dragoman.net.iat.websocket import IatSocket, SocketLine
+from dragoman.security.iat import signed
+from dragoman.workspace import WISH
+
+from .http_line import IatHttpLine
+
+log = logging.getLogger("dragoman.iat")
+
+FIRST, MOST = 0.5, 30.0
+"""Seconds before another try: doubled each time, with jitter, up to this."""
+HELD = 10.0
+"""A line that held this long begins again with the first pause."""
+BEAT = 20.0
+"""Seconds between two signs of life; they keep our session, too."""
+ANSWER = 15.0
+UNNAMED = "host"
+"""What a host is called that was given no name."""
+_HOST = re.compile(r"(?:([^\s=/:?#]+)=)?((?:ws|http)s?://\S*)", re.IGNORECASE)
+
+
+def pause(tries: int) -> float:
+    """How long to wait before the next try: full jitter, so that a host that comes back is not
+    met by everyone at once."""
+    return random.uniform(FIRST / 2, min(MOST, FIRST * 2**tries))
+
+
+class Registration:
+    """Keeps an agent registered with a host, given as `URL` or `NAME=URL`."""
+
+    def __init__(self, desk: IatContext, host: str, secret: str, base: str = "") -> None:
+        found = _HOST.fullmatch(host)
+        if found is None:
+            raise ConfigError(f"A host is [NAME=]ws://, wss://, http:// or https://, not {host!r}.")
+        self._desk, self._url, self._secret, self._base = desk, found[2], secret, base
+        self._host = found[1] or (UNNAMED if secret else "")
+        """The host's name: what we sign is for it alone. Nobody who is asked for it can say it: it
+        could name another agent, and show that one what we signed."""
+        scheme = urlsplit(self._url).scheme
+        self._socket = scheme in ("ws", "wss")
+        self.registered = asyncio.Event()
+        """Set while the host knows us."""
+        self.times = 0
+        """How often we registered."""
+        self.root = ""
+        """The folder that the host keeps us to, if it named one in its welcome."""
+
+    async def run(self, beat: float = BEAT) -> None:
+        """For ever: registers, stays, and registers again after the line broke."""
+        tries = 0
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await (self._over_socket(beat) if self._socket else self._over_http(beat))
+            except Unauthenticated as exc:
+                log.warning("host=%s refuses us as name=%s: %s", self._shown, self._host, exc)
+            except (DragomanError, OSError, TimeoutError) as exc:
+                log.info("host=%s lost: %s", self._shown, exc)
+            except Exception:  # whatever one line made of itself, there will be another
+                log.exception("host=%s lost", self._shown)
+            finally:
+                self.registered.clear()
+            tries = 0 if loop.time() - began > HELD else tries + 1
+            await asyncio.sleep(pause(tries))
+
+    @property
+    def _shown(self) -> str:
+        parts = urlsplit(self._url)
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or '-'}"
+
+    def _known(self) -> None:
+        self.times += 1
+        self.registered.set()
+        log.info("registered host=%s", self._shown)
+
+    async def _over_http(self, beat: float) -> None:
+        endpoint = Interface(url=f"{self._base.rstrip('/')}/iat", binding="IAT", version="1")
+        us = self._desk.ourselves()
+        assert us.card is not None  # noqa: S101  an agent of ours always has one
+        us = replace(us, card=replace(us.card, interfaces=(endpoint,)))
+        line = IatHttpLine(
+            _path(self._url, "/iat"),
+            self._desk.me,
+            self._host,
+            secret=self._secret,
+            greeting="register",
+            trusted=True,
+            introduces=us,
+        )
+        try:
+            self.root = _root_in(await line.hello())
+            self._known()
+            while True:
+                await asyncio.sleep(beat)
+                async with asyncio.timeout(beat):
+                    await line.ping()  # a host that forgot us is told again who we are
+        finally:
+            await line.close()
+
+    async def _over_socket(self, beat: float) -> None:
+        from .websocket_client import dialed
+
+        desk = self._desk
+        caller = IatCaller(me=desk.me, to=self._host, greeting="register")
+        hello = replace(desk.ourselves(), id=secrets.token_hex(16))
+        (frame,) = caller.send(hello)
+        # The handshake proves that we have the secret: its headers sign the first frame.
+        proof = signed(self._secret, frame.body, time.time()) if self._secret else {}
+        size = desk.settings.message_size
+        async with dialed(_path(self._url, "/iat/ws"), size, proof) as (receive, send):
+            scope: dict[str, Any] = {"type": "websocket", "headers": []}
+            line = SocketLine(
+                IatSocket(desk), desk, scope, receive, send, caller, lambda said: known(said)
+            )
+
+            def known(said: Envelope) -> None:
+                """From its welcome on, the host is known by the token in it."""
+                self.root = _root(said.payload)
+                token = said.payload.get("session_token")
+                if isinstance(token, str) and token:
+                    # It answers as whom we asked for, and calls by the name it introduces.
+                    named = said.payload.get("agent_id")
+                    who = named if isinstance(named, str) and named else said.sender
+                    host = Context(principal=f"iat:{who}", schemes=("iat-host",))
+                    desk.guard.sessions.adopt(token, who, host)
+                    line.callee.token = token
+
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._stay(line, hello.id, frame, beat))
+                    await line.run()
+                    raise PeerUnreachable("The host closed the connection")
+            except ExceptionGroup as failures:
+                raise _first(failures) from None
+            finally:
+                line.peer.lost()
+
+    async def _stay(self, line: SocketLine, id: Id, frame: Frame, beat: float) -> None:
+        async with asyncio.timeout(ANSWER):
+            await line.peer.say_prepared(id, frame)
+        self._known()
+        while True:
+            await asyncio.sleep(beat)
+            # A host that is gone does not always hang up: silence for a beat is the same.
+            async with asyncio.timeout(beat):
+                await line.peer.ask(lambda id: Ping(id))
+
+
+def _first(failures: ExceptionGroup[Exception]) -> Exception:
+    """What went wrong first, however deep it lies: one task's failure ends all others."""
+    first = failures.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+def _root_in(welcome: Signal | None) -> str:
+    match welcome:
+        case Introduction(workspace=root):
+            return root
+        case Result(value=dict() as said):
+            return _root(said)
+        case _:
+            return ""
+
+
+def _root(said: Mapping[str, Json]) -> str:
+    root = said.get(WISH)
+    return root if isinstance(root, str) else ""
+
+
+def _path(url: str, path: str) -> str:
+    """The host's address, with the path of the dialect if none was given."""
+    return url if urlsplit(url).path.strip("/") else url.rstrip("/") + path

@@ -1,0 +1,154 @@
+"""A sub-agent as its host knows it: who it is, what it can do, and the line to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, Protocol, cast
+from uuid import uuid4
+
+from dragoman.agent.parts import parts_of
+from dragoman.core.card import Card, Tool
+from dragoman.core.errors import (
+    CallError,
+    DragomanError,
+    Forbidden,
+    PeerMisbehaved,
+    PeerRefused,
+    Unauthenticated,
+)
+from dragoman.core.model import Message, Role
+from dragoman.core.operations import AnyOperation, Operation, R, Resolve, SendMessage, Streamed
+from dragoman.core.peer import Batch, Context, Peer
+from dragoman.core.session import Introduction, Ping
+from dragoman.net.websocket.peer import WebSocketPeer
+
+MISSES = 3
+"""Pulses without an answer, before a sub-agent counts as offline (dialects §2.2)."""
+
+
+class AgentLine(Protocol):
+    """How a sub-agent is asked: over the socket it opened, or at the address it gave."""
+
+    async def call(self, op: Operation[R], ctx: Context) -> R: ...
+
+    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]: ...
+
+    async def tell(self, op: AnyOperation, ctx: Context) -> None: ...
+
+    async def ping(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Reachable(AgentLine, Protocol):
+    """The line to an address: it can find out who is there."""
+
+    async def meet(self) -> Introduction: ...
+
+
+class Dial(Protocol):
+    """Makes the line to an address. One that the operator typed may be anywhere.
+
+    `signs` is for an agent whose name is not its own word alone: what it is sent is signed for
+    that name."""
+
+    def __call__(
+        self, url: str, to: str = "", *, typed: bool = False, signs: bool = False
+    ) -> Reachable: ...
+
+
+class SubAgent:
+    """One registered sub-agent."""
+
+    def __init__(
+        self, name: str, card: Card, tools: tuple[Tool, ...], line: AgentLine, workspace: str = ""
+    ) -> None:
+        self.name, self.card, self.tools, self.line = name, card, tools, line
+        self.workspace = workspace
+        """The folder it works in, as it told us."""
+        self.misses = 0
+        self.online = True
+        self.changed = asyncio.Event()
+        """Set when this registration ends: lost, replaced, or sent away."""
+
+    def __repr__(self) -> str:
+        return f"<SubAgent {self.name} {'online' if self.online else 'offline'}>"
+
+    async def pulse(self, seconds: float) -> bool:
+        """One heartbeat; whether the sub-agent still counts as there."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.line.ping()
+            self.misses = 0
+        except (Unauthenticated, Forbidden):
+            self.misses += 1
+        except (CallError, PeerRefused, PeerMisbehaved):
+            # Real agents know no pulse (dialects §2.2): who says so is there.
+            self.misses = 0
+        except (DragomanError, TimeoutError, OSError):
+            self.misses += 1
+        if self.misses >= MISSES:
+            self.leave()
+        return self.online
+
+    def leave(self) -> None:
+        """It is not there any more."""
+        self.online = False
+        self.changed.set()
+
+
+class Socket:
+    """The line over a WebSocket that the sub-agent opened."""
+
+    def __init__(self, duplex: WebSocketPeer) -> None:
+        self._duplex = duplex
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """The answer."""
+        return await self._duplex.call(op, ctx)
+
+    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Every step."""
+        return self._duplex.stream(op, ctx)
+
+    async def tell(self, op: AnyOperation, ctx: Context) -> None:
+        """Says something that nobody answers."""
+        await self._duplex.tell(op, ctx)
+
+    async def ping(self) -> None:
+        """Returns when it answers."""
+        await self._duplex.ask(lambda id: Ping(id))
+
+    async def close(self) -> None:
+        """The socket is the sub-agent's; whoever serves it closes it."""
+
+
+class KnownAgent:
+    """The line to an agent of another dialect: whatever `connect` gives."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """The answer. To a question it is a message to the task, as A2A has it (DESIGN §1)."""
+        if isinstance(op, Resolve):
+            parts = parts_of(op.value)
+            said = Message(message_id=uuid4().hex, role=Role.USER, parts=parts, task_id=op.task_id)
+            # Not waited for: what comes of it is heard in the stream.
+            return cast(R, await self._peer.call(SendMessage(message=said, wait=False), ctx))
+        return await self._peer.call(op, ctx)
+
+    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Every step."""
+        return self._peer.stream(op, ctx)
+
+    async def tell(self, op: AnyOperation, ctx: Context) -> None:
+        """Says something whose answer does not matter."""
+        await self.call(cast(Operation[Any], op), ctx)
+
+    async def ping(self) -> None:
+        """Such agents have no pulse: a call that fails tells."""
+
+    async def close(self) -> None:
+        """Whoever connected closes it."""

@@ -1,0 +1,1 @@
+"""gRPC, an extra, on a port of its own."""

@@ -1,0 +1,313 @@
+"""gRPC: both A2A services, health and reflection, on a port of their own.
+
+Knows calls, metadata and status codes; what the bytes mean is the codec's business. One call is
+one `receive`, one question to the peer and one `send`, as over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Container, Coroutine, Iterable
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+from msgspec.structs import replace
+
+from dragoman.core.errors import (
+    AgentCrashed,
+    ConfigError,
+    DragomanError,
+    StoreUnavailable,
+    TooMany,
+    TooSlow,
+)
+from dragoman.core.operations import Operation
+from dragoman.core.peer import Batch, Context
+from dragoman.core.session import Call, Fault, Frame, Result, Update
+from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
+from dragoman.dialects.a2a.proto import POOL
+from dragoman.security.authentication import in_tenant
+from dragoman.security.tls import Pem, name_in
+from dragoman.settings import Limits
+
+from ..http.exchange import OpenStream, ServerContext
+from ..http.granian_server import bind
+
+Trailers = tuple[tuple[str, str | bytes], ...]
+Servicer = Any
+"""grpcio has no types of its own."""
+
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+NOTHING = Batch([], last=True)
+"""What a stream that just stops is taken for."""
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def options(limits: Limits) -> list[tuple[str, int]]:
+    """Of gRPC's core. Times are in milliseconds."""
+    return [
+        ("grpc.so_reuseport", 0),  # a second server on our port is a mistake, not a partner
+        ("grpc.max_receive_message_length", limits.body_size),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", limits.head_size),
+        ("grpc.absolute_max_metadata_size", 2 * limits.head_size),
+        # An idle stream is kept through proxies, and a client that vanished is noticed.
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 5),
+    ]
+
+
+class GrpcServer:
+    """Answers gRPC until `end`. `port` is known as soon as it is made."""
+
+    def __init__(
+        self,
+        server: ServerContext,
+        host: str,
+        port: int,
+        pem: Pem | None = None,
+        versions: Container[str] = VERSIONS,
+    ) -> None:
+        """`versions` are those of A2A that are served, beside the agent's own methods."""
+        self.server = server
+        served = [each for each in SERVICES if each is METHODS or each.version in versions]
+        self._names = tuple(service.name for service in served)
+        self._server = grpc.aio.server(
+            options=options(server.limits), maximum_concurrent_rpcs=server.limits.connections
+        )
+        self._health = health.aio.HealthServicer()
+        self._server.add_generic_rpc_handlers((_Table(self._unary, self._stream, self._names),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        _reflect((*self._names, HEALTH, reflection.SERVICE_NAME), self._server)
+        self.port = self._listen(host, port, pem)
+        self._secured = pem is not None
+        self._ending: asyncio.Task[None] | None = None
+
+    def _listen(self, host: str, port: int, pem: Pem | None) -> int:
+        """The port it listens on, or a `ConfigError` that says what to do."""
+        bind(host, port, flag="--grpc-port").close()  # gRPC itself would only say that it failed
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if pem is None:
+                return int(self._server.add_insecure_port(where))
+            credentials = grpc.ssl_server_credentials(
+                [(pem.key, pem.certificate)],
+                root_certificates=pem.client_ca,
+                require_client_auth=pem.client_ca is not None,
+            )
+            return int(self._server.add_secure_port(where, credentials))
+        except RuntimeError as exc:
+            raise ConfigError(f"gRPC cannot listen on {where}: {exc}") from None
+
+    async def start(self) -> None:
+        """Serves from now on."""
+        await self._server.start()
+        for name in ("", *self._names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def refuse(self, wait: float) -> None:
+        """Takes no more calls; those that run have so many seconds."""
+        await self._health.enter_graceful_shutdown()
+        self._ending = asyncio.get_running_loop().create_task(self._server.stop(wait))
+
+    async def end(self) -> None:
+        """Returns when the last call is answered or cut."""
+        if self._ending is not None:
+            await self._ending
+
+    # One call
+
+    async def _unary(self, path: str, body: bytes, servicer: Servicer) -> bytes:
+        began = perf_counter()
+        server, session, method = self.server, GrpcCallee(), "-"
+        trailers: Trailers = ()
+        try:
+            call, ctx, trailers = await self._heard(session, path, body, servicer)
+            method = type(call.op).__name__
+            # A caller that leaves must not stop what it has set going halfway.
+            asked: Operation[Any] = call.op
+            value = await asyncio.shield(server.peer.call(asked, ctx))
+            (answer,) = session.send(Result(None, value))
+            failure = None
+        except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
+            failure = self._failure(exc, method, session)
+        server.metrics.answered(method, session.dialect, perf_counter() - began)
+        if failure is not None:
+            await _abort(servicer, failure, trailers)
+        if trailers:
+            servicer.set_trailing_metadata(trailers)
+        return answer.body
+
+    async def _stream(self, path: str, body: bytes, servicer: Servicer) -> None:
+        began = perf_counter()
+        server, session, method = self.server, GrpcCallee(), "-"
+        trailers: Trailers = ()
+        failure = None
+        stream = OpenStream(_current())
+        try:
+            call, ctx, trailers = await self._heard(session, path, body, servicer)
+            method = type(call.op).__name__ + "+stream"
+            if len(server.streams) >= server.limits.streams:
+                raise TooMany("Too many streams are open; try again later.")
+            server.streams.add(stream)
+            steps = server.peer.stream(call.op, ctx)  # type: ignore[arg-type]  # only these stream
+            try:
+                batch = await anext(steps, NOTHING)
+                server.metrics.streams_opened += 1
+                server.metrics.answered(method, session.dialect, perf_counter() - began)
+                while True:
+                    place = await self._write(batch, session, servicer, stream.task)
+                    if place:
+                        trailers = (*_without_place(trailers), ("last-event-id", place))
+                    if batch.last:
+                        break
+                    batch = await anext(steps, NOTHING)
+            finally:
+                server.deadlines.waits.pop(stream.task, None)
+                server.streams.discard(stream)
+                await steps.aclose()
+        except asyncio.CancelledError:
+            if server.deadlines.late(stream.task):
+                server.metrics.streams_stalled += 1
+                server.log.warning("stream_stalled", dialect=session.dialect)
+                error: DragomanError = TooSlow("The stream was not read in time.")
+            elif stream.why == "stopping":
+                error = StoreUnavailable("The server stops; come back to the task later.")
+            else:
+                raise  # the caller is gone
+            # Only a status ends a call for the other side, even if it reads it much later.
+            stream.task.uncancel()
+            (failure,) = session.send(Fault(None, error))
+        except Exception as exc:  # the driver's border, as above
+            failure = self._failure(exc, method, session)
+        if failure is not None:
+            await _abort(servicer, failure, trailers)
+        if trailers:
+            servicer.set_trailing_metadata(trailers)
+
+    async def _write(
+        self, batch: Batch, session: GrpcCallee, servicer: Servicer, task: asyncio.Task[Any]
+    ) -> str:
+        """Every event as a message; waits while the reader does not read. The last one's place."""
+        server, place = self.server, ""
+        loop = asyncio.get_running_loop()
+        for entry in batch.entries:
+            (frame,) = session.send(Update(None, entry))
+            server.deadlines.watch(task, loop.time() + server.limits.stall)
+            await servicer.write(frame.body)
+            place = frame.mark
+        server.deadlines.waits.pop(task, None)
+        server.metrics.events += len(batch.entries)
+        return place
+
+    async def _heard(
+        self, session: GrpcCallee, path: str, body: bytes, servicer: Servicer
+    ) -> tuple[Call, Context, Trailers]:
+        """What is asked, on whose behalf, and the extensions that are echoed for it."""
+        server = self.server
+        headers = _headers_in(servicer.invocation_metadata())
+        try:
+            certificate = _certificate(servicer) if self._secured else ""
+            admitted = server.admit(headers, f"POST {path}", certificate)
+            ctx = admitted if isinstance(admitted, Context) else await admitted
+        except DragomanError:
+            session.receive(Frame(b"", path, headers))  # for the version of the path
+            raise
+        signal = next(iter(session.receive(Frame(body, path, headers))))
+        if not isinstance(signal, Call):
+            assert isinstance(signal, Fault)  # noqa: S101  a callee hears only these two
+            raise signal.error
+        server.log.details("read", session.notes)
+        ctx = in_tenant(ctx, session.tenant)
+        left = servicer.time_remaining()
+        deadline = None if left is None else asyncio.get_running_loop().time() + left
+        ctx = replace(ctx, dialect=session.dialect, deadline=deadline)
+        active = [uri for uri in ctx.extensions if uri in server.extensions]
+        if not active:
+            return signal, ctx, ()
+        return signal, ctx, ((session.extensions_header, ", ".join(active)),)
+
+    def _failure(self, exc: Exception, method: str, session: GrpcCallee) -> Frame:
+        """The error to tell. What we did not foresee goes to the log, its id to the wire."""
+        if isinstance(exc, DragomanError):
+            error = exc
+        else:
+            crash = secrets.token_hex(6)
+            self.server.log.error("crash", exc, error=crash, method=method, dialect=session.dialect)
+            error = AgentCrashed(f"Internal error {crash}.", error=crash)
+        self.server.metrics.failed(error.reason, session.dialect)
+        (frame,) = session.send(Fault(None, error))
+        return frame
+
+
+class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped
+    """The rpcs of these services by path; gRPC answers others with UNIMPLEMENTED itself."""
+
+    def __init__(
+        self,
+        unary: Callable[[str, bytes, Servicer], Coroutine[Any, Any, bytes]],
+        stream: Callable[[str, bytes, Servicer], Coroutine[Any, Any, None]],
+        services: Container[str],
+    ) -> None:
+        self._handlers = {
+            path: grpc.unary_stream_rpc_method_handler(partial(stream, path))
+            if rpc.stream
+            else grpc.unary_unary_rpc_method_handler(partial(unary, path))
+            for path, (service, rpc) in RPCS.items()
+            if service.name in services
+        }
+
+    def service(self, details: Any) -> Any:
+        """The handler of a call."""
+        return self._handlers.get(details.method)
+
+
+def _reflect(names: Iterable[str], server: Any) -> None:
+    """Descriptors for tools such as grpcurl, out of our pool and not the process's."""
+    for module in (health_pb2, reflection_pb2):
+        POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    reflection.enable_server_reflection(names, server, POOL)
+
+
+def _headers_in(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
+    """Metadata as headers: what came several times is joined by commas, binary is left out."""
+    headers: dict[str, str] = {}
+    for name, value in metadata:
+        if isinstance(value, str):
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _certificate(servicer: Servicer) -> str:
+    """The name in the client's verified certificate, if it has shown one."""
+    shown = servicer.auth_context()
+    if "x509_common_name" not in shown and "x509_subject_alternative_name" not in shown:
+        return ""
+    names = [each.decode() for each in shown.get("x509_subject_alternative_name", ())]
+    subject = next(iter(shown.get("x509_common_name", ())), b"").decode()
+    return name_in(subject, tuple(names))
+
+
+async def _abort(servicer: Servicer, failure: Frame, trailers: Trailers) -> None:
+    if failure.body:
+        trailers = (*trailers, ("grpc-status-details-bin", failure.body))
+    code = _CODES[failure.status or 13]
+    await servicer.abort(code, failure.headers["grpc-message"], trailers)
+
+
+def _without_place(trailers: Trailers) -> Trailers:
+    return tuple(each for each in trailers if each[0] != "last-event-id")
+
+
+def _current() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101  a handler always runs in a task
+    return task

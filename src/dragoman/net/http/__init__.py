@@ -1,0 +1,1 @@
+"""HTTP: routes, exchanges and server-sent events over ASGI."""

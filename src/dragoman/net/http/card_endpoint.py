@@ -1,0 +1,91 @@
+"""The agent's card at its well-known addresses, ready as bytes, with what caches need."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from email.utils import formatdate
+
+from dragoman.core.card import Card
+from dragoman.dialects.a2a.cards import documents
+from dragoman.security.route_policy import Policy, policy
+
+from .asgi import JSON, Handler, Header, Receive, Scope, Send, answer, headers_in
+from .forwarded import typed_base
+from .routes import A2A_GO
+
+MAX_AGE = 300
+MOST_HOSTS = 64
+"""Addresses for which the card is kept ready; a name that is asked for later costs its building."""
+
+
+class CardEndpoint:
+    """Serves the card: in the pure 1.0 form to those who say 1.0, merged to all others."""
+
+    def __init__(self, card_at: Callable[[str], Card], base: str, since: float) -> None:
+        self._card_at = card_at
+        self._base = base
+        self._modified = formatdate(since, usegmt=True).encode()
+        self._ready: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+
+    def routes(self, *, a2a_go: bool = True) -> dict[str, dict[str, Handler]]:
+        """Its addresses; `a2a_go` says whether that dialect is served."""
+        found: dict[str, dict[str, Handler]] = {
+            "/.well-known/agent-card.json": {"GET": self.current, "HEAD": self.current},
+            "/.well-known/agent.json": {"GET": self.legacy, "HEAD": self.legacy},
+        }
+        if a2a_go:
+            below = f"{A2A_GO}/.well-known/agent.json"
+            found[below] = {"GET": self.a2a_go, "HEAD": self.a2a_go}
+        return found
+
+    @policy(Policy.CARD)
+    async def current(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The card for readers of 0.3 and 1.0."""
+        headers = headers_in(scope["headers"])
+        version = headers.get("a2a-version", "")
+        form = "pure" if version.strip() == "1.0" else "merged"
+        await self._answer(form, scope, headers, send)
+
+    @policy(Policy.CARD)
+    async def legacy(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The card for readers of 0.1 and 0.2."""
+        await self._answer("legacy", scope, headers_in(scope["headers"]), send)
+
+    @policy(Policy.CARD)
+    async def a2a_go(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The card for clients of the community a2a-go, below the address they are given."""
+        await self._answer("a2a-go", scope, headers_in(scope["headers"]), send)
+
+    async def _answer(self, form: str, scope: Scope, headers: dict[str, str], send: Send) -> None:
+        body, etag = self._page(form, self._base or typed_base(scope, headers))
+        extra: tuple[Header, ...] = (
+            (b"etag", etag),
+            (b"last-modified", self._modified),
+            (b"cache-control", b"public, max-age=%d" % MAX_AGE),
+            (b"vary", b"A2A-Version"),
+        )
+        known = [
+            tag.strip().removeprefix("W/") for tag in headers.get("if-none-match", "").split(",")
+        ]
+        if etag.decode() in known or "*" in known:
+            await answer(send, 304, extra=extra)
+            return
+        await answer(send, 200, body, JSON, extra, head=scope["method"] == "HEAD")
+
+    def _page(self, form: str, base: str) -> tuple[bytes, bytes]:
+        page = self._ready.get((form, base))
+        if page is None:
+            body = _FORMS[form](self._card_at(base), base)
+            page = body, b'"%s"' % hashlib.sha256(body).hexdigest()[:20].encode()
+            if len(self._ready) < MOST_HOSTS:
+                self._ready[(form, base)] = page
+        return page
+
+
+_FORMS: dict[str, Callable[[Card, str], bytes]] = {
+    "pure": lambda card, base: documents.pure_1_0(card),
+    "merged": lambda card, base: documents.merged(card),
+    "legacy": lambda card, base: documents.legacy(card),
+    "a2a-go": lambda card, base: documents.alone(card, f"{base}{A2A_GO}"),
+}

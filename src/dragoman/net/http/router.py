@@ -1,0 +1,121 @@
+"""The HTTP side: a small table of routes over the raw ASGI interface.
+
+Not a web framework on purpose: looking up a path is one dictionary access, and nothing is built
+per request but what the answer needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from dragoman.security.allowed_hosts import AllowedHosts, Refusal
+
+from .asgi import Handler, Receive, Scope, Send, answer, drain_body, headers_in
+
+Routes = Mapping[str, Mapping[str, Handler]]
+"""Path to method to handler; the method `*` is any. `/` is the agent's JSON-RPC address."""
+SOCKET = "websocket"
+"""In place of a method: the handler of WebSockets. Methods of HTTP are in capitals."""
+Patterns = Mapping[str, Callable[[str], bool]]
+"""For keys of the routes that stand for many paths: which those are."""
+
+
+class Router:
+    """An ASGI app: routes requests, answers what has no route, runs the lifespan."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        start: Callable[[], Awaitable[None]] | None = None,
+        stop: Callable[[], Awaitable[None]] | None = None,
+        patterns: Patterns | None = None,
+        seen: Callable[[Scope], Scope] | None = None,
+        hosts: AllowedHosts | None = None,
+    ) -> None:
+        self.routes = {path: dict(methods) for path, methods in routes.items()}
+        self._patterns = dict(patterns or {})
+        self._start, self._stop = start, stop
+        self._seen = seen
+        """A request as it was before our own proxies, if there are any."""
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One ASGI connection."""
+        await self.route(scope, receive, send)
+
+    def route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """The same for our own listener, without a coroutine around the handler's. Other servers
+        look for an `async` callable."""
+        if self._seen is not None and scope["type"] != "lifespan":
+            scope = self._seen(scope)
+        if self._hosts is not None and scope["type"] != "lifespan":
+            refused = self._hosts.refusal(scope)
+            if refused is not None:
+                return _refuse(scope, receive, send, refused)
+        if scope["type"] == "http":
+            path, method = scope["path"], scope["method"]
+            methods = self.routes.get(path)
+            if methods is not None and (handler := methods.get(method)) is not None:
+                return handler(scope, receive, send)
+            for key, fits in self._patterns.items():
+                if fits(path) and (found := self._of_pattern(key, method)):
+                    return found(scope, receive, send)
+            return _no_route(scope, receive, send, methods)
+        if scope["type"] == "lifespan":
+            return self._lifespan(receive, send)
+        if (socket := self.routes.get(scope["path"], {}).get(SOCKET)) is not None:
+            return socket(scope, receive, send)
+        return _no_socket(receive, send)
+
+    def _of_pattern(self, key: str, method: str) -> Handler | None:
+        methods = self.routes[key]
+        return methods.get(method) or methods.get("*")
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            if self._start is not None:
+                await self._start()
+        except Exception as exc:  # the server wants to be told, and prints it
+            await send({"type": "lifespan.startup.failed", "message": str(exc)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        if self._stop is not None:
+            await self._stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, refused: Refusal) -> None:
+    if scope["type"] == "websocket":
+        await _no_socket(receive, send)
+        return
+    _, extra = await drain_body(scope, receive, headers_in(scope["headers"]))
+    body = msgspec.json.encode({"error": refused.error, "message": refused.message})
+    await answer(send, refused.status, body, extra=extra, head=scope["method"] == "HEAD")
+
+
+async def _no_socket(receive: Receive, send: Send) -> None:
+    """A WebSocket where none is spoken."""
+    await receive()
+    await send({"type": "websocket.close", "code": 1000})
+
+
+async def _no_route(
+    scope: Scope, receive: Receive, send: Send, methods: Mapping[str, Handler] | None
+) -> None:
+    head = scope["method"] == "HEAD"
+    _, extra = await drain_body(scope, receive, headers_in(scope["headers"]))
+    if methods is None:
+        body = msgspec.json.encode({"error": "not_found", "path": scope["path"][:200]})
+        await answer(send, 404, body, extra=extra, head=head)
+        return
+    allow = ", ".join(method for method in methods if method != SOCKET)
+    extra = ((b"allow", allow.encode()), *extra)
+    if scope["method"] == "OPTIONS":
+        await answer(send, 204, extra=extra)
+        return
+    body = msgspec.json.encode({"error": "method_not_allowed", "allow": allow})
+    await answer(send, 405, body, extra=extra, head=head)

@@ -1,0 +1,97 @@
+"""The body of one streamed answer: batches as server-sent events.
+
+Live events go from the run to the socket without waking the exchange for each, where the server
+takes them at once.
+"""
+
+from __future__ import annotations
+
+from asyncio import iscoroutine
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, Protocol
+
+from dragoman.core.events import Stamped
+from dragoman.core.model import Message
+from dragoman.core.peer import Batch, Tap
+from dragoman.core.session import End, Fault, Frame, Id, Signal, Update
+from dragoman.dialects.sse import KEEP_ALIVE, event
+from dragoman.observability.metrics import Metrics
+
+from .asgi import Send
+
+
+class Speaker(Protocol):
+    """The half of a dialect that is needed here."""
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """How to say this signal."""
+
+
+class SseWriter:
+    """Writes one stream."""
+
+    __slots__ = ("_at_once", "_id", "_metrics", "_pending", "_send", "_session", "_tap", "started")
+
+    def __init__(self, session: Speaker, id: Id, send: Send, metrics: Metrics) -> None:
+        self._session, self._id = session, id
+        self._send, self._metrics = send, metrics
+        self._at_once: type | None = None
+        """What the server gives where there is nothing to wait for, if it is such a server."""
+        self._pending: Awaitable[None] | None = None
+        """What was poured and is not taken yet."""
+        self._tap: Tap | None = None
+        self.started = False
+
+    async def start(self, head: dict[str, Any]) -> None:
+        """The head of the answer."""
+        self.started = True
+        sent = self._send(head)
+        if not iscoroutine(sent):  # then it has begun, and here there is nothing to wait for
+            self._at_once = type(sent)
+        await sent
+
+    async def write(self, batch: Batch) -> None:
+        """What is ready together leaves in one write."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            await pending
+        data = self._said(batch.entries)
+        if batch.last:
+            data += _events(self._session.send(End(self._id)))
+        sent = self._body(data if data or batch.last else KEEP_ALIVE, more=not batch.last)
+        if type(sent) is not self._at_once:
+            await sent
+        elif batch.tap is not None:
+            self._tap = batch.tap
+            self._tap.sink = self._pour
+
+    def _pour(self, entries: Sequence[Stamped]) -> None:
+        sent = self._body(self._said(entries), more=True)
+        if type(sent) is not self._at_once:
+            self.close()
+            self._pending = sent
+
+    def _said(self, entries: Sequence[Stamped | Message]) -> bytes:
+        self._metrics.events += len(entries)
+        send, id = self._session.send, self._id
+        if len(entries) == 1:  # so chunks come, one by one
+            return _events(send(Update(id, entries[0])))
+        return _events([frame for entry in entries for frame in send(Update(id, entry))])
+
+    def _body(self, data: bytes, *, more: bool) -> Awaitable[None]:
+        return self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def end(self, fault: Fault | None = None) -> None:
+        """Ends a stream that did not end by itself."""
+        data = _events(self._session.send(fault)) if fault is not None else b""
+        await self._body(data, more=False)
+
+    def close(self) -> None:
+        """Nothing more is poured."""
+        if self._tap is not None:
+            self._tap.sink = None
+            self._tap = None
+
+
+def _events(frames: Iterable[Frame]) -> bytes:
+    return b"".join([event(frame.body, frame.mark, frame.name) for frame in frames])

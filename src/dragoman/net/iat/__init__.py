@@ -1,0 +1,1 @@
+"""The endpoints of IAT over HTTP and WebSocket."""

@@ -1,0 +1,1 @@
+"""WebSockets: what comes in, what goes out, and asking over them."""

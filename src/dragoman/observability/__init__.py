@@ -1,0 +1,1 @@
+"""What operators see: logs, metrics, health, and code that blocks the loop."""

@@ -1,0 +1,113 @@
+"""`/healthz`, `/readyz` and `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, runtime_checkable
+
+from dragoman.engine.webhook_queue import WebhookFigures
+from dragoman.net.http.asgi import TEXT, Handler, Receive, Scope, Send, answer
+from dragoman.net.http.exchange import ServerContext
+from dragoman.security.route_policy import Policy, policy
+
+
+class TaskCounts(Protocol):
+    """A peer that can say how many tasks it holds in which state."""
+
+    def counts(self) -> Awaitable[Mapping[str, int]]:
+        """Tasks by state, length of the queue."""
+
+
+@runtime_checkable
+class OutboxCounts(Protocol):
+    """A peer that calls webhooks."""
+
+    def mail(self) -> Awaitable[WebhookFigures | None]:
+        """How they fare."""
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A peer that keeps tasks in a store."""
+
+    def probe(self) -> Awaitable[None]:
+        """Writes to the store; raises what prevents it."""
+
+
+KEPT = 3.0
+"""Seconds for which one look at the store will do, however often it is asked for."""
+PATIENCE = 4.0
+"""How long the store may take."""
+
+
+class HealthEndpoints:
+    """What a supervisor and a Prometheus server ask."""
+
+    def __init__(
+        self,
+        server: ServerContext,
+        counted: TaskCounts,
+        ready: Callable[[], bool],
+        blocked: Callable[[], int],
+    ) -> None:
+        self._floor, self._counted, self._ready, self._blocked = server, counted, ready, blocked
+        self._looking = asyncio.Lock()
+        self._look_at = 0.0
+        self._kept = False
+
+    def routes(self) -> dict[str, dict[str, Handler]]:
+        """Its three addresses."""
+        return {
+            "/healthz": {"GET": self.health, "HEAD": self.health},
+            "/readyz": {"GET": self.readiness, "HEAD": self.readiness},
+            "/metrics": {"GET": self.metrics},
+        }
+
+    @policy(Policy.OPEN)
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Alive as long as this can be answered."""
+        await answer(send, 200, b"ok\n", TEXT, head=scope["method"] == "HEAD")
+
+    @policy(Policy.OPEN)
+    async def readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Ready between start and stop, while tasks can be kept."""
+        status, body = (200, b"ready\n") if self._ready() else (503, b"not ready\n")
+        if status == 200 and not await self._can_keep():
+            status, body = 503, b"the store keeps nothing\n"
+        await answer(send, status, body, TEXT, head=scope["method"] == "HEAD")
+
+    async def _can_keep(self) -> bool:
+        """Whether the store takes what is written to it; of many who ask, one looks."""
+        loop = asyncio.get_running_loop()
+        async with self._looking:
+            if loop.time() >= self._look_at:
+                self._kept = await self._look()
+                self._look_at = loop.time() + KEPT
+            return self._kept
+
+    async def _look(self) -> bool:
+        counted = self._counted
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await (counted.probe() if isinstance(counted, Keeping) else counted.counts())
+        except Exception as exc:  # whatever the store's trouble is, we are not ready
+            self._floor.log.warning("not_ready", exception=type(exc).__name__)
+            return False
+        return True
+
+    @policy(Policy.METRICS)
+    async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """All counters."""
+        counts: Mapping[str, int] = {}
+        mail: WebhookFigures | None = None
+        try:
+            counts = await self._counted.counts()
+            if isinstance(self._counted, OutboxCounts):
+                mail = await self._counted.mail()
+        except Exception as exc:  # the rest is worth having without them
+            self._floor.log.warning("no_counts", exception=type(exc).__name__)
+        text = self._floor.metrics.text(
+            streams=len(self._floor.streams), blocked=self._blocked(), counts=counts, mail=mail
+        )
+        await answer(send, 200, text, (b"content-type", b"text/plain; version=0.0.4"))

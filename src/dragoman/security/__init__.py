@@ -1,0 +1,1 @@
+"""Authentication, authorization, limits, signatures, and guarded outbound HTTP."""

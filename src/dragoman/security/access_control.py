@@ -1,0 +1,161 @@
+"""All that stands between the wires and the engine of one agent, put together from its settings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import cast
+
+from msgspec.structs import replace
+
+from dragoman.agent import Agent
+from dragoman.core.auth_schemes import Certificates
+from dragoman.core.card import Card
+from dragoman.core.errors import ConfigError, NoExtendedCard
+from dragoman.core.peer import Context, Peer
+from dragoman.net.http.addresses import GRPC, chosen
+from dragoman.net.http.asgi import Handler
+from dragoman.settings import Settings
+
+from . import tls
+from .anonymous import Anonymous
+from .authentication import Admit, Authenticator, anyone
+from .authorization import AuthorizingPeer, may_use, with_requirements
+from .card_enforcement import held
+from .jwks import JwksFetcher
+from .rate_limits import Meter
+from .route_policy import Access, Policy, Routes, policed
+
+
+class AccessControl:
+    """The doors, quotas and policies of one agent; the card says the same as they do."""
+
+    def __init__(self, agent: Agent, settings: Settings) -> None:
+        schemes = {**agent.auth, **settings.auth}  # the file beats the code
+        needed = agent.scopes or any(skill.scopes for skill in agent.skills.values())
+        if needed and not schemes:
+            raise ConfigError(
+                f"Agent '{agent.name}' asks for scopes, but nobody can have any: add auth."
+            )
+        if settings.tls.cert or settings.tls.key or settings.tls.client_ca:
+            tls.check(settings.tls)
+        for name, scheme in schemes.items():
+            if isinstance(scheme, Certificates) and not settings.tls.client_ca:
+                raise ConfigError(f"[auth.{name}] needs client_ca in [tls].")
+        self.agent = agent
+        self.meter = Meter(settings.rates)
+        self._fetch = JwksFetcher(allow_private=settings.server.allow_private)
+        metered = self.meter if settings.rates.calls_per_minute else None
+        self.authenticator = Authenticator(
+            schemes, agent.name, meter=metered, fetch=self._fetch, scopes=agent.scopes
+        )
+        self.admit: Admit = self.authenticator.admit if schemes or metered else anyone
+        self.locked = bool(schemes)
+        self.anonymous = Anonymous(agent, settings.server.anonymous)
+        self.admit_or_anyone = self.admit
+        """The same where an operation of A2A follows, which `before` refuses to strangers."""
+        if self.locked and self.anonymous:
+            self.admit_or_anyone = self.authenticator.admit_or_anyone
+        self._access = {
+            Policy.CARD: Access("card_access", settings.server.card_access),
+            Policy.METRICS: Access("metrics_access", settings.server.metrics_access),
+        }
+        if not schemes and any(each.authenticated for each in self._access.values()):
+            raise ConfigError(
+                "Access for authenticated callers needs [auth.NAME], or auth= in code."
+            )
+
+    @property
+    def extended(self) -> bool:
+        """Whether callers we know are told more than others."""
+        hidden = any(skill.extended for skill in self.agent.skills.values())
+        return self.agent.may_extend and self.locked and (hidden or self.agent.extended is not None)
+
+    def before(self, peer: Peer, publish: Callable[[str, Card], Card]) -> Peer:
+        """The peer behind its guard and terms; itself when there is nothing to ask.
+
+        `publish` makes a card of the agent's what the public one is, at the address given."""
+        behind = held(self.agent, peer)
+        rates, agent = self.meter.rates, self.agent
+        asks = agent.authorizer or agent.scopes or any(s.scopes for s in agent.skills.values())
+        anonymous = self.anonymous if self.locked and self.anonymous else None
+        if not (asks or self.extended or anonymous or rates.streams or rates.live_tasks):
+            return behind
+
+        async def extended(caller: Context) -> Card:
+            return publish(caller.base, await self._extended_card(caller))
+
+        return AuthorizingPeer(
+            agent,
+            behind,
+            self.meter,
+            extended if self.extended else None,
+            asked=peer,
+            anonymous=anonymous,
+        )
+
+    async def _extended_card(self, caller: Context) -> Card:
+        also = [each.id for each in self.agent.skills.values() if may_use(caller, each)]
+        card = self.agent.card((), also)
+        if self.agent.extended is None:
+            return card
+        written = self.agent.extended(caller)
+        written = await written if inspect.isawaitable(written) else written
+        if written is None:
+            raise NoExtendedCard()
+        # What the agent understands does not depend on whom it tells.
+        named = {each.uri for each in written.extensions}
+        more = tuple(each for each in card.extensions if each.uri not in named)
+        return cast(Card, replace(written, extensions=(*written.extensions, *more)))
+
+    def on_card(self, card: Card) -> Card:
+        """The card with the schemes in force and what each skill asks for."""
+        card = replace(self.authenticator.on_card(card), extended=self.extended)
+        card = with_requirements(card, self.agent)
+        return self.anonymous.on_card(card) if self.locked else card
+
+    async def close(self) -> None:
+        """Ends what was opened to ask issuers."""
+        await self._fetch.close()
+
+    def policed(self, routes: Mapping[str, Mapping[str, Handler]]) -> Routes:
+        """The routes, each kept as its policy says; refused if it has none."""
+        return policed(routes, self.authenticator, self._access)
+
+
+def check_certificates(settings: Settings, agent: Agent) -> None:
+    """Refuses to serve HTTP to callers known by certificates that our server cannot tell apart.
+
+    Granian verifies a client's certificate and does not say whose it was. Other ASGI servers may
+    say it, so this is asked only where ours listens."""
+    if all(binding == GRPC for binding, _ in chosen(settings.server)):
+        return
+    for name, scheme in {**agent.auth, **settings.auth}.items():
+        if isinstance(scheme, Certificates) and not scheme.shared:
+            raise ConfigError(
+                f"[auth.{name}]: over HTTP it is not told whose certificate it was, so its callers "
+                'would all be refused there. Add shared = "NAME" for all holders together, or '
+                'serve gRPC alone: interfaces = ["GRPC"].'
+            )
+
+
+def check_exposure(settings: Settings, agent: Agent) -> None:
+    """Refuses to listen to the network while anyone could come in, or listen in."""
+    server = settings.server
+    try:
+        loopback = server.host == "localhost" or ip_address(server.host).is_loopback
+    except ValueError:
+        loopback = False
+    if loopback or server.insecure:
+        return
+    if not agent.auth and not settings.auth:
+        raise ConfigError(
+            f"Listening on {server.host} lets everyone in, since no authentication is set up. "
+            "Keep to --host 127.0.0.1, add [auth.NAME], or --insecure if that is what you want."
+        )
+    if not settings.tls.cert and not server.public_url.startswith("https://"):
+        raise ConfigError(
+            f"Listening on {server.host} without TLS shows credentials to the network. "
+            "Add [tls], or --public-url https://... if a proxy speaks TLS, or --insecure."
+        )

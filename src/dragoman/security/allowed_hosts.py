@@ -1,0 +1,149 @@
+"""Which requests a web page may make a browser send us: those to a name of ours, from a page of
+ours.
+
+A browser lets a page talk to the host that the page came from. If the owner of evil.example binds
+that name anew to 127.0.0.1, its page talks to us; only `Host` still says evil.example. And any
+page may post to us without reading the answer; `Origin` and `Sec-Fetch-Site` say so (Fetch
+Metadata). Clients that are no browsers send neither, and are not affected.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from dragoman.net.http.asgi import Header, Scope
+from dragoman.settings import Server
+
+PROXIED = "dragoman.proxied"
+"""Key of a scope whose host was told by a proxy that the settings trust."""
+OPEN_PATHS = frozenset(("/healthz", "/readyz", "/metrics"))
+"""Probes and scrapers call these by whatever address they find us at."""
+ACTING_GETS = frozenset(("/a2a/stream",))
+"""Where a GET opens a task, so that not even a link on a foreign page may lead there."""
+BROWSER_FIELDS = frozenset((b"host", b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode"))
+MOST_FIELDS = 16
+"""Lines of these in one request; a browser sends each once."""
+MOST_REMEMBERED = 256
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(:\d{1,5})?")
+
+
+class Refusal(NamedTuple):
+    """Why a request is not served."""
+
+    status: int
+    error: str
+    message: str
+
+
+FOREIGN_HOST = Refusal(
+    421,
+    "host_not_allowed",
+    "This host name is not one of this server's. If it is, add it to [server] hosts.",
+)
+CROSS_SITE = Refusal(
+    403, "cross_site", "Pages of other web sites may not call this server from a browser."
+)
+
+
+class AllowedHosts:
+    """Checks host names and the origins of web pages."""
+
+    def __init__(self, server: Server, *, anywhere: bool = False) -> None:
+        self._any = "*" in server.hosts
+        public = urlsplit(server.public_url)
+        names = ["localhost", server.host.lower(), (public.hostname or ""), *server.hosts]
+        self._names = {name.lower() for name in names if not name.startswith(".")}
+        self._suffixes = (".localhost", *(n.lower() for n in server.hosts if n.startswith(".")))
+        self._dotless = anywhere or server.host in ("0.0.0.0", "::", "")  # noqa: S104  compared
+        """Where every address is bound, names of the own network lead here: a machine's, or a
+        container's. No page of the web has a name without a dot."""
+        self._public = public.netloc.lower().encode()
+        self._known: set[bytes] = set()
+        """Values of `Host` that were found to be ours."""
+
+    def refusal(self, scope: Scope) -> Refusal | None:
+        """Why this request is not served, if it is not."""
+        headers: list[Header] = scope["headers"]
+        fields = dict(headers)
+        if len(fields) != len(headers):  # rare: a name came twice, and every value must be right
+            return self._several(scope, headers)
+        # This runs for every request: most of them end here.
+        if (
+            b"origin" in fields
+            or b"sec-fetch-site" in fields
+            or b"referer" in fields
+            or fields.get(b"host") not in self._known
+        ):
+            return self._refusal(scope, fields)
+        return None
+
+    def _several(self, scope: Scope, headers: list[Header]) -> Refusal | None:
+        asked = [(name, value) for name, value in headers if name in BROWSER_FIELDS]
+        fields = dict(asked)
+        if len(asked) > MOST_FIELDS:
+            return CROSS_SITE
+        for name, value in asked or [(b"host", b"")]:
+            if (refused := self._refusal(scope, {**fields, name: value})) is not None:
+                return refused
+        return None
+
+    def _refusal(self, scope: Scope, fields: dict[bytes, bytes]) -> Refusal | None:
+        host = fields.get(b"host", b"")
+        if host not in self._known and not self.allows(host) and PROXIED not in scope:
+            return None if scope["path"] in OPEN_PATHS else FOREIGN_HOST
+        if scope["path"] in ACTING_GETS and _foreign(fields.get(b"referer", b""), host):
+            return CROSS_SITE
+        if b"origin" not in fields and b"sec-fetch-site" not in fields:
+            return None  # no browser, or one that tells nothing to a plain-HTTP address
+        if self._own_page(scope, fields, host) or scope["path"] in OPEN_PATHS:
+            return None
+        return CROSS_SITE
+
+    def allows(self, host: bytes) -> bool:
+        """Whether this value of `Host` names us."""
+        if host in self._known:
+            return True
+        if not self._any and host and not self._ours(host.decode("latin-1").lower()):
+            return False
+        if len(self._known) < MOST_REMEMBERED:
+            self._known.add(host)
+        return True
+
+    def _ours(self, host: str) -> bool:
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        name = found[1]
+        if name in self._names or name.endswith(self._suffixes):
+            return True
+        if self._dotless and "." not in name:
+            return True
+        try:
+            # A page whose host is an address came from that address, and it is ours.
+            return bool(ip_address(name.strip("[]")))
+        except ValueError:
+            return False
+
+    def _own_page(self, scope: Scope, fields: dict[bytes, bytes], host: bytes) -> bool:
+        """Whether a browser sends this for a page of ours, or follows a link."""
+        origin = fields.get(b"origin")
+        if origin is not None:
+            page = origin.partition(b"://")[2].lower()
+            return bool(page) and page in (host.lower(), self._public)
+        site = fields[b"sec-fetch-site"]
+        if scope["path"] in ACTING_GETS:
+            return site in (b"same-origin", b"none")
+        if site != b"cross-site":
+            return True
+        # A link to us on a foreign page; a form that posts is no link.
+        reads = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        return reads and fields.get(b"sec-fetch-mode") == b"navigate"
+
+
+def _foreign(referer: bytes, host: bytes) -> bool:
+    """Whether a request was made by a page of another host."""
+    page = referer.partition(b"://")[2].partition(b"/")[0]
+    return bool(page) and page.lower() != host.lower()

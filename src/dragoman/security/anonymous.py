@@ -1,0 +1,105 @@
+"""What callers without credentials may do where all others show some: named operations and skills.
+
+Such callers are all the one principal `anonymous` of tenant ``, as they are where no authentication
+is set up, so they share what they own: whoever knows the id of a task that a stranger opened may
+read it, if reading is open. Wrong credentials are never taken for none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from dragoman.agent import Agent, Skill
+from dragoman.core.card import Card
+from dragoman.core.errors import ConfigError
+from dragoman.core.operations import (
+    CancelTask,
+    DeleteHook,
+    GetHook,
+    GetTask,
+    Invoke,
+    ListHooks,
+    ListTasks,
+    Operation,
+    Resolve,
+    SendMessage,
+    SetHook,
+    Watch,
+)
+
+OPERATIONS: dict[str, type[Operation[Any]]] = {
+    "SendMessage": SendMessage,
+    "GetTask": GetTask,
+    "ListTasks": ListTasks,
+    "CancelTask": CancelTask,
+    "SubscribeToTask": Watch,
+    "CreateTaskPushNotificationConfig": SetHook,
+    "GetTaskPushNotificationConfig": GetHook,
+    "ListTaskPushNotificationConfigs": ListHooks,
+    "DeleteTaskPushNotificationConfig": DeleteHook,
+}
+"""By the names of A2A 1.0, whatever dialect they are asked in. A send and its stream are one; the
+extended card is for callers we know, and cannot be here."""
+_OF_A_SKILL = frozenset((SendMessage, Resolve, GetTask, Watch, CancelTask))
+"""What goes with a skill that is open: to use it, and to see to the tasks one has opened so."""
+
+
+class Anonymous:
+    """Which operations and skills are open to anyone."""
+
+    def __init__(self, agent: Agent, said: tuple[str, ...] | None) -> None:
+        """What the settings say, else what the code says; `ConfigError` for unknown names."""
+        names = agent.anonymous if said is None else said
+        self._skills = {name for name in names if name in agent.skills}
+        if said is None:
+            self._skills |= {each.id for each in agent.skills.values() if each.anonymous}
+        self._operations = {OPERATIONS[name] for name in names if name in OPERATIONS}
+        self._methods = {name for name in names if name in agent.methods}
+        for name in names:
+            if name not in (*self._skills, *OPERATIONS, *self._methods):
+                known = ", ".join((*OPERATIONS, *agent.skills, *agent.methods))
+                raise ConfigError(f"anonymous: '{name}' is none of: {known}.")
+        for skill in map(agent.skills.__getitem__, sorted(self._skills)):
+            if skill.scopes or skill.extended:
+                raise ConfigError(
+                    f"Skill `{skill.id}` cannot be open to anyone and ask for scopes, or stand "
+                    "only on the extended card."
+                )
+        self._agent = agent
+
+    def __bool__(self) -> bool:
+        return bool(self._skills or self._operations or self._methods)
+
+    def opens(self, op: Operation[Any]) -> bool:
+        """Whether this operation is open by its name."""
+        if isinstance(op, Invoke):
+            return op.method in self._methods
+        if isinstance(op, SendMessage) and op.hook is not None and SetHook not in self._operations:
+            return False  # a webhook that is set in the same breath is one all the same
+        kind = SendMessage if isinstance(op, Resolve) else type(op)
+        return kind in self._operations
+
+    def does(self, op: Operation[Any], skill: Skill | None) -> bool:
+        """Whether the skill that this is about is open."""
+        if skill is None or skill.id not in self._skills or type(op) not in _OF_A_SKILL:
+            return False
+        return not (isinstance(op, SendMessage) and op.hook and SetHook not in self._operations)
+
+    def on_card(self, card: Card) -> Card:
+        """The card with where no credentials are needed: an empty requirement, as in OpenAPI."""
+        if SendMessage in self._operations:
+            hidden = {each.id for each in self._agent.skills.values() if each.extended}
+            skills = tuple(
+                replace(skill, security=skill.security or card.security)
+                if skill.id in hidden
+                else skill
+                for skill in card.skills
+            )
+            return replace(card, skills=skills, security=(*card.security, {}))
+        skills = tuple(
+            replace(skill, security=({},)) if skill.id in self._skills else skill
+            for skill in card.skills
+        )
+        return replace(card, skills=skills)

@@ -1,0 +1,289 @@
+"""Who is calling: the one door every request passes before its body is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import reduce
+
+from msgspec.structs import replace
+
+from dragoman.agent.remote_calls import MOST_HOPS
+from dragoman.core.auth_schemes import ApiKeys, Certificates, Jwt, Passwords, Scheme, Tokens
+from dragoman.core.card import Card, Requirement, takes_scopes
+from dragoman.core.errors import BadParams, ConfigError, Forbidden, TooMany, Unauthenticated
+from dragoman.core.peer import ANYONE, DEADLINE, HOPS, Context
+from dragoman.net.http.asgi import Header
+
+from .jwks import Fetch, KeysNeeded
+from .rate_limits import Meter
+from .verifiers import CertificateVerifier, KeyVerifier, PasswordVerifier, TokenVerifier, Verifier
+
+Admit = Callable[[Mapping[str, str], str, str], Context | Awaitable[Context]]
+"""`admit(headers, target, certificate)`: the caller's context, or `Unauthenticated`.
+
+`target` is method, path and query ("POST /?key=x"); `certificate` the name in the client's verified
+certificate, or nothing. An awaitable comes back only when an issuer's keys must be fetched first.
+"""
+MOST_FETCHES = 3
+"""Key sets fetched for one request."""
+
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
+_TELLING = frozenset(
+    (
+        *("last-event-id", "idempotency-key", "traceparent", "a2a-extensions", "x-a2a-extensions"),
+        *(HOPS, DEADLINE),
+    )
+)
+_FEW_DIGITS = re.compile(r"[0-9]{1,4}").fullmatch
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?").fullmatch
+MOST_KEY_CHARS = 255
+MOST_CURSOR_DIGITS = 18
+"""Cursors are 64-bit numbers; int() of a longer string would also be a cheap way to burn CPU."""
+
+
+def anyone(headers: Mapping[str, str], target: str, certificate: str) -> Context:
+    """Without authentication everybody is `anonymous` of tenant ``; the headers still count.
+
+    Raises `BadParams` for a cursor or key that cannot be one.
+    """
+    return told(ANYONE, headers)
+
+
+def told(caller: Context, headers: Mapping[str, str]) -> Context:
+    """The caller, with what the headers say beside who it is."""
+    if _TELLING.isdisjoint(headers):
+        return caller
+    return replace(
+        caller,
+        extensions=extensions_in(headers),
+        cursor=cursor_in(headers.get("last-event-id")),
+        idempotency_key=_key_in(headers.get("idempotency-key", "")),
+        trace=trace_in(headers.get("traceparent", "")),
+        hops=_hops_in(headers.get(HOPS, "")),
+        deadline=_deadline_in(headers.get(DEADLINE, "")),
+    )
+
+
+def extensions_in(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The extensions the caller activates, under either name of the header, in order, once each."""
+    listed = f"{headers.get('a2a-extensions', '')},{headers.get('x-a2a-extensions', '')}"
+    return tuple(dict.fromkeys(filter(None, map(str.strip, listed.split(",")))))
+
+
+def cursor_in(value: str | None) -> int | None:
+    """The seq of the last event the caller has, if it says so."""
+    if value is None:
+        return None
+    value = value.strip()
+    if not (value.isascii() and value.isdigit() and len(value) <= MOST_CURSOR_DIGITS):
+        raise BadParams("Last-Event-ID must be the id of an event of this stream.")
+    return int(value)
+
+
+def trace_in(value: str) -> str:
+    """The W3C traceparent if it is a valid one; an invalid one counts as none (W3C §3.2.2)."""
+    return value if _TRACEPARENT.fullmatch(value) else ""
+
+
+def _hops_in(value: str) -> int:
+    """How many agents asked each other before; too many are a loop, which ends here."""
+    hops = int(value) if _FEW_DIGITS(value) else 0
+    if hops > MOST_HOPS:
+        raise BadParams(f"More than {MOST_HOPS} agents call each other in a row", field=HOPS)
+    return hops
+
+
+def _deadline_in(value: str) -> float | None:
+    """Seconds after which nobody wants the result; what is no number counts as none."""
+    return float(value) if _SECONDS(value) else None
+
+
+def _key_in(value: str) -> str:
+    if len(value) > MOST_KEY_CHARS:
+        raise BadParams(f"Idempotency-Key is longer than {MOST_KEY_CHARS} characters.")
+    return value
+
+
+def in_tenant(caller: Context, tenant: str) -> Context:
+    """The caller in the tenant it names: one it belongs to, else `Forbidden` (DESIGN §5.7).
+
+    Whether such a tenant exists makes no difference to the answer.
+    """
+    if not tenant or tenant == caller.tenant:
+        return caller
+    if tenant not in caller.tenants:
+        raise Forbidden("This caller has no such tenant.", tenant=tenant)
+    return replace(caller, tenant=tenant)
+
+
+class Authenticator:
+    """All schemes together: any one of them lets a caller in, as the card says.
+
+    A client certificate is asked for in the handshake, so where there is such a scheme it goes
+    along with each of the others.
+    """
+
+    def __init__(
+        self,
+        schemes: Mapping[str, Scheme],
+        realm: str,
+        *,
+        meter: Meter | None = None,
+        fetch: Fetch | None = None,
+        scopes: tuple[str, ...] = (),
+    ) -> None:
+        self.schemes = dict(schemes)
+        realm = re.sub(r"[^ !#-\[\]-~]", "", realm) or "agent"
+        self._verifiers = {
+            name: _verifier(name, scheme, realm, fetch) for name, scheme in schemes.items()
+        }
+        gates = [name for name, each in schemes.items() if isinstance(each, Certificates)]
+        others = [name for name in schemes if name not in gates]
+        self._ways = [(name, *gates) for name in others] or [(name,) for name in gates]
+        self._meter = meter
+        declared = {name: each.declared() for name, each in schemes.items()}
+        self.security: tuple[Requirement, ...] = tuple(
+            {name: scopes if takes_scopes(declared[name]) else () for name in way}
+            for way in self._ways
+        )
+        """What the card asks for."""
+        said = [each.challenge for each in self._verifiers.values() if each.challenge]
+        # A 401 must say how to come in (RFC 9110 §15.5.2). HTTP has no word for certificates, and
+        # where there are no schemes at all the tokens of IAT are asked for.
+        said = said or [f'{"MutualTLS" if gates else "Bearer"} realm="{realm}"']
+        self.challenges: tuple[Header, ...] = tuple(
+            (b"www-authenticate", text.encode("latin-1", "replace")) for text in dict.fromkeys(said)
+        )
+
+    def on_card(self, card: Card) -> Card:
+        """The card with the schemes that are enforced here."""
+        if not self.schemes:
+            return card
+        declared = {name: scheme.declared() for name, scheme in self.schemes.items()}
+        return replace(card, schemes=declared, security=self.security)
+
+    def admit(
+        self, headers: Mapping[str, str], target: str, certificate: str
+    ) -> Context | Awaitable[Context]:
+        """See `Admit`."""
+        return self._admitted(headers, target, certificate, None)
+
+    def admit_or_anyone(
+        self, headers: Mapping[str, str], target: str, certificate: str
+    ) -> Context | Awaitable[Context]:
+        """The same, but a caller that shows no credentials at all is `anonymous`. What it may do
+        then is for the guard to say: only some operations are open to it."""
+        return self._admitted(headers, target, certificate, ANYONE)
+
+    def _admitted(
+        self, headers: Mapping[str, str], target: str, certificate: str, nobody: Context | None
+    ) -> Context | Awaitable[Context]:
+        if not self._verifiers:
+            return self._in(ANYONE, headers)
+        try:
+            caller = self._caller(headers, target, certificate) or nobody
+        except KeysNeeded as need:
+            return self._later(need, headers, target, certificate)
+        if caller is None:
+            raise Unauthenticated()
+        return self._in(caller, headers)
+
+    async def _later(
+        self, need: KeysNeeded, headers: Mapping[str, str], target: str, certificate: str
+    ) -> Context:
+        for _ in range(MOST_FETCHES):
+            await need.source.look()
+            try:
+                caller = self._caller(headers, target, certificate)
+            except KeysNeeded as another:
+                need = another
+                continue
+            if caller is not None:
+                return self._in(caller, headers)
+        raise Unauthenticated()
+
+    def _in(self, caller: Context, headers: Mapping[str, str]) -> Context:
+        if self._meter is not None:
+            self._meter.take(caller)
+        return told(caller, headers)
+
+    def _caller(self, headers: Mapping[str, str], target: str, certificate: str) -> Context | None:
+        """The first way in that is open; None for a caller that shows nothing at all."""
+        shown = "authorization" in headers
+        for way in self._ways:
+            try:
+                found = [
+                    self._verifiers[name].authenticate(headers, target, certificate) for name in way
+                ]
+            except Unauthenticated:
+                shown = True
+                continue  # perhaps what is wrong here is right for another scheme
+            callers = [each for each in found if each is not None]
+            if len(callers) == len(way):
+                return reduce(_both, callers) if len(callers) > 1 else callers[0]
+        if shown:
+            raise Unauthenticated()
+        return None
+
+    def refusal_headers(self, error: Exception) -> tuple[Header, ...]:
+        """What HTTP wants told beside the error: how to come in, or when to come again."""
+        if isinstance(error, Unauthenticated):
+            return self.challenges
+        if isinstance(error, Forbidden) and (scope := error.public.get("scope")):
+            said = f'Bearer error="insufficient_scope", scope="{scope}"'  # RFC 6750 §3.1
+            return ((b"www-authenticate", said.encode("latin-1", "replace")),)
+        if isinstance(error, TooMany) and (after := error.public.get("retry_after")):
+            return ((b"retry-after", after.encode("latin-1", "replace")),)
+        return ()
+
+
+def _both(first: Context, second: Context) -> Context:
+    """One caller with two credentials: the first says who, tenants must be those of both."""
+    if set(second.tenants) == {""}:
+        tenants = first.tenants
+    else:
+        tenants = tuple(each for each in first.tenants if each in second.tenants)
+    if not tenants:
+        raise Unauthenticated()
+    return replace(
+        first,
+        tenant=tenants[0],
+        tenants=tenants,
+        scopes=tuple(dict.fromkeys(first.scopes + second.scopes)),
+        schemes=first.schemes + second.schemes,
+    )
+
+
+def _verifier(name: str, scheme: Scheme, realm: str, fetch: Fetch | None) -> Verifier:
+    match scheme:
+        case ApiKeys():
+            return KeyVerifier(name, scheme, realm)
+        case Passwords():
+            return PasswordVerifier(name, scheme, realm)
+        case Tokens():
+            return TokenVerifier(name, scheme, realm)
+        case Certificates():
+            return CertificateVerifier(name, scheme)
+        case Jwt():
+            try:
+                from .jwt_verifier import (
+                    JwtVerifier,  # joserfc is loaded only where someone needs it
+                )
+            except ModuleNotFoundError as exc:
+                if exc.name != "joserfc":
+                    raise
+                raise ConfigError("Tokens of an issuer need joserfc: pip install joserfc") from exc
+            return JwtVerifier(name, scheme, realm, fetch)
+
+
+def certificate_in(scope: Mapping[str, object]) -> str:
+    """The name in the client's certificate, if the server tells (ASGI's TLS extension)."""
+    if scope.get("scheme") != "https":
+        return ""
+    extensions = scope.get("extensions")
+    tls = extensions.get("tls") if isinstance(extensions, Mapping) else None
+    said = tls.get("client_cert_name") if isinstance(tls, Mapping) else None
+    return said if isinstance(said, str) else ""

@@ -1,0 +1,212 @@
+"""Who may do what: one Peer in front of the engine, so every binding gets the same answer.
+
+The order is fixed: the agent's scopes, the skill's scopes, the author's own function, quotas. A
+task of someone else is looked up in the caller's scope like any other, so it does not exist and
+the answer is the one a missing task gets (DESIGN §5.7).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Any, Protocol, cast, runtime_checkable
+
+from msgspec.structs import replace
+
+from dragoman.agent import Agent, Skill
+from dragoman.core.card import Card, takes_scopes
+from dragoman.core.errors import ExtendedCardOff, Forbidden, TaskNotFound, Unauthenticated
+from dragoman.core.operations import (
+    GetExtendedCard,
+    GetHook,
+    GetTask,
+    Invoke,
+    ListHooks,
+    ListTasks,
+    Operation,
+    R,
+    SendMessage,
+    SetHook,
+    Streamed,
+    Watch,
+)
+from dragoman.core.peer import Batch, Context, Peer
+
+from .anonymous import Anonymous
+from .rate_limits import Meter
+
+READS = frozenset((GetTask, ListTasks, Watch, GetHook, ListHooks, GetExtendedCard))
+"""One's own tasks can be read without the scopes of their skill; all else needs them."""
+
+
+@runtime_checkable
+class Tells(Protocol):
+    """A peer that knows its tasks: the engine."""
+
+    def live(self, ctx: Context) -> Awaitable[int]:
+        """How many tasks of this caller run or wait."""
+
+    def skill_of(self, ctx: Context, task_id: str) -> Awaitable[str]:
+        """The skill of a caller's task, or `TaskNotFound`."""
+
+    def skill_for(self, op: SendMessage) -> Skill:
+        """The skill that a new task of this message would have."""
+
+
+def task_in(op: Operation[Any]) -> str:
+    """The task an operation is about; empty if it is about none, or a new one."""
+    match op:
+        case SendMessage():
+            return op.message.task_id
+        case SetHook():
+            return op.hook.task_id
+        case ListTasks() | GetExtendedCard() | Invoke():
+            return ""
+    return cast(str, getattr(op, "task_id", ""))
+
+
+class AuthorizingPeer:
+    """Asks before it passes an operation on. With nothing to ask it is not put in the way."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        peer: Peer,
+        meter: Meter,
+        extended: Callable[[Context], Awaitable[Card]] | None = None,
+        *,
+        asked: Peer | None = None,
+        anonymous: Anonymous | None = None,
+    ) -> None:
+        self.agent, self.peer, self.meter = agent, peer, meter
+        self._extended, self._anonymous = extended, anonymous
+        last = asked or peer  # who knows the tasks stands behind all others
+        self._tells = last if isinstance(last, Tells) else None
+        self._by_skill = agent.authorizer is not None or any(
+            skill.scopes for skill in agent.skills.values()
+        )
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """The answer, if the caller may have it."""
+        if isinstance(op, GetExtendedCard):
+            return cast(R, await self._card(op, ctx))  # `Operation[Card]` makes R a Card
+        await self._allowed(op, ctx)
+        if isinstance(op, SendMessage):
+            await self._room(op, ctx)
+        return await self.peer.call(op, ctx)
+
+    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Every step, if the caller may see them."""
+        await self._allowed(op, ctx)
+        close = self.meter.open_stream(ctx)
+        try:
+            if isinstance(op, SendMessage):
+                await self._room(op, ctx)
+            async with aclosing(self.peer.stream(op, ctx)) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            close()
+
+    async def _card(self, op: GetExtendedCard, ctx: Context) -> Card:
+        if self._extended is None:
+            raise ExtendedCardOff()
+        if not ctx.schemes:
+            raise Unauthenticated()  # A2A 1.0 §3.1.11: it is for callers we know
+        await self._allowed(op, ctx)
+        return await self._extended(ctx)
+
+    async def _room(self, op: SendMessage, ctx: Context) -> None:
+        if self.meter.rates.live_tasks and self._tells and not op.message.task_id:
+            self.meter.check_live(await self._tells.live(ctx))
+
+    async def _allowed(self, op: Operation[Any], ctx: Context) -> None:
+        """Raises `Forbidden`, `Unauthenticated` for what is not open to callers we do not know, or
+        `TaskNotFound` for a task that is not the caller's."""
+        stranger = self._is_stranger(ctx)
+        if not stranger:
+            needs(ctx, self.agent.scopes)
+            if not self._by_skill:
+                return
+        task = task_in(op)
+        skill = await self._skill_for(op, ctx, task)
+        if not stranger and skill is not None and type(op) not in READS:
+            needs(ctx, skill.scopes)
+        authorizer = self.agent.authorizer
+        if authorizer is not None:
+            verdict = authorizer(ctx, op, skill.id if skill else "", task)
+            if inspect.isawaitable(verdict):
+                verdict = await verdict
+            if verdict is False:
+                raise Forbidden()
+
+    def _is_stranger(self, ctx: Context) -> bool:
+        """Whether the caller showed no credentials, where others must."""
+        return self._anonymous is not None and not ctx.schemes
+
+    async def _skill_for(self, op: Operation[Any], ctx: Context, task: str) -> Skill | None:
+        """The skill that an operation is about, if the caller may do that without credentials or
+        has shown some."""
+        if self._anonymous is None or ctx.schemes:
+            return await self._skill(op, ctx, task)
+        opened = self._anonymous.opens(op)
+        try:
+            skill = await self._skill(op, ctx, task)
+        except TaskNotFound:
+            if opened:
+                raise
+            raise Unauthenticated() from None  # perhaps it is there for a caller that says its name
+        free = opened and not (skill and skill.scopes)
+        if not (free or self._anonymous.does(op, skill)):
+            raise Unauthenticated()
+        return skill
+
+    async def _skill(self, op: Operation[Any], ctx: Context, task: str) -> Skill | None:
+        if self._tells is None:
+            return None
+        if task:
+            return self.agent.skills.get(await self._tells.skill_of(ctx, task))
+        if not isinstance(op, SendMessage):
+            return None
+        if op.open_as:  # the caller's name of a task: one it has, or else one to open
+            with suppress(TaskNotFound):
+                return self.agent.skills.get(await self._tells.skill_of(ctx, op.open_as))
+        skill = self._tells.skill_for(op)
+        if skill.extended and (self._is_stranger(ctx) or not may_use(ctx, skill)):
+            raise self.agent.unknown(skill.id)  # as if it did not exist
+        return skill
+
+
+def needs(ctx: Context, scopes: tuple[str, ...]) -> None:
+    """`Forbidden` unless the caller has all of them."""
+    if scopes and not set(scopes) <= set(ctx.scopes):
+        raise Forbidden("The caller lacks a scope.", scope=" ".join(scopes))
+
+
+def may_use(ctx: Context, skill: Skill) -> bool:
+    """Whether the caller has what a skill asks for."""
+    return set(skill.scopes) <= set(ctx.scopes)
+
+
+def with_requirements(card: Card, agent: Agent) -> Card:
+    """The card with what each skill asks for (A2A 0.3 §5.5.4): the agent's ways in, more scopes
+    where the scheme has any."""
+    skills = tuple(
+        replace(
+            skill,
+            security=tuple(
+                {
+                    name: tuple(dict.fromkeys((*scopes, *agent.skills[skill.id].scopes)))
+                    if takes_scopes(card.schemes[name])
+                    else scopes
+                    for name, scopes in requirement.items()
+                }
+                for requirement in card.security
+            ),
+        )
+        if skill.id in agent.skills and agent.skills[skill.id].scopes
+        else skill
+        for skill in card.skills
+    )
+    return replace(card, skills=skills)

@@ -1,0 +1,1 @@
+"""Calls to addresses that others gave us: checked, resolved and bounded."""

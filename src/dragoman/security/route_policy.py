@@ -1,0 +1,157 @@
+"""Who may come to which route. A route that does not say so is refused (default deny).
+
+Handlers carry their policy as an attribute: exchanges admit callers themselves, since they answer
+in the caller's dialect; pages are wrapped here. New routes need one line, and forgetting it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import TypeVar
+
+import msgspec
+
+from dragoman.core.errors import (
+    ConfigError,
+    DragomanError,
+    Forbidden,
+    StoreUnavailable,
+    TooMany,
+    Unauthenticated,
+)
+from dragoman.core.peer import Context
+from dragoman.net.http.asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
+
+from .authentication import Authenticator, certificate_in
+
+H = TypeVar("H", bound=Callable[..., object])
+
+
+class Policy(StrEnum):
+    """What a route asks of who comes."""
+
+    OPEN = "open"
+    """Nothing: it tells nothing about anyone."""
+    CALLER = "caller"
+    """To be admitted; the handler sees to it in its dialect."""
+    CARD = "card"
+    """What `server.card_access` says."""
+    METRICS = "metrics"
+    """What `server.metrics_access` says."""
+
+
+def policy(which: Policy) -> Callable[[H], H]:
+    """Says it of a handler."""
+
+    def mark(handler: H) -> H:
+        handler.policy = which  # type: ignore[attr-defined]  # functions take attributes
+        return handler
+
+    return mark
+
+
+Routes = dict[str, dict[str, Handler]]
+
+
+class Access:
+    """`public`, `authenticated`, or address ranges."""
+
+    def __init__(self, key: str, said: str) -> None:
+        self.public = said == "public"
+        self.authenticated = said == "authenticated"
+        self._ranges: list[IPv4Network | IPv6Network] = []
+        if not self.public and not self.authenticated:
+            try:
+                self._ranges = [ip_network(each.strip()) for each in said.split(",")]
+            except ValueError as exc:
+                raise ConfigError(
+                    f"server.{key} is public, authenticated or address ranges: {exc}"
+                ) from None
+
+    def holds(self, address: str) -> bool:
+        """Whether this address lies in the ranges."""
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return False
+        mapped = getattr(found, "ipv4_mapped", None)
+        return any((mapped or found) in each for each in self._ranges)
+
+
+def policed(
+    routes: Mapping[str, Mapping[str, Handler]],
+    authenticator: Authenticator,
+    access: Mapping[Policy, Access],
+) -> Routes:
+    """The routes as they may be served."""
+    return {
+        path: {method: _kept(handler, authenticator, access) for method, handler in methods.items()}
+        for path, methods in routes.items()
+    }
+
+
+def _kept(
+    handler: Handler, authenticator: Authenticator, access: Mapping[Policy, Access]
+) -> Handler:
+    which = getattr(handler, "policy", None)
+    if which is None:
+        return _refuse
+    if which in access and not access[which].public:
+        return _behind(handler, authenticator, access[which])
+    return handler
+
+
+@policy(Policy.OPEN)
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    await refuse(send, Forbidden("This route has no policy."), ())
+
+
+def _behind(handler: Handler, authenticator: Authenticator, access: Access) -> Handler:
+    async def kept(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if access.authenticated:
+                await _admitted(scope, authenticator)
+            elif not access.holds((scope.get("client") or ("",))[0]):
+                raise Forbidden()
+        except DragomanError as error:
+            await refuse(send, error, authenticator.refusal_headers(error))
+            return
+        await handler(scope, receive, _private(send))
+
+    return kept
+
+
+async def _admitted(scope: Scope, authenticator: Authenticator) -> Context:
+    target = f"{scope['method']} {scope['path']}?{scope['query_string'].decode('latin-1')}"
+    admitted = authenticator.admit(headers_in(scope["headers"]), target, certificate_in(scope))
+    caller = admitted if isinstance(admitted, Context) else await admitted
+    if not caller.schemes:
+        raise Unauthenticated()  # no scheme is set up: nobody can be authenticated
+    return caller
+
+
+def _private(send: Send) -> Send:
+    """What not everyone may see must not lie in a shared cache."""
+
+    async def sent(message: dict[str, object]) -> None:
+        if message["type"] == "http.response.start":
+            headers: list[Header] = [
+                (name, b"private, no-cache") if name == b"cache-control" else (name, value)
+                for name, value in message["headers"]  # type: ignore[attr-defined]
+            ]
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return sent
+
+
+_STATUS = {Unauthenticated: 401, TooMany: 429, StoreUnavailable: 503}
+
+
+async def refuse(send: Send, error: DragomanError, extra: tuple[Header, ...]) -> None:
+    """Tells it where there is no dialect to tell it in."""
+    status = next((_STATUS[each] for each in type(error).__mro__ if each in _STATUS), 403)
+    body = msgspec.json.encode({"error": error.reason, "message": error.message})
+    await answer(send, status, body, extra=extra)

@@ -1,0 +1,69 @@
+"""The key that signs page tokens and the like: stable over restarts, never in the configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from dragoman.core.errors import ConfigError
+
+VARIABLE = "DRAGOMAN_SECRET_KEY"
+FILE = "dragoman.key"
+
+
+def secret_for(store: str, environ: Mapping[str, str]) -> bytes:
+    """`DRAGOMAN_SECRET_KEY`, else a 0600 file beside the store, made at the first start.
+
+    A store in memory or elsewhere has no such place: its key lives as long as the process.
+    """
+    given = environ.get(VARIABLE, "")
+    if given:
+        if len(given) < 16:
+            raise ConfigError(f"{VARIABLE} is too short; give at least 16 random characters.")
+        return hashlib.sha256(given.encode()).digest()
+    folder = folder_of(store)
+    if folder is None:
+        return secrets.token_bytes(32)
+    path = folder / FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists():
+            _make(path)
+        key = path.read_bytes().strip()
+    except OSError as exc:
+        raise ConfigError(
+            f"{path} cannot be used: {exc.strerror}. Mend it or set {VARIABLE}."
+        ) from None
+    if len(key) < 16:
+        raise ConfigError(f"{path} holds no key. Remove it to get a new one, or set {VARIABLE}.")
+    return hashlib.sha256(key).digest()
+
+
+def _make(path: Path) -> None:
+    """Writes a new key. It appears whole or not at all, and of two who make one the first counts:
+    a key that is half there, or two of them, would sign what the next start cannot read."""
+    draft = path.with_name(f"{FILE}.{secrets.token_hex(4)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(handle, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()
+
+
+def folder_of(store: str) -> Path | None:
+    """The folder a store lies in, if it lies on this machine."""
+    scheme, _, rest = store.partition(":")
+    if scheme == "sqlite":
+        return Path(rest.removeprefix("///")).parent
+    if scheme == "file":
+        return Path(rest.removeprefix("//"))
+    return None

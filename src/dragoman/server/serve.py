@@ -1,0 +1,148 @@
+"""Serves an agent until someone says stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dragoman import settings as config
+from dragoman.agent import Agent
+from dragoman.observability.log import Log, set_up
+from dragoman.security.access_control import check_certificates, check_exposure
+from dragoman.settings import Settings
+
+from .app import LINGER, App, engine_for
+
+if TYPE_CHECKING:
+    from dragoman.net.http.granian_server import GranianServer
+
+
+def serve(agent: Agent, **options: Any) -> None:
+    """Serves the agent until Ctrl-C or SIGTERM; options are the keys of `[server]`."""
+    on_start, file = options.pop("on_start", None), options.pop("config", None)
+    agent.auth |= options.pop("auth", None) or {}
+    run(agent, config.load(options, os.environ, file), on_start)
+
+
+def run(agent: Agent, settings: Settings, on_start: Callable[[str], None] | None = None) -> None:
+    """Serves the agent with these settings; `on_start` is told the address."""
+    from dragoman.net.http.granian_server import bind, raise_file_limit
+
+    check_exposure(settings, agent)
+    check_certificates(settings, agent)
+    sock = bind(settings.server.host, settings.server.port, limits=settings.limits)
+    raise_file_limit(settings.limits.connections)
+    log = set_up(settings.server.log_level)
+    try:
+        _run_loop(_serve(agent, settings, sock, log, on_start))
+    finally:
+        sock.close()
+        log.close()
+
+
+def _run_loop(main: Any) -> None:
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # not made for Windows
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def _serve(
+    agent: Agent,
+    settings: Settings,
+    sock: socket.socket,
+    log: Log,
+    on_start: Callable[[str], None] | None,
+) -> None:
+    from dragoman.net.http.granian_server import GranianServer
+    from dragoman.observability.scheduling import finish_first
+
+    url = address(sock, tls=bool(settings.tls.cert))
+    anywhere = _wildcard(settings.server.host) or settings.server.trusted_proxies
+    base = settings.server.public_url or ("" if anywhere else url)
+    app = App(agent, engine_for(agent, settings), settings, log, base)
+    stopping = _signals(log)
+    finish_first()
+    await app.start()
+    _collect_less()
+    listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.trusts)
+    serving = listener.begin()
+    log.info(
+        "started",
+        agent=agent.name,
+        url=url,
+        grpc=app.grpc.port or "-",
+        store=shown(settings.server.store),
+        pid=os.getpid(),
+    )
+    if on_start is not None:
+        on_start(url)
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+    finally:
+        began = time.monotonic()
+        await wind_down(app, listener)
+        log.info("stopped", seconds=f"{time.monotonic() - began:.2f}")
+
+
+async def wind_down(app: App, listener: GranianServer) -> None:
+    """The one order in which nobody is left hanging: sockets, new connections, runs, the rest."""
+    await app.hang_up()
+    listener.refuse()
+    await app.stop()
+    await listener.end(LINGER)
+
+
+def _collect_less() -> None:
+    """What is loaded by now stays, so the collector need not look at it again. And a few dozen
+    requests under way are more than its 700 objects: it would look for garbage all the time, where
+    almost all of ours is gone by counting references."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+
+
+def _signals(log: Log) -> asyncio.Future[None]:
+    """Done at the first SIGINT or SIGTERM. The second ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[None] = loop.create_future()
+
+    def heard(number: int) -> None:
+        if stopping.done():
+            log.close()
+            os._exit(128 + number)
+        log.info("stopping", signal=signal.Signals(number).name)
+        stopping.set_result(None)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, heard, number)
+    return stopping
+
+
+def address(sock: socket.socket, *, tls: bool = False) -> str:
+    """How to reach this socket from the same machine."""
+    scheme = "https" if tls else "http"
+    host, port = sock.getsockname()[:2]
+    if _wildcard(host):
+        host = "127.0.0.1"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def shown(store: str) -> str:
+    """A store's URL without the password that may stand in it."""
+    return re.sub(r"//[^/@]*@", "//***@", store)
+
+
+def _wildcard(host: str) -> bool:
+    return host in ("0.0.0.0", "::", "")  # noqa: S104  compared, not bound

@@ -1,0 +1,1 @@
+"""`file:///folder` keeps each task as a readable log."""

@@ -1,0 +1,299 @@
+"""How a task looks in its file: one JSON object a line, made to be read with `less`.
+
+Each line says when, in words what happened, how the task's row stands after it, and what was added.
+So reading a file back is simple: the last row counts, everything else adds up.
+
+Theory of damage. Each line ends with a checksum of itself (files of older versions have none). What
+a crash leaves behind is the beginning of a line, or blocks of zeros that a power cut left: it was
+never acknowledged, and is cut off. Anything else that cannot be read is `Damaged`: it may have been
+acknowledged, so nobody guesses what it said, and nobody deletes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import zlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.core.errors import StoreError
+from dragoman.core.events import (
+    AnyEvent,
+    ArtifactChunk,
+    Asked,
+    Noted,
+    Opened,
+    Snapshot,
+    Stamped,
+    StateChanged,
+)
+from dragoman.core.model import Message, Task
+
+from ..codec import deeply, pack
+from ..interface import Idempotency, Input, Record, Row
+from ..memory.records import FrozenTask, Key, LiveTask
+from ..private_files import FILE
+from .damage import Damaged
+
+log = logging.getLogger("dragoman.store")
+
+_PLAIN = re.compile(r"[0-9a-z][0-9a-z_-]{0,127}")
+_SHOWN = 80
+"""Characters of a text that a line quotes."""
+_BLOCK = 1 << 16
+_HOLE = bytes(64)
+"""So many zeros are no flipped bit: a power cut left a block that was never written."""
+_CHECK = b',"check":"'
+_CHECKED = len(_CHECK) + 10
+"""Bytes that a checksum takes at the end of a line."""
+
+
+class FileEntry(Struct, omit_defaults=True):
+    """An event with its place in the log."""
+
+    seq: int
+    at: int
+    event: AnyEvent
+
+
+class FileLine(Struct, omit_defaults=True, kw_only=True):
+    """One change of a task."""
+
+    at: str
+    what: str
+    row: Row
+    events: list[FileEntry] = []
+    said: Input | None = None
+    records: list[Record] = []
+    key: Idempotency | None = None
+    keys: list[Idempotency] = []
+    """Of what was said to it, in the line that ends it."""
+    task: Task | None = None
+    """The whole task, in the line that ends it."""
+    dropped: bool = False
+    """The events before this line were dropped."""
+
+
+class TaskFile(Struct):
+    """What a file tells."""
+
+    kept: LiveTask | FrozenTask
+    digest: bytes | None
+    """What was sent under the key of the task,"""
+    digests: tuple[bytes, ...] = ()
+    """and under those of later messages."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(FileLine).decode
+
+
+def file_name(task_id: str) -> str:
+    """A name that is safe on every file system, and plain for the ids we make ourselves."""
+    if _PLAIN.fullmatch(task_id):
+        return f"{task_id}.jsonl"
+    digest = hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"~{digest}.jsonl"
+
+
+def when(millis: int) -> str:
+    """A time as people write it."""
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def entries_out(entries: Iterable[Stamped]) -> list[FileEntry]:
+    """The events of a write, as a line holds them."""
+    return [FileEntry(entry.seq, entry.at, entry.event) for entry in entries]
+
+
+def entries_in(line: FileLine) -> list[Stamped]:
+    """The events of a line, as a log holds them."""
+    row = line.row
+    return [Stamped(row.task_id, row.context_id, e.seq, e.at, e.event) for e in line.events]
+
+
+def line_out(line: FileLine) -> bytes:
+    """A line with its end; `StoreError` if it cannot be written down."""
+    try:
+        data = _encode(line)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"This cannot be kept: {error}.") from error
+    return b'%b%b%08x"}\n' % (data[:-1], _CHECK, zlib.crc32(data))
+
+
+def told(entries: Iterable[Stamped]) -> str:
+    """Events in words."""
+    return "; ".join(_words(entry.event) for entry in entries)
+
+
+def _words(event: AnyEvent) -> str:
+    match event:
+        case Opened(message=message):
+            return f"opened: {_quote(message)}"
+        case StateChanged(state=state, message=message):
+            return f"{state.value}: {_quote(message)}" if message is not None else state.value
+        case Asked(kind=kind, message=message):
+            return f"asked for {kind.value}: {_quote(message)}"
+        case ArtifactChunk(artifact=artifact, append=append, last=last):
+            verb = "goes on" if append else "begins"
+            return f"artifact {artifact.artifact_id} {verb}{' and is complete' if last else ''}"
+        case Noted(kind=kind):
+            return f"noted: {kind.value}"
+        case Snapshot():
+            return "snapshot"
+
+
+def _quote(message: Message) -> str:
+    text = " ".join(message.text.split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def last_line(path: Path) -> FileLine | None:
+    """The last line of a file, without reading the rest; None if it is torn or damaged."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        tail = b""
+        while end and tail.count(b"\n") < 2:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            tail = file.read(end - start) + tail
+            end = start
+    if not tail.endswith(b"\n"):
+        return None
+    return _line(tail.removesuffix(b"\n").rpartition(b"\n")[2])
+
+
+def lines(path: Path) -> list[FileLine]:
+    """All lines of a file that nobody writes any more, up to the first that is damaged."""
+    data = path.read_bytes()
+    found, good = _lines(data)
+    if good < len(data):
+        log.error("store=file file=%s is damaged: %s", path, _where(found, good))
+    return found
+
+
+def whole(path: Path) -> list[FileLine]:
+    """All lines of a file, or none: `OSError` if any is damaged."""
+    data = path.read_bytes()
+    found, good = _lines(data)
+    if good < len(data) or not found:
+        raise OSError(f"{path} is damaged: {_where(found, good)}")
+    return found
+
+
+def recovered(path: Path) -> list[FileLine]:
+    """All lines of a file after a crash: what was left half written is cut off."""
+    data = path.read_bytes()
+    found, good = _lines(data)
+    rest = data[good:]
+    if not rest:
+        return found
+    if b"\n" not in rest:
+        last = _line(rest[:-1])
+        if last is not None and _continues(found, last):
+            # All of it is here but its end, which is another character now.
+            log.error("store=file file=%s is damaged: the end of its last line; mended", path)
+            _mend(path, len(data) - 1, b"\n")
+            return [*found, last]
+        log.warning("store=file file=%s a half written line was cut off", path)
+    elif _HOLE in rest:
+        aside = path.with_suffix(".torn")
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE), "wb") as file:
+            file.write(rest)
+        log.error("store=file file=%s cut at byte %d, the rest is in %s", path, good, aside)
+    else:
+        raise Damaged(_where(found, good))
+    _mend(path, good, b"")
+    return found
+
+
+def _where(found: list[FileLine], good: int) -> str:
+    return f"line {len(found) + 1}, from byte {good} on"
+
+
+def _mend(path: Path, at: int, end: bytes) -> None:
+    with path.open("r+b") as file:
+        file.truncate(at)
+        file.seek(at)
+        file.write(end)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _lines(data: bytes) -> tuple[list[FileLine], int]:
+    found: list[FileLine] = []
+    good = 0
+    while good < len(data):
+        end = data.find(b"\n", good) + 1
+        line = _line(data[good : end - 1]) if end else None
+        if line is None or not _continues(found, line):
+            break
+        found.append(line)
+        good = end
+    return found, good
+
+
+def _line(raw: bytes) -> FileLine | None:
+    """A line without its end; None if it is damaged."""
+    if raw[-_CHECKED:].startswith(_CHECK):
+        known = zlib.crc32(b"}", zlib.crc32(memoryview(raw)[:-_CHECKED]))
+        if raw[-10:] != b'%08x"}' % known:
+            return None
+    try:
+        return deeply(_decode, raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _continues(read: list[FileLine], line: FileLine) -> bool:
+    expected = read[-1].row.last_seq if read else line.row.last_seq - len(line.events)
+    return line.row.last_seq == expected + len(line.events)
+
+
+def story(path: Path) -> TaskFile | None:
+    """What became of a task; None if nothing of it was ever written whole, `Damaged` if that cannot
+    be told any more."""
+    last = last_line(path)
+    found: list[FileLine] = []
+    if last is None or not last.row.final:
+        found = recovered(path)
+        if not found:
+            return None
+        last = found[-1]
+    if last.row.final:
+        key, digest = _key(last)
+        keys, digests = _keys(last.row, last.keys)
+        return TaskFile(
+            FrozenTask(last.row, key, b"", b"", not last.dropped, keys), digest, digests
+        )
+    key, digest = _key(found[0])
+    live = LiveTask(found[-1].row, [pack(entries_in(line)) for line in found if line.events], key)
+    for line in found:
+        if line.said is not None:
+            live.inputs = [*(live.inputs or ()), line.said]
+        if line.records:
+            live.records = live.records or {}
+            for record in line.records:
+                live.records.setdefault(record.key, record)
+    said = [each.key for each in live.inputs or () if each.key is not None]
+    keys, digests = _keys(live.row, said)
+    live.keys = list(keys)
+    return TaskFile(live, digest, digests)
+
+
+def _keys(row: Row, found: list[Idempotency]) -> tuple[tuple[Key, ...], tuple[bytes, ...]]:
+    keys = tuple((row.tenant, row.principal, each.key) for each in found)
+    return keys, tuple(each.digest for each in found)
+
+
+def _key(line: FileLine) -> tuple[tuple[str, str, str] | None, bytes | None]:
+    if line.key is None:
+        return None, None
+    return (line.row.tenant, line.row.principal, line.key.key), line.key.digest

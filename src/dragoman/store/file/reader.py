@@ -1,0 +1,62 @@
+"""Finished tasks of a file store, read from their files when someone asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from dragoman.core.events import Stamped
+from dragoman.core.model import Task
+
+from .format import entries_in, file_name, last_line, lines
+
+log = logging.getLogger("dragoman.store")
+
+RECENT = 16
+"""Logs kept decoded, so that reading one page by page is not quadratic."""
+
+
+class Shelf:
+    """Reads what nobody writes any more."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._recent: dict[str, list[Stamped]] = {}
+
+    async def tasks(self, task_ids: list[str]) -> list[Task | None]:
+        """The tasks as they ended; None for one that is gone."""
+        return await asyncio.to_thread(self._tasks, task_ids)
+
+    async def log(self, task_id: str) -> list[Stamped]:
+        """All events of a task; empty if it is gone."""
+        entries = self._recent.get(task_id)
+        if entries is None:
+            entries = self._recent[task_id] = await asyncio.to_thread(self._log, task_id)
+            if len(self._recent) > RECENT:
+                del self._recent[next(iter(self._recent))]
+        return entries
+
+    def forget(self, task_id: str) -> None:
+        """The file of a task changes after all."""
+        self._recent.pop(task_id, None)
+
+    def _tasks(self, task_ids: list[str]) -> list[Task | None]:
+        found: list[Task | None] = []
+        for task_id in task_ids:
+            path = self._folder / file_name(task_id)
+            try:
+                last = last_line(path)
+                if last is None:
+                    log.error("store=file file=%s is damaged: its last line", path)
+            except FileNotFoundError:
+                last = None
+            found.append(last.task if last is not None else None)
+        return found
+
+    def _log(self, task_id: str) -> list[Stamped]:
+        try:
+            found = lines(self._folder / file_name(task_id))
+        except FileNotFoundError:
+            return []
+        return [entry for line in found for entry in entries_in(line)]

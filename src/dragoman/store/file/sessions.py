@@ -1,0 +1,76 @@
+"""Sessions of a file store: one small JSON file for each, replaced as a whole.
+
+There is only one process, so what is in memory counts; the files are for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from ..clock import Clock
+from ..memory.sessions import MemorySessions
+from ..private_files import make_folder
+from ..sessions import TokenSession
+from .damage import Quarantine
+
+_decode = msgspec.json.Decoder(TokenSession).decode
+
+Replace = Callable[[Path, bytes], Awaitable[None]]
+"""Puts a file in the place of another, or (empty) removes it; returns when it is on the disk."""
+
+
+class FileSessions(MemorySessions):
+    """See `SessionBook`."""
+
+    def __init__(self, folder: Path, clock: Clock, put: Replace) -> None:
+        super().__init__(clock)
+        self._folder, self._replace = folder, put
+
+    def recover(self, damaged: Quarantine) -> None:
+        """Reads all files; what is over by now goes with the next change."""
+        make_folder(self._folder)
+        for spare in self._folder.glob("*.new"):
+            spare.unlink()
+        said: dict[bytes, int] = {}
+        self._open.clear()
+        for path in sorted(self._folder.iterdir()):
+            try:
+                if path.suffix == ".said":
+                    said[bytes.fromhex(path.stem)] = int(path.read_text())
+                elif path.suffix == ".json":
+                    found = _decode(path.read_bytes())
+                    self._revision += 1
+                    self._open[found.key] = replace(found, revision=self._revision)
+            except ValueError as error:  # no number, no JSON, or no UTF-8
+                damaged.put(path, error)
+        self._said = dict(sorted(said.items(), key=lambda one: one[1]))
+
+    async def keep(self, session: TokenSession) -> None:
+        """See `SessionBook`."""
+        gone = self._put(session)
+        await self._save(session.key, *gone)
+
+    async def revoke(self, who: str, agent: str | None = None) -> int:
+        """See `SessionBook`."""
+        ended = self._end(who, agent)
+        await self._save(*ended)
+        return len(ended)
+
+    async def first(self, key: bytes, until: int) -> bool:
+        """See `SessionBook`."""
+        for old in self._forget():
+            await self._replace(self._folder / f"{old.hex()}.said", b"")
+        new = await super().first(key, until)
+        if new:
+            await self._replace(self._folder / f"{key.hex()}.said", str(until).encode())
+        return new
+
+    async def _save(self, *keys: bytes) -> None:
+        for key in keys:
+            kept = self._open.get(key)
+            data = msgspec.json.encode(kept) if kept is not None else b""
+            await self._replace(self._folder / f"{key.hex()}.json", data)

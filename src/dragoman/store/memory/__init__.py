@@ -1,0 +1,1 @@
+"""`memory:` keeps tasks as long as the process lives."""

@@ -1,0 +1,126 @@
+"""Finished tasks in memory, in the order of their end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from heapq import heappush, heappushpop
+
+from dragoman.core.model import State
+
+from ..interface import Filter, Row, Scope
+from ..outbox import MemoryOutbox
+from .records import FrozenTask
+
+Group = tuple[str, str, str, State]
+"""Tenant, principal, agent and state."""
+
+Place = tuple[int, str]
+"""Where a task stands in a list: the time of its status, and its id."""
+
+
+class Archive:
+    """Finished tasks in the order of their end."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.tasks: dict[str, FrozenTask] = {}
+        self._groups: dict[Group, int] = {}
+        """How many there are of each kind."""
+        self._newest = 0
+        self._disorder = 0
+        """How far status times are from the order of the tasks: whatever came before a task is
+        newer than it by this much at the most. Zero while the clock goes forward."""
+
+    def add(self, frozen: FrozenTask) -> None:
+        """Takes a task in."""
+        row = frozen.row
+        self.tasks[row.task_id] = frozen
+        if row.status_at >= self._newest:
+            self._newest = row.status_at
+        elif self._newest - row.status_at > self._disorder:
+            self._disorder = self._newest - row.status_at
+        group = (row.tenant, row.principal, row.agent, row.state)
+        self._groups[group] = self._groups.get(group, 0) + 1
+
+    def remove(self, task_id: str) -> FrozenTask | None:
+        """Forgets a task."""
+        frozen = self.tasks.pop(task_id, None)
+        if frozen is not None:
+            row = frozen.row
+            group = (row.tenant, row.principal, row.agent, row.state)
+            self._groups[group] -= 1
+            if not self._groups[group]:
+                del self._groups[group]
+        return frozen
+
+    def find(self, scope: Scope, which: Filter, limit: int) -> tuple[list[Place], int]:
+        """The newest that fit, in any order, and how many fit in all.
+
+        Looks from the newest back, and no further than it must."""
+        fitting = sum(
+            count
+            for (tenant, principal, agent, state), count in self._groups.items()
+            if principal == scope.principal
+            and tenant == scope.tenant
+            and agent == which.agent
+            and (which.state is None or state is which.state)
+        )
+        page: list[Place] = []
+        seen = 0
+        for frozen in reversed(self.tasks.values()):
+            # What lies further back cannot be newer than this.
+            newest = frozen.row.status_at + self._disorder
+            if seen == fitting or (which.since is not None and newest < which.since):
+                break
+            if which.since is None and len(page) == limit and newest < page[0][0]:
+                break
+            if not fits(frozen.row, scope, which):
+                continue
+            seen += 1
+            place = (frozen.row.status_at, frozen.row.task_id)
+            if which.before is None or place < which.before:
+                if len(page) < limit:
+                    heappush(page, place)
+                else:
+                    heappushpop(page, place)
+        return page, fitting if which.since is None else seen
+
+    def old(
+        self, events_before: int, tasks_before: int, limit: int, post: MemoryOutbox
+    ) -> tuple[list[str], list[str]]:
+        """Tasks that must lose their log, and those that must go, oldest first; not those of which
+        a webhook still waits to hear."""
+        shrink: list[str] = []
+        go: list[str] = []
+        for task_id, frozen in self.tasks.items():
+            if len(shrink) + len(go) >= limit:
+                break
+            if frozen.row.status_at <= tasks_before and not post.holds_task(task_id):
+                go.append(task_id)
+            elif (
+                frozen.row.status_at <= events_before
+                and frozen.whole
+                and not post.holds_log(task_id)
+            ):
+                shrink.append(task_id)
+        return shrink, go
+
+    def counts(self, agent: str) -> Counter[str]:
+        """How many tasks of an agent are in each state."""
+        counted: Counter[str] = Counter()
+        for (_, _, name, state), count in self._groups.items():
+            if name == agent:
+                counted[state.value] += count
+        return counted
+
+
+def fits(row: Row, scope: Scope, which: Filter) -> bool:
+    """Whether a row belongs in a list, on whatever page."""
+    return (
+        row.principal == scope.principal
+        and row.tenant == scope.tenant
+        and row.agent == which.agent
+        and (not which.context_id or row.context_id == which.context_id)
+        and (which.state is None or row.state is which.state)
+        and (which.since is None or row.status_at >= which.since)
+    )

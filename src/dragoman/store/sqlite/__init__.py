@@ -1,0 +1,1 @@
+"""`sqlite:///path` keeps tasks in a SQLite file, the default."""

@@ -1,0 +1,78 @@
+"""Brings a SQLite file to the layout this code knows.
+
+Each layout is a numbered `.sql` file; the number of the last one that ran is the file's
+`user_version`. A file written by newer code is refused, never guessed at.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from dragoman.core.errors import ConfigError
+
+APPLICATION = 0x44524147
+"""Marks a SQLite file as ours ("DRAG"), so that nobody else's database is migrated by mistake."""
+
+
+def scripts() -> list[tuple[int, str]]:
+    """Every layout there ever was, oldest first: its number and its statements."""
+    folder: Traversable = files("dragoman.store.sqlite") / "sql"
+    found = [
+        (int(file.name.partition("_")[0]), file.read_text(encoding="utf-8"))
+        for file in folder.iterdir()
+        if file.name.endswith(".sql")
+    ]
+    return sorted(found)
+
+
+def migrate(connection: sqlite3.Connection, path: str, steps: list[tuple[int, str]]) -> None:
+    """Runs what is missing, each step in one transaction, safe against others doing the same."""
+    newest = steps[-1][0]
+    for number, script in steps:
+        if _version(connection) >= newest:
+            break
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Read again under the lock: another process may have been faster.
+            if _version(connection) < number:
+                _check_owner(connection, path)
+                for statement in _statements(script):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {number}")
+                connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+    _check_owner(connection, path)
+    version = _version(connection)
+    if version > newest:
+        raise ConfigError(
+            f"{path} has layout {version}, this version of dragoman knows {newest}. "
+            "Use a newer dragoman or another file."
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _check_owner(connection: sqlite3.Connection, path: str) -> None:
+    """An empty file may become ours; a file with someone else's tables may not."""
+    mark = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
+    if tables and mark != APPLICATION:
+        raise ConfigError(f"{path} is a SQLite database, but not one of dragoman's.")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One statement at a time: `executescript` would commit behind our back."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -1,0 +1,115 @@
+"""Sessions in a SQLite file; see `sessions`. Each question is one job of a writer or a reader."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from ..codec import Unpacker, pack
+from ..memory.ledger import Clock
+from ..sessions import MOST, TokenSession
+
+R = TypeVar("R")
+Job = Callable[[sqlite3.Connection], R]
+
+_SELECT = "SELECT body, until, revoked, revision FROM session "
+_GOOD = "revoked = 0 AND until > ?"
+_FIND = f"{_SELECT} WHERE key = ? AND agent = ? AND {_GOOD}"
+_NEWS = f"{_SELECT} WHERE revision > ? ORDER BY revision"
+_KEEP = """
+INSERT INTO session (key, agent, who, until, revoked, revision, body)
+VALUES (?, ?, ?, ?, 0, (SELECT coalesce(max(revision), 0) + 1 FROM session), ?)
+ON CONFLICT (key) DO UPDATE SET until = excluded.until, revision = excluded.revision,
+  body = excluded.body WHERE revoked = 0"""
+# The latest change stays, whatever it is: its revision must not be given out again.
+_SWEEP = "DELETE FROM session WHERE until <= ? AND revision < (SELECT max(revision) FROM session)"
+_COUNT = "SELECT count(*) FROM session"
+_SHRINK = """
+DELETE FROM session WHERE key IN (SELECT key FROM session
+  WHERE revision < (SELECT max(revision) FROM session) ORDER BY until LIMIT ?)"""
+_REVOKE = """
+UPDATE session SET revoked = 1, revision = (SELECT max(revision) + 1 FROM session) WHERE key = ?"""
+_FORGET = "DELETE FROM said WHERE until < ?"
+_FIRST = "INSERT INTO said (key, until) VALUES (?, ?) ON CONFLICT (key) DO NOTHING"
+
+_session_in = Unpacker(TokenSession)
+
+
+class SessionAccess(Protocol):
+    """Has something done with a connection, in a transaction of its thread."""
+
+    def __call__(self, job: Job[R]) -> Awaitable[R]: ...
+
+
+class SqliteSessions:
+    """See `SessionBook`."""
+
+    def __init__(self, write: SessionAccess, read: SessionAccess, clock: Clock) -> None:
+        self._write, self._read, self._clock = write, read, clock
+
+    async def keep(self, session: TokenSession) -> None:
+        """See `SessionBook`."""
+        place = (session.key, session.agent, session.who, session.until, pack(session))
+
+        def job(db: sqlite3.Connection) -> None:
+            db.execute(_KEEP, place)
+            db.execute(_SWEEP, (self._clock(),))
+            many = int(db.execute(_COUNT).fetchone()[0]) - MOST
+            if many > 0:
+                db.execute(_SHRINK, (many,))
+
+        await self._write(job)
+
+    async def find(self, agent: str, key: bytes) -> TokenSession | None:
+        """See `SessionBook`."""
+        found = await self._read(lambda db: _all(db, _FIND, key, agent, self._clock()))
+        return found[0] if found else None
+
+    async def named(self, agent: str | None, who: str | None) -> list[TokenSession]:
+        """See `SessionBook`."""
+        found = await self._read(lambda db: self._named(db, agent, who))
+        return sorted(found, key=lambda kept: (kept.since, kept.key))
+
+    def _named(
+        self, db: sqlite3.Connection, agent: str | None, who: str | None
+    ) -> list[TokenSession]:
+        wanted = {"agent = ?": agent, "who = ?": who}
+        tests = [_GOOD, *(test for test, value in wanted.items() if value is not None)]
+        values = [value for value in wanted.values() if value is not None]
+        # Only words of this file stand in it; what was asked for is bound.
+        return _all(db, f"{_SELECT} WHERE {' AND '.join(tests)}", self._clock(), *values)
+
+    async def news(self, after: int) -> list[TokenSession]:
+        """See `SessionBook`."""
+        return await self._read(lambda db: _all(db, _NEWS, after))
+
+    async def revoke(self, who: str, agent: str | None = None) -> int:
+        """See `SessionBook`."""
+
+        def job(db: sqlite3.Connection) -> int:
+            found = self._named(db, agent, who)
+            for kept in found:  # one by one: each has a revision of its own
+                db.execute(_REVOKE, (kept.key,))
+            return len(found)
+
+        return await self._write(job)
+
+    async def first(self, key: bytes, until: int) -> bool:
+        """See `SessionBook`."""
+
+        def job(db: sqlite3.Connection) -> bool:
+            db.execute(_FORGET, (self._clock(),))
+            return db.execute(_FIRST, (key, until)).rowcount == 1
+
+        return await self._write(job)
+
+
+def _all(db: sqlite3.Connection, sql: str, *arguments: Any) -> list[TokenSession]:
+    found = db.execute(sql, arguments).fetchall()
+    return [
+        replace(_session_in(body), until=until, revoked=bool(revoked), revision=revision)
+        for body, until, revoked, revision in found
+    ]

@@ -1,0 +1,318 @@
+"""`sqlite:///path` keeps tasks in a SQLite file, the default.
+
+One thread writes, a few read (`sqlite_write`, `sqlite_read`). Many changes share one commit, and a
+change is reported done only when it is on the disk. Several processes may use one file; it must lie
+on a local disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from dragoman.core.errors import ConfigError
+from dragoman.core.model import Hook, Task
+
+from ..bulkheads import Bulkheads
+from ..clock import Clock, steady_of
+from ..interface import (
+    AdminFilter,
+    Claim,
+    Delivery,
+    Done,
+    Draft,
+    Filter,
+    HeldTask,
+    Input,
+    Listing,
+    Page,
+    Record,
+    Row,
+    Scope,
+    Write,
+)
+from ..outbox import again, arrived, given_up, later
+from ..sessions import SessionBook
+from ..worker_locks import WorkerLocks
+from ..worker_thread import WorkerThread
+from .database_file import FOLDED, PAGE, DiskFile, make_private
+from .erase import wipe_log
+from .migrations import migrate, scripts
+from .outbox import SqliteOutbox
+from .reader import SqliteReader
+from .sessions import Job, SqliteSessions
+from .workers import enlisted
+from .writer import BUSY, SqliteWriter
+
+R = TypeVar("R")
+
+BATCH = 512
+"""Changes in one commit at the most."""
+READERS = 2
+"""Threads for looks at one task; lists have one of their own, for they may take long."""
+
+_SETUP = (
+    "PRAGMA synchronous = FULL",
+    f"PRAGMA wal_autocheckpoint = {FOLDED}",
+    f"PRAGMA journal_size_limit = {FOLDED * PAGE}",
+    "PRAGMA secure_delete = FAST",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA temp_store = MEMORY",
+)
+
+
+class SqliteStore:
+    """See `Store`."""
+
+    shared = True
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._locks: WorkerLocks
+        self._writes: WorkerThread[SqliteWriter]
+        self._reads: WorkerThread[SqliteReader]
+        self._lists: WorkerThread[SqliteReader]
+        self.sessions: SessionBook = SqliteSessions(self._write, self._read, clock)
+
+    async def open(self) -> None:
+        """See `Store`."""
+        folder = self._path.with_name(self._path.name + "-workers")
+        self._locks = WorkerLocks(folder, steady_of(self._clock))
+        write, reads = await asyncio.to_thread(self._connect)
+        writer = SqliteWriter(write, self._clock, self._locks, DiskFile(self._path))
+        self._writes = WorkerThread("write", [writer], limit=BATCH, patient=True)
+        readers = [SqliteReader(read, self._clock) for read in reads]
+        self._reads = WorkerThread("read", [*readers[1:]], limit=BATCH)
+        self._lists = WorkerThread("list", [readers[0]], limit=BATCH)
+
+    async def close(self) -> None:
+        """See `Store`."""
+        await self._lists.close()
+        await self._reads.close()
+        await self._writes.close()
+
+    def _connect(self) -> tuple[sqlite3.Connection, list[sqlite3.Connection]]:
+        if not self._path.parent.is_dir():
+            raise ConfigError(f"There is no folder {self._path.parent} for the store.")
+        opened: list[sqlite3.Connection] = []
+        try:
+            make_private(self._path)
+            write = _connection(self._path)
+            opened.append(write)
+            _write_ahead(write, self._path)
+            migrate(write, str(self._path), scripts())
+            for _ in range(1 + READERS):
+                opened.append(_connection(self._path))
+                opened[-1].execute("PRAGMA query_only = ON")
+        except (OSError, sqlite3.Error, ConfigError) as error:
+            for connection in opened:
+                connection.close()
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"{self._path} cannot be used as a store: {error}.") from error
+        return write, opened[1:]
+
+    def create(self, draft: Draft, done: Done) -> None:
+        """See `Store`."""
+        self._writes.submit(SqliteWriter.create, draft, done, whole=draft.ended is not None)
+
+    def append(self, write: Write, done: Done) -> None:
+        """See `Store`."""
+        self._writes.submit(SqliteWriter.append, write, done)
+
+    async def enlist(self, worker: str, lease_ms: int) -> None:
+        """See `Store`."""
+        await self._writes.ask(SqliteWriter.enlist, (worker, lease_ms))
+
+    async def beat(self, worker: str, lease_ms: int) -> bool:
+        """See `Store`."""
+
+        # Past the writer: whoever holds it up must not cost others their leases.
+        def job(db: sqlite3.Connection) -> bool:
+            return enlisted(db, worker) and self._locks.beat(worker, lease_ms)
+
+        return await self._read(job)
+
+    async def held(self, worker: str) -> list[HeldTask]:
+        """See `Store`."""
+        return await self._reads.ask(SqliteReader.held, worker)
+
+    async def retire(self, worker: str) -> None:
+        """See `Store`."""
+        await self._writes.ask(SqliteWriter.retire, worker)
+
+    async def reap(self) -> list[str]:
+        """See `Store`."""
+        return await self._writes.ask(SqliteWriter.reap, None)
+
+    async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
+        """See `Store`."""
+        return await self._writes.ask(SqliteWriter.claim, (worker, agent, limit))
+
+    async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
+        """See `Store`."""
+        return await self._writes.ask(SqliteWriter.seize, (worker, task_id, epoch))
+
+    async def release(self, claim: Claim, *, runnable: bool) -> None:
+        """See `Store`."""
+        await self._writes.ask(SqliteWriter.release, (claim, runnable))
+
+    async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
+        """See `Store`."""
+        return await self._writes.ask(SqliteWriter.add_input, (scope, task_id, said, question))
+
+    async def find_key(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
+        """See `Store`."""
+        return await self._reads.ask(SqliteReader.find_key, (scope, key))
+
+    async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
+        """See `Store`."""
+        return await self._writes.ask(SqliteWriter.ask_cancel, (scope, task_id))
+
+    async def row(self, scope: Scope, task_id: str) -> Row:
+        """See `Store`."""
+        return await self._reads.ask(SqliteReader.row, (scope, task_id))
+
+    async def load(self, scope: Scope, task_id: str) -> tuple[Row, Task]:
+        """See `Store`."""
+        return await self._reads.ask(SqliteReader.load, (scope, task_id))
+
+    async def read(self, scope: Scope, task_id: str, after: int, limit: int) -> Page:
+        """See `Store`."""
+        return await self._reads.ask(SqliteReader.read, (scope, task_id, after, limit))
+
+    async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:
+        """See `Store`."""
+        return await self._lists.ask(SqliteReader.find, (scope, which, limit))
+
+    async def inputs(self, claim: Claim) -> list[Input]:
+        """See `Store`."""
+        return await self._reads.ask(SqliteReader.inputs, claim)
+
+    async def records(self, claim: Claim) -> list[Record]:
+        """See `Store`."""
+        return await self._reads.ask(SqliteReader.records, claim)
+
+    async def set_hook(self, scope: Scope, hook: Hook) -> None:
+        """See `Store`."""
+        await self._write_post(lambda post: post.set_hook(scope, hook))
+
+    async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
+        """See `Store`."""
+        return await self._read_post(lambda post: post.hooks(scope, task_id))
+
+    async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
+        """See `Store`."""
+        await self._write_post(lambda post: post.delete_hook(scope, task_id, hook_id))
+
+    async def due(
+        self, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
+    ) -> list[Delivery]:
+        """See `Store`."""
+        return await self._write_post(lambda post: post.due(limit, hold_ms, bulkheads))
+
+    async def delivered(self, id: int, through: int = 0) -> None:
+        """See `Store`."""
+        await self._write_post(lambda post: post.settle(id, arrived(through)))
+
+    async def retry(
+        self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
+    ) -> None:
+        """See `Store`."""
+        rule = later(wait_ms, (status, error), tried=tried)
+        await self._write_post(lambda post: post.settle(id, rule))
+
+    async def mark_dead(self, id: int, status: int, error: str, through: int = 0) -> None:
+        """See `Store`."""
+        await self._write_post(lambda post: post.settle(id, given_up((status, error), through)))
+
+    async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
+        """See `Store`."""
+        return await self._read_post(lambda post: post.outbox(dead=dead, limit=limit))
+
+    async def redeliver(self, id: int) -> bool:
+        """See `Store`."""
+        return await self._write_post(lambda post: post.settle(id, again))
+
+    async def _write_post(self, ask: Callable[[SqliteOutbox], R]) -> R:
+        return await self._writes.ask(_asked_writer(ask), None)
+
+    async def _read_post(self, ask: Callable[[SqliteOutbox], R]) -> R:
+        return await self._reads.ask(_asked_reader(ask), None)
+
+    async def _write(self, job: Job[R]) -> R:
+        return await self._writes.ask(SqliteWriter.do, job)
+
+    async def _read(self, job: Job[R]) -> R:
+        return await self._reads.ask(SqliteReader.do, job)
+
+    async def live(self, scope: Scope, agent: str) -> int:
+        """See `Store`."""
+        return await self._reads.ask(SqliteReader.live, (scope, agent))
+
+    async def probe(self) -> None:
+        """See `Store`."""
+        await self._writes.ask(SqliteWriter.probe, None)
+
+    async def expired(self, agent: str, limit: int) -> list[Row]:
+        """See `Store`."""
+        return await self._lists.ask(SqliteReader.expired, (agent, limit))
+
+    async def sweep(self, events_ms: int, tasks_ms: int, limit: int) -> int:
+        """See `Store`."""
+        return await self._writes.ask(SqliteWriter.sweep, (events_ms, tasks_ms, limit))
+
+    async def counts(self, agent: str) -> dict[str, int]:
+        """See `Store`."""
+        return await self._lists.ask(SqliteReader.counts, agent)
+
+    async def changed(self) -> bool:
+        """See `Store`."""
+        return await self._writes.ask(SqliteWriter.changed, None)
+
+    async def owned(self, which: AdminFilter, limit: int) -> list[Row]:
+        """See `Store`."""
+        return await self._lists.ask(SqliteReader.owned, (which, limit))
+
+    async def erase(self, task_ids: list[str]) -> int:
+        """See `Store`. What was dropped must not stay in the write-ahead log either."""
+        gone = await self._writes.ask(SqliteWriter.erase, task_ids)
+        await asyncio.to_thread(wipe_log, self._path)
+        return gone
+
+
+def _asked_writer(ask: Callable[[SqliteOutbox], R]) -> Callable[[SqliteWriter, None], R]:
+    return lambda writer, _: writer.post(ask)
+
+
+def _asked_reader(ask: Callable[[SqliteOutbox], R]) -> Callable[[SqliteReader, None], R]:
+    return lambda reader, _: reader.post(ask)
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    # Made here, used by the one thread it is handed to.
+    connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    for pragma in _SETUP:
+        connection.execute(pragma)
+    return connection
+
+
+def _write_ahead(connection: sqlite3.Connection, path: Path) -> None:
+    """Turns the write-ahead log on. Two processes doing so at once get in each other's way."""
+    until = time.monotonic() + BUSY
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+            continue
+        if mode != "wal":
+            raise ConfigError(f"{path} cannot have a write-ahead log here; use a local disk.")
+        return

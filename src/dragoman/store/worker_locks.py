@@ -1,0 +1,170 @@
+"""One locked file per worker: it tells that the process is there, and when it was last heard of.
+
+The operating system lets go of a lock when a process dies, however it dies. Where there is no
+`flock` (Windows) nothing is known this way and only the lease counts. The lease is in the file, not
+in the database, so that it can be renewed while someone else holds the database up.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from dragoman.core.errors import StoreUnavailable
+
+from .clock import Clock, boot_id
+from .private_files import FILE, make_folder
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # pragma: no cover
+    fcntl = None  # type: ignore[assignment]
+
+
+TRIES = 100
+PAUSE = 0.01
+
+
+class WorkerLocks:
+    """The locks this store holds, in a folder beside the database. Any thread may ask."""
+
+    def __init__(self, folder: Path, steady: Clock) -> None:
+        self._folder = folder
+        self._steady = steady
+        self._held: dict[str, int] = {}
+        # A file must not be closed while another thread writes to it.
+        self._mutex = threading.Lock()
+
+    def take(self, worker: str, lease_ms: int) -> None:
+        """Holds a worker's lock until `drop`, or until this process ends; its lease begins."""
+        with self._mutex:
+            handle = self._held.get(worker)
+            if handle is None:
+                handle = self._held[worker] = self._locked(worker)
+            self._write(handle, lease_ms)
+
+    def beat(self, worker: str, lease_ms: int) -> bool:
+        """Renews the lease; False if this process does not hold the lock."""
+        with self._mutex:
+            handle = self._held.get(worker)
+            if handle is None:
+                return False
+            if not same_file(handle, self._path(worker)):  # someone tidied up too well
+                os.close(self._held.pop(worker))
+                handle = self._held[worker] = self._locked(worker)
+            self._write(handle, lease_ms)
+            return True
+
+    def drop(self, worker: str) -> None:
+        """A worker ends."""
+        with self._mutex:
+            handle = self._held.pop(worker, None)
+            if handle is not None:
+                with suppress(PermissionError):  # Windows removes no open file
+                    self._path(worker).unlink(missing_ok=True)
+                os.close(handle)
+
+    def let_go(self) -> None:
+        """Lets go of every lock, as the end of the process would. The files stay: a worker that
+        did not retire is thereby known to be gone."""
+        with self._mutex:
+            while self._held:
+                os.close(self._held.popitem()[1])
+
+    def alive(self, worker: str) -> bool:
+        """Whether the worker's process is there and its lease has not run out."""
+        path = self._path(worker)
+        if worker not in self._held and _free(path, remove=False):
+            return False
+        try:
+            seen = path.read_text("ascii", "replace")
+            if _in_time(seen, self._steady()):
+                return True
+            # A beat may come in between: only what is read twice was written like that.
+            return seen != path.read_text("ascii", "replace")
+        except FileNotFoundError:
+            return False
+
+    def clean(self, alive: Iterable[str]) -> None:
+        """Removes what workers left that nobody knows any more."""
+        keep = {self._path(worker).name for worker in (*alive, *self._held)}
+        with suppress(FileNotFoundError):
+            for path in self._folder.iterdir():
+                if path.suffix == ".lock" and path.name not in keep:
+                    _free(path, remove=True)
+
+    def _path(self, worker: str) -> Path:
+        return self._folder / f"{quote(worker, safe='')}.lock"
+
+    def _locked(self, worker: str) -> int:
+        make_folder(self._folder)
+        path = self._path(worker)
+        for _ in range(TRIES):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, FILE)
+            # Someone cleaning up may hold the file for a moment, or remove it between our calls.
+            if _lock(handle) and same_file(handle, path):
+                return handle
+            os.close(handle)
+            time.sleep(PAUSE)
+        raise StoreUnavailable("The worker's lock is taken.", worker=worker)
+
+    def _write(self, handle: int, lease_ms: int) -> None:
+        beat = f"{boot_id()} {self._steady()} {lease_ms}\n".encode()
+        os.lseek(handle, 0, os.SEEK_SET)
+        os.write(handle, beat)
+        os.ftruncate(handle, len(beat))
+
+
+def _in_time(beat: str, now: int) -> bool:
+    """Whether a lease lasts. What cannot be read was not written by us: then the lock counts."""
+    try:
+        boot, at, lease_ms = beat.split()
+        since = now - int(at)
+        if boot != boot_id():
+            # The times cannot be compared. One who holds a lock is there, and may only be unable
+            # to read what this start of the machine is called.
+            return fcntl is not None
+        # A time that is yet to come is of another start of the machine.
+        return 0 <= since < int(lease_ms)
+    except ValueError:
+        return fcntl is not None
+
+
+def _free(path: Path, *, remove: bool) -> bool:
+    """Whether nobody holds this lock, as far as one can know."""
+    if fcntl is None:
+        return False
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        free = _lock(handle)
+        if free and remove:
+            path.unlink(missing_ok=True)
+        return free
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def same_file(handle: int, path: Path) -> bool:
+    """Whether an open file is still the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,130 @@
+"""Our own server on a real socket, for the client to talk to in every dialect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from dragoman import Agent, Turn
+from dragoman.client import ClientLimits
+from dragoman.client.transports.transport import DIALECTS, PYTHON
+from dragoman.core.card import Card
+from dragoman.core.model import Blob
+from dragoman.core.peer import Context
+from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.observability.log import Log
+from dragoman.server.app import App, engine_for
+from dragoman.server.serve import address
+from dragoman.settings import Push, Server, Settings
+
+NAMES = [name for name in DIALECTS if name != PYTHON]  # which is what only others serve
+QUICK = ClientLimits(backoff=0.01, backoff_most=0.05, retries=30, poll=0.02, idle=3, patience=20)
+CURSOR = "urn:dragoman:cursor:1"
+
+
+def make_agent() -> Agent:
+    agent = Agent("Desk", description="Does a little of everything")
+
+    @agent.skill("echo", default=True)
+    async def echo(turn: Turn) -> str:
+        return turn.text.upper()
+
+    @agent.skill("story")
+    async def story(turn: Turn) -> AsyncIterator[object]:
+        for number in range(int(turn.text)):
+            if number % 7 == 3:
+                await turn.say(f"at {number}")
+            if number % 11 == 5:
+                await turn.artifact({"number": number}, name=f"facts-{number}")
+            yield f"{number} "
+            await asyncio.sleep(0.004)
+
+    @agent.skill("trip")
+    async def trip(turn: Turn) -> str:
+        city = await turn.ask("Which city?")
+        if not await turn.approve(f"Book {city}?"):
+            raise turn.reject("Not approved")
+        return f"A trip to {city}"
+
+    @agent.skill("slow")
+    async def slow(turn: Turn) -> str:
+        await asyncio.sleep(60)
+        return "done"
+
+    @agent.skill("files")
+    async def files(turn: Turn) -> object:
+        return [
+            Blob(p.content[::-1], filename=f"../{p.filename}", media_type=p.media_type)
+            for p in turn.parts
+            if isinstance(p, Blob)
+        ]
+
+    @agent.skill("greet", may_reply=True)
+    async def greet(turn: Turn) -> None:
+        await turn.reply("hello yourself")
+
+    @agent.skill("plan")
+    async def plan(turn: Turn, city: str, days: int = 3) -> dict[str, int]:
+        return {city: days}
+
+    @agent.method("desk.tools/add")
+    async def add(caller: Context, a: int, b: int) -> int:
+        return a + b
+
+    return agent
+
+
+class House:
+    """A running server."""
+
+    def __init__(self, app: App, port: int) -> None:
+        self.app, self.port = app, port
+        self.url = f"http://127.0.0.1:{port}"
+
+    def at(self, dialect: str) -> str:
+        """The address for a dialect: one has its own."""
+        return f"{self.url}/a2a-go" if dialect == "a2a-go" else self.url
+
+    def card(self, *, cursor: bool = True, http: int = 0, grpc: int = 0) -> Card:
+        """The card, as it may be changed on the way: other ports, no cursor."""
+        card = self.app.card_at(self.url)
+        extensions = tuple(e for e in card.extensions if cursor or e.uri != CURSOR)
+        interfaces = tuple(
+            replace(
+                each,
+                url=each.url.replace(
+                    str(self.app.grpc.port if each.binding == "GRPC" else self.port),
+                    str((grpc if each.binding == "GRPC" else http) or "0"),
+                )
+                if (grpc if each.binding == "GRPC" else http)
+                else each.url,
+            )
+            for each in card.interfaces
+        )
+        return replace(card, extensions=extensions, interfaces=interfaces)
+
+
+@asynccontextmanager
+async def house(agent: Agent | None = None, **settings: Any) -> AsyncIterator[House]:
+    """A server on free ports."""
+    agent = agent or make_agent()
+    server = Server(
+        grpc=True, grpc_port=0, store="memory:", allow_private=True, hosts=(".example",)
+    )
+    known = Settings(server=server, push=Push(enabled=True), **settings)
+    sock = bind("127.0.0.1", 0)
+    base = address(sock)
+    app = App(agent, engine_for(agent, known), known, Log("error"), base)
+    await app.start()
+    listener = GranianServer(app.route, sock, known.limits)
+    listener.begin()
+    try:
+        yield House(app, int(base.rpartition(":")[2]))
+    finally:
+        listener.refuse()
+        await app.stop()
+        await listener.end(1.0)

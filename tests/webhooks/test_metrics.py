@@ -1,0 +1,99 @@
+"""What `/metrics` says of webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from crash.client import Client, message
+from dragoman.engine import Engine
+from dragoman.observability.metrics import Metrics
+from dragoman.settings import Push
+from webhooks.harness import empty, engine, hook, send
+from webhooks.receiver import Heard, Receiver
+from webhooks.test_served import served
+
+STORES = ["memory:", "sqlite:///{}/tasks.db", "file://{}/tasks"]
+
+
+async def figures(running: Engine) -> dict[str, float]:
+    """The lines about webhooks, as Prometheus reads them."""
+    text = Metrics().text(streams=0, blocked=0, counts={}, mail=await running.mail()).decode()
+    return lines(text)
+
+
+async def until(running: Engine, outcome: str, number: int) -> dict[str, float]:
+    """Waits for so many: a delivery is counted a moment after the outbox is rid of it."""
+    async with asyncio.timeout(60):
+        while (told := await figures(running))[outcome] < number:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    return told
+
+
+def lines(text: str) -> dict[str, float]:
+    found = re.findall(r'^dragoman_webhook\w*?_(?:total\{outcome=")?(\w+)"?\}? (\S+)$', text, re.M)
+    return {name: float(value) for name, value in found}
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_what_arrives_is_counted(store: str, tmp_path: Path) -> None:
+    async with Receiver() as receiver, engine(store=store.format(tmp_path)) as running:
+        await send(running, "3", hook(receiver.url))
+        await empty(running)
+        assert await until(running, "delivered", 6) == {
+            **{"delivered": 6, "retried": 0, "dead": 0, "gone": 0},
+            **{"breakers_open": 0, "age_seconds": 0},
+        }
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_a_receiver_that_fails_is_seen(store: str, tmp_path: Path) -> None:
+    answers = {"status": 500}
+
+    def moody(heard: Heard) -> tuple[int, dict[str, str]]:
+        return answers["status"], {}
+
+    push = Push(schedule=(0, 0.01, 0.01, 30), timeout=2.0, probe=0.02, failures=3)
+    async with Receiver(moody) as receiver, engine(push, store.format(tmp_path)) as running:
+        await send(running, "0", hook(receiver.url))
+        await receiver.until(3)
+        await until(running, "retried", 3)
+        await asyncio.sleep(0.1)
+        told = await figures(running)
+        assert (told["delivered"], told["retried"], told["dead"]) == (0, 3, 0)
+        assert told["breakers_open"] == 1
+        assert 0.1 <= told["age_seconds"] < 10
+
+
+async def test_dead_and_gone_ones_are_counted() -> None:
+    answers = [404, 404, 404, 410]
+
+    async with (
+        Receiver(lambda heard: (answers.pop(0), {})) as receiver,
+        engine(Push(schedule=(0, 0.01, 0.01), timeout=2.0)) as running,
+    ):
+        await send(running, "0", hook(receiver.url))
+        await receiver.until(4)
+        told = await until(running, "gone", 1)
+        assert (told["retried"], told["dead"], told["gone"]) == (2, 1, 1)
+        assert told["age_seconds"] == 0
+
+
+async def test_the_page_tells(tmp_path: Path) -> None:
+    with await served(tmp_path) as server:
+        async with Receiver() as receiver, httpx2.AsyncClient() as http:
+            config = {"url": receiver.url}
+            params = {
+                "message": message("hello", "m1", "echo"),
+                "configuration": {"taskPushNotificationConfig": config},
+            }
+            await Client(server.url).call("SendMessage", params)
+            await receiver.until(4)
+            async with asyncio.timeout(60):
+                page = f"{server.url}/metrics"
+                while lines((await http.get(page)).text)["delivered"] < 4:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
