@@ -66,7 +66,7 @@ class House:
     async def crash(self, client: Client) -> None:
         """As `kill -9` would: its code is gone, nothing is said, given back or told to anyone."""
         engine = client.engine
-        await engine._keeper.stop()
+        await engine._maintenance.stop()
         for run in list(engine.runner.runs.values()):
             run.closed = True
             if run.task is not None and not run.task.done():

@@ -478,7 +478,7 @@ async def test_old_tasks_lose_their_log_and_then_go(house: House) -> None:
         task = await client.send("go")
         story = await log_of(client, task.id)
         house.clock.skip(101)
-        await client.engine._keeper._sweep()
+        await client.engine._maintenance._sweep()
         assert await log_of(client, task.id) == []
         assert await client.get(task.id) == task
         (told,) = [event async for event in client.watch(task.id, cursor=1)]
@@ -487,7 +487,7 @@ async def test_old_tasks_lose_their_log_and_then_go(house: House) -> None:
         assert told.seq == story[-1].seq
         assert [event async for event in client.watch(task.id, cursor=told.seq)] == []
         house.clock.skip(900)
-        await client.engine._keeper._sweep()
+        await client.engine._maintenance._sweep()
         assert (await client.list()).total == 0
 
 
@@ -497,7 +497,7 @@ async def test_a_clock_set_forward_drops_nothing_for_an_hour(
     async with house.client(agent_with_a_fine_skill()) as client:
         task = await client.send("go")
         house.clock.set_forward(60 * 86_400)
-        keeper = client.engine._keeper
+        keeper = client.engine._maintenance
         await keeper._sweep()
         assert "the clock was set forward" in caplog.text
         assert await client.get(task.id) == task
@@ -520,7 +520,7 @@ async def test_waiting_tasks_are_not_swept(house: House) -> None:
     async with house.client(agent, keep_events=1, keep_tasks=1, waiting=10_000) as client:
         task = await client.send("go")
         house.clock.skip(1000)
-        await client.engine._keeper._sweep()
+        await client.engine._maintenance._sweep()
         assert (await client.send("yes", task=task)).text == "yes"
 
 

@@ -555,7 +555,7 @@ async def test_an_answer_in_the_last_moment_counts(memory: House, parked: int) -
         else:  # told by another process, which has not taken it up yet
             message = Message(message_id="m", role=Role.USER, parts=(Text("yes"),))
             await client.store.add_input(late.scope, task.id, Input(message=message), None)
-        await client.engine._keeper._expire(late)
+        await client.engine._maintenance._expire(late)
         go.set()
         assert (await ended(client, task.id)).text == "yes"
         await checked(client, task.id)
@@ -585,12 +585,12 @@ async def test_words_that_came_sealed_as_a_task_ends_are_kept(
         store.hold_back("inputs")
         async with background(client.send(CANARY, task=task)) as first:
             await until(lambda: store.waiting == 1, 60)
-            store.hold_back("tell")
+            store.hold_back("add_input")
             async with background(client.send("and hurry", task=task)) as second:
                 await until(lambda: store.waiting == 2, 60)
                 store.let_go("inputs")
                 done = await first
-                store.let_go("tell")
+                store.let_go("add_input")
                 await asyncio.wait([second], timeout=60)
         assert done.state is State.COMPLETED
         heard = {m.text for m in done.history if m.role is Role.USER}

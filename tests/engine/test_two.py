@@ -196,7 +196,7 @@ async def test_a_cancel_is_enforced_against_a_process_that_sleeps(shared: House)
     async with pair(shared, trip) as (one, two):
         task = await one.send("wait", wait=False)
         await until(lambda: trip.starts[task.id])
-        await one.engine._keeper.stop()
+        await one.engine._maintenance.stop()
         done = await two.cancel(task.id)
         assert done.state is State.CANCELED
         trip.go.set()
@@ -290,7 +290,7 @@ async def test_who_lost_the_lease_can_change_nothing(shared: House) -> None:
         task = await one.send("wait", wait=False)
         await until(lambda: trip.starts[task.id])
         run = one.engine.runner.runs[task.id]
-        await one.engine._keeper.stop()
+        await one.engine._maintenance.stop()
         await shared.later(two, 60)
         await two.store.reap()
         await shared.later(two, 2)
@@ -357,7 +357,7 @@ async def test_a_worker_that_was_silent_stops_all_and_begins_anew(house: House) 
         await until(lambda: trip.starts[task.id])
         worker = client.engine.runner.worker
         await client.store.retire("nobody")
-        client.engine._keeper._last_beat -= 60
+        client.engine._maintenance._last_beat -= 60
         await until(lambda: client.engine.runner.worker != worker)
         await until(lambda: task.id in trip.stopped)
         assert not client.engine.runner.runs

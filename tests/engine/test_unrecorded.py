@@ -50,7 +50,7 @@ async def test_a_run_that_cannot_hear_keeps_no_other_from_hearing(
     async with shared.client(forms()) as client:
         stuck = await client.send("approve")
         others = [await client.send("ask") for _ in range(2)]
-        work = client.engine._keeper
+        work = client.engine._maintenance
         await work.stop()
         await work._peek()
         client.engine.runner.audit.path = tmp_path  # a folder
@@ -58,7 +58,7 @@ async def test_a_run_that_cannot_hear_keeps_no_other_from_hearing(
         await elsewhere.open()
         scope = Scope(client.context.tenant, client.context.principal)
         for task in (stuck, *others):
-            await elsewhere.tell(scope, task.id, Input(message=said), None)
+            await elsewhere.add_input(scope, task.id, Input(message=said), None)
         await elsewhere.close()
         await work._peek()
         for task in others:

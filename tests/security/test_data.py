@@ -138,7 +138,7 @@ async def test_retention_of_a_tenant(url: str) -> None:
         waits = await send(engine, ALICE, "ask two")
         long = await send(engine, Context(principal="carol"), "three")
         now[0] += 61_000
-        await engine._keeper._sweep()
+        await engine._maintenance._sweep()
         left = {row.task_id for row in await store.owned(AdminFilter(), 10)}
         assert left == {waits.id, long.id}
         assert short.id not in left
