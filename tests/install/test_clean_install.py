@@ -32,6 +32,12 @@ for module in pkgutil.walk_packages(dragoman.__path__, "dragoman."):
 print(json.dumps(missing))
 """
 
+AWAITING = """
+import ast, asyncio, sys, types
+code = compile(sys.stdin.read(), "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+asyncio.run(types.FunctionType(code, {"__name__": "__main__"})())
+"""
+
 CALLS = """
 from dragoman import Agent, Turn
 
@@ -102,7 +108,10 @@ def test_the_commands_of_the_readme_work(empty: Environment, served: str, tmp_pa
 def test_the_python_of_the_readme_works(empty: Environment, tmp_path: Path) -> None:
     """Typed into `python -m asyncio`, as the README says."""
     typed = "\n\n".join(block.text for block in blocks(READMES[0], "python"))
-    done = empty.run("python", "-m", "asyncio", cwd=tmp_path, stdin=f"{typed}\n\nprint('typed')\n")
+    minor = empty.run("python", "-c", "import sys; print(sys.version_info.minor)", cwd=tmp_path)
+    # From 3.13 on the REPL takes a decorator that comes through a pipe for a whole statement.
+    shell = ["-m", "asyncio"] if int(minor.stdout) < 13 else ["-c", AWAITING]
+    done = empty.run("python", *shell, cwd=tmp_path, stdin=f"{typed}\n\nprint('typed')\n")
     assert done.returncode == 0, done.stderr
     assert "Error" not in done.stderr
     assert "Hello, Grace!" in done.stdout
