@@ -184,7 +184,7 @@ async def test_answers_held_back_by_http_2_windows_do_not_stay(
         writer.write(frame(SETTINGS, ACK, 0) + b"".join(request(n, fields, body) for n in streams))
         await ended(reader)
         assert len(home.peer.tasks) == len(streams)
-        assert home.app.context.metrics.streams_stalled == stalled
+        assert home.app.server.metrics.streams_stalled == stalled
 
 
 async def test_a_reader_that_gets_on_is_waited_for() -> None:
