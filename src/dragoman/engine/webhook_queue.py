@@ -164,6 +164,9 @@ class WebhookQueue:
         self._pauses: OrderedDict[tuple[str, str], float] = OrderedDict()
         """Until when (loop time) hooks that are told whole tasks wait for more."""
         self._flights: dict[asyncio.Task[None], Delivery] = {}
+        self._calls: set[tuple[int, int]] = set()
+        """The deliveries and events whose calls are being answered. A flight may last longer: the
+        next event is due as soon as the store knows how this one fared."""
         self._news = asyncio.Event()
         self._stopping = False
         self._loop: asyncio.Task[None] | None = None
@@ -210,10 +213,9 @@ class WebhookQueue:
                     taken = await self._store.due(free, hold_ms, self._bulkheads())
                 except DragomanError as exc:
                     log.warning("pusher reason=%s: %s", exc.reason, exc)
-            under_way = {_key(one) for one in self._flights.values()}
             for delivery in taken:
-                if _key(delivery) in under_way:
-                    await self._hold_on(delivery, hold_ms)
+                if (delivery.id, delivery.seq) in self._calls:
+                    await self._hold_on(delivery)
                     continue
                 flight = asyncio.get_running_loop().create_task(self._fly(delivery))
                 self._flights[flight] = delivery
@@ -224,12 +226,12 @@ class WebhookQueue:
                 async with asyncio.timeout(POLL):
                     await self._news.wait()
 
-    async def _hold_on(self, delivery: Delivery, hold_ms: int) -> None:
-        """A hook was given to us again while we call it (the clock was set forward, or the call
-        takes too long): one call at a time. This one costs no attempt."""
+    async def _hold_on(self, delivery: Delivery) -> None:
+        """The same event was given to us again while we call (the clock was set, or the call takes
+        too long): one call at a time. This one costs no attempt."""
         said = (delivery.status, delivery.error)
         with suppress(DragomanError):
-            await self._store.retry(delivery.id, hold_ms, *said, tried=False)
+            await self._store.retry(delivery.id, int(POLL * 1000), *said, tried=False)
 
     def _bulkheads(self) -> Bulkheads:
         under_way = [
@@ -273,7 +275,12 @@ class WebhookQueue:
             await self._store.mark_dead(delivery.id, 0, "the event is gone")
             self._tries["dead"] += 1
             return
-        answer = await self.sender.deliver(hook, *found)
+        call = delivery.id, delivery.seq
+        self._calls.add(call)
+        try:
+            answer = await self.sender.deliver(hook, *found)
+        finally:
+            self._calls.discard(call)
         self._breaker.heard(host, now(), failed=answer.blames_host)
         through = found[0].seq
         if answer.arrived:
