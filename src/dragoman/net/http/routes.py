@@ -1,4 +1,4 @@
-"""The places of REST and of older clients in the table of routes."""
+"""Where JSON-RPC and REST stand in the table of routes, the addresses of older clients included."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PYTHON_A2A = ("/tasks/send", "/tasks/get", "/tasks/cancel", "/tasks/stream")
 """python-a2a puts the method into the path too. REST has nothing to POST there."""
 
 
-DIALECTS = {"1.0": (V1_0.dialect,), "0.3": (V0_3.dialect, V0_1.dialect)}
+RPC_DIALECTS = {"1.0": (V1_0.dialect,), "0.3": (V0_3.dialect, V0_1.dialect)}
 """What is spoken over JSON-RPC, by version. Older ones go with 0.3."""
 
 
@@ -31,7 +31,7 @@ def rpc_routes(server: ServerContext, versions: Collection[str]) -> dict[str, di
     those of the community a2a-go and of python-a2a."""
     if not versions:
         return {}
-    named = spoken(versions, DIALECTS)
+    named = spoken(versions, RPC_DIALECTS)
     paths = ("/", *PYTHON_A2A) if "0.3" in versions else ("/",)
     found: dict[str, dict[str, Handler]] = {
         path: {"POST": Exchange(server, RpcCallee, f"POST {path}", named)} for path in paths
@@ -44,8 +44,8 @@ def rpc_routes(server: ServerContext, versions: Collection[str]) -> dict[str, di
 WITH_IDS = "/{tenant}/tasks/{id}"
 """The key under which every path stands that has an id, a tenant or a method's name in it."""
 PATTERNS = {WITH_IDS: is_ours}
-DIALECTS = {"1.0": (V1_0_REST.dialect,), "0.3": (V0_3_REST.dialect,)}
-"""What is spoken here, by version."""
+REST_DIALECTS = {"1.0": (V1_0_REST.dialect,), "0.3": (V0_3_REST.dialect,)}
+"""What is spoken over REST, by version."""
 
 
 def spoken(
@@ -61,7 +61,7 @@ def rest_routes(server: ServerContext, versions: Collection[str]) -> dict[str, d
     """Every route of REST, if it is served in any version; one exchange answers them all."""
     if not versions:
         return {}
-    exchange = Exchange(server, RestCallee, spoken=spoken(versions, DIALECTS))
+    exchange = Exchange(server, RestCallee, spoken=spoken(versions, REST_DIALECTS))
     return {
         **{path: dict.fromkeys(found.verbs, exchange) for path, (_, found) in PLAIN.items()},
         WITH_IDS: {"*": exchange},
