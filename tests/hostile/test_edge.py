@@ -134,8 +134,10 @@ async def test_an_honest_client_is_served_while_others_attack(
         assert attacker.returncode == 0
         assert dialed > 0
         assert text_of(await patient) == "attempt 1"
+    # A burst of a second leaves an allocator that has no reason yet to give anything back.
+    most = 1.2 * before if FULL else before + 100
     until = time.monotonic() + HANG
-    while (after := server.rss()) > 1.2 * before and time.monotonic() < until:
+    while (after := server.rss()) > most and time.monotonic() < until:
         # The allocator gives back what is free as it is used, ten seconds later.
         await honest_for(server, 0.5)
     with capfd.disabled():
@@ -145,4 +147,4 @@ async def test_an_honest_client_is_served_while_others_attack(
             f" {dialed} connections; {before:.0f} MB before, {peak:.0f} at most, {after:.0f} after"
         )
     assert len(under) >= 10
-    assert after <= 1.2 * before
+    assert after <= most
