@@ -134,7 +134,8 @@ async def test_an_honest_client_is_served_while_others_attack(
         assert attacker.returncode == 0
         assert dialed > 0
         assert text_of(await patient) == "attempt 1"
-    # A burst of a second leaves an allocator that has no reason yet to give anything back.
+    # After a short burst of slow readers 48 MB once stayed for two minutes, and nobody knows why
+    # yet; the full minute is held to the goal.
     most = 1.2 * before if FULL else before + 100
     until = time.monotonic() + HANG
     while (after := server.rss()) > most and time.monotonic() < until:
