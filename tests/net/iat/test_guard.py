@@ -73,8 +73,8 @@ async def test_a_signature_is_good_once_and_not_for_long() -> None:
         assert await sent(signed(body), body + b" ") == 401
         assert await sent(signed(body, secret="another-secret-altogether")) == 401
         now = int(time.time())
-        assert await sent(signed(body, now - 301)) == 401
-        assert await sent(signed(body, now + 301)) == 401
+        assert await sent(signed(body, now - 400)) == 401
+        assert await sent(signed(body, now + 400)) == 401
         assert await sent(signed(body, now - 200)) == 200
         assert await sent({**signed(body, now - 100), "x-iat-timestamp": "x"}) == 401
 
