@@ -11,17 +11,17 @@ from msgspec.structs import replace
 
 from dragoman import Agent, Turn
 from dragoman.client import ClientLimits
-from dragoman.client.transports.transport import DIALECTS, PYTHON
 from dragoman.core.card import Card
 from dragoman.core.model import Blob
 from dragoman.core.peer import Context
+from dragoman.dialects import DIALECTS
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.observability.log import Log
 from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address
 from dragoman.settings import Push, Server, Settings
 
-NAMES = [name for name in DIALECTS if name != PYTHON]  # which is what only others serve
+NAMES = [d.name for d in DIALECTS.values() if d.callee is not None and d.name.startswith("a2a")]
 QUICK = ClientLimits(backoff=0.01, backoff_most=0.05, retries=30, poll=0.02, idle=3, patience=20)
 CURSOR = "urn:dragoman:cursor:1"
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from dialects.pair import Pair
+from dialects.pair import CODECS, Pair
 from dragoman.core import errors
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import DragomanError
 from dragoman.core.operations import GetTask
-from dragoman.core.session import Call, Dialect, Fault
-from dragoman.dialects import DIALECTS
+from dragoman.core.session import Call, Fault
 
 
 def tree(cls: type[DragomanError]) -> Iterator[type[DragomanError]]:
@@ -22,7 +22,7 @@ def tree(cls: type[DragomanError]) -> Iterator[type[DragomanError]]:
 
 
 EVERY = sorted(set(tree(DragomanError)), key=lambda cls: cls.__name__)
-every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+every_dialect = pytest.mark.parametrize("dialect", CODECS, ids=lambda dialect: dialect.name)
 every_error = pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
 
 # Their codes are the nearest A2A has; what went wrong inside of us is nobody's business.

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 from dialects import golden, narrow, strategies
-from dialects.pair import Pair
+from dialects.pair import CODECS, Pair
+from dragoman.core.dialect import Dialect
 from dragoman.core.operations import GetTask
-from dragoman.core.session import Call, Dialect, Fault, Frame, Result, Update
-from dragoman.dialects import DIALECTS
+from dragoman.core.session import Call, Fault, Frame, Result, Update
 
-every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+every_dialect = pytest.mark.parametrize("dialect", CODECS, ids=lambda dialect: dialect.name)
 every_file = pytest.mark.parametrize("path", golden.files(), ids=lambda path: path.stem)
 thorough = settings(max_examples=100, deadline=None)
 
@@ -31,7 +31,7 @@ def test_every_dialect_has_golden_frames_for_both_sides() -> None:
         (found["dialect"], found["side"])
         for found in (json.loads(path.read_text()) for path in golden.files())
     }
-    assert told == {(d.name, side) for d in DIALECTS for side in ("caller", "callee")}
+    assert told == {(d.name, side) for d in CODECS for side in ("caller", "callee")}
 
 
 SENDS = {"a2a-1.0-rest": "POST /message:send", "a2a-0.3-rest": "POST /v1/message:send"}

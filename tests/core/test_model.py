@@ -8,10 +8,11 @@ from hypothesis import given, settings
 
 from dialects import strategies
 from dragoman.core.card import Card
+from dragoman.core.dialect import unchanged
 from dragoman.core.events import Ask, Asked, Stamped
 from dragoman.core.model import Artifact, Blob, Data, Link, Message, Role, State, Status, Task, Text
 from dragoman.core.peer import ANYONE, Batch, Context
-from dragoman.core.session import End, unchanged
+from dragoman.core.session import End
 
 PARTS = (Text("a"), Data({"k": 1}), Text("b"), Blob(b"x"), Link("https://x.example"))
 

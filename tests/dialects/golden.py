@@ -134,7 +134,7 @@ def frame_out(frame: Frame) -> dict[str, Any]:
 
 def played(golden: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """What each step gives, beside what it should give."""
-    dialect = next(d for d in DIALECTS if d.name == golden["dialect"])
+    dialect = DIALECTS[golden["dialect"]]
     side: Session = dialect.callee() if golden["side"] == "callee" else dialect.caller()
     heard: list[Signal] = []
     for step in golden["steps"]:

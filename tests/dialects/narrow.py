@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dragoman.core.dialect import Dialect
 from dragoman.core.operations import (
     CancelTask,
     GetHook,
@@ -11,12 +12,11 @@ from dragoman.core.operations import (
     SetHook,
     Watch,
 )
-from dragoman.core.session import Call, Dialect
+from dragoman.core.session import Call
 from dragoman.core.task_names import fit
-from dragoman.dialects.a2a import A2A_0_1, A2A_GO
 from dragoman.dialects.a2a.legacy.v0_1.calls import name_out
 
-NARROW = {A2A_0_1.name, A2A_GO.name}
+NARROW = {"a2a-0.1", "a2a-go"}
 IAT_ASKS = (SendMessage, GetTask, CancelTask, Watch, Invoke)
 
 
@@ -31,12 +31,12 @@ def asks(dialect: Dialect, call: Call) -> bool:
             return fit(name_out(op))
         case Watch(task_id=task_id):
             # How a stream of a2a-go begins depends on what was asked; losses do not.
-            return fit(task_id) and dialect.name != A2A_GO.name
+            return fit(task_id) and dialect.name != "a2a-go"
         case GetTask(task_id=task_id) | CancelTask(task_id=task_id) | GetHook(task_id=task_id):
             return fit(task_id)
         case SetHook(hook=hook):
             return fit(hook.task_id)
         case Invoke():
-            return dialect.name != A2A_GO.name
+            return dialect.name != "a2a-go"
         case _:
             return False

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dragoman.core.session import Dialect, End, Frame, Session, Signal
+from dragoman.core.dialect import Dialect, Wire
+from dragoman.core.session import End, Frame, Session, Signal
+from dragoman.dialects import DIALECTS
+
+CODECS = [
+    each for each in DIALECTS.values() if each.callee is not None and each.wire is not Wire.GRPC
+]
+"""The dialects with both sides, whose frames are text."""
 
 
 class Pair:
@@ -12,6 +19,7 @@ class Pair:
 
     def __init__(self, dialect: Dialect) -> None:
         self.caller: Session = dialect.caller()
+        assert dialect.callee is not None
         self.callee: Session = dialect.callee()
 
     def caller_says(self, signal: Signal) -> list[Signal]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
@@ -29,21 +28,9 @@ from dragoman.core.operations import (
     Watch,
 )
 from dragoman.core.session import Call, Fault, Frame, Result, Session, Signal, Update
-from dragoman.dialects.a2a import (
-    A2A_0_1,
-    A2A_0_3,
-    A2A_0_3_REST,
-    A2A_1_0,
-    A2A_1_0_REST,
-    REST_0_3,
-    REST_1_0,
-    V0_1,
-    V0_3,
-    V1_0,
-    RestCaller,
-    RpcCaller,
-)
-from dragoman.dialects.a2a.grpc.caller import GrpcCaller, failed
+from dragoman.dialects import DIALECTS
+from dragoman.dialects.a2a import V0_3, RpcCaller
+from dragoman.dialects.a2a.grpc.caller import failed
 from dragoman.dialects.sse import SseParser
 from equivalence.server import House, token
 
@@ -122,14 +109,17 @@ class Binding(NamedTuple):
 
 
 _NEW, _OLD = "a2a-extensions", "x-a2a-extensions"
-BINDINGS = (
-    Binding("JSON-RPC 1.0", "1.0", partial(RpcCaller, V1_0), http, _NEW, A2A_1_0.carried),
-    Binding("JSON-RPC 0.3", "0.3", partial(RpcCaller, V0_3), http, _OLD, A2A_0_3.carried),
-    Binding("JSON-RPC 0.1", "0.1", partial(RpcCaller, V0_1), http, _OLD, A2A_0_1.carried),
-    Binding("REST 1.0", "1.0", partial(RestCaller, REST_1_0), http, _NEW, A2A_1_0_REST.carried),
-    Binding("REST 0.3", "0.3", partial(RestCaller, REST_0_3), http, _OLD, A2A_0_3_REST.carried),
-    Binding("gRPC 1.0", "1.0", partial(GrpcCaller, "1.0"), rpc, _NEW, A2A_1_0.carried),
-    Binding("gRPC 0.3", "0.3", partial(GrpcCaller, "0.3"), rpc, _OLD, A2A_0_3.carried),
+BINDINGS = tuple(
+    Binding(name, version, DIALECTS[dialect].caller, wire, header, DIALECTS[dialect].carried)
+    for name, version, dialect, wire, header in (
+        ("JSON-RPC 1.0", "1.0", "a2a-1.0", http, _NEW),
+        ("JSON-RPC 0.3", "0.3", "a2a-0.3", http, _OLD),
+        ("JSON-RPC 0.1", "0.1", "a2a-0.1", http, _OLD),
+        ("REST 1.0", "1.0", "a2a-1.0-rest", http, _NEW),
+        ("REST 0.3", "0.3", "a2a-0.3-rest", http, _OLD),
+        ("gRPC 1.0", "1.0", "a2a-1.0-grpc", rpc, _NEW),
+        ("gRPC 0.3", "0.3", "a2a-0.3-grpc", rpc, _OLD),
+    )
 )
 NAMES = tuple(binding.name for binding in BINDINGS)
 

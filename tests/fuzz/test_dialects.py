@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dialects import golden
+from dialects.pair import CODECS
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import PeerMisbehaved
 from dragoman.core.events import Opened, Stamped
 from dragoman.core.operations import GetTask, ListTasks, SendMessage, Watch
-from dragoman.core.session import Call, Dialect, Fault, Frame, Introduction, Ping, Result, Update
-from dragoman.dialects import DIALECTS
+from dragoman.core.session import Call, Fault, Frame, Introduction, Ping, Result, Update
 from dragoman.dialects.a2a.cards.documents import card_in
 from dragoman.dialects.sse import SseParser
 
-every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+every_dialect = pytest.mark.parametrize("dialect", CODECS, ids=lambda dialect: dialect.name)
 often = settings(max_examples=200, deadline=None)
 
 TARGETS = [

@@ -6,19 +6,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dialects.pair import Pair
+from dialects.pair import CODECS, Pair
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import BadParams
 from dragoman.core.model import Hook, Message, Role, Task, Text
 from dragoman.core.operations import GetHook, SendMessage, SetHook
-from dragoman.core.session import Call, Dialect, Result
-from dragoman.dialects import DIALECTS
+from dragoman.core.session import Call, Result
 from dragoman.engine import Engine
 from webhooks.harness import ALICE, empty, engine, hook, send
 from webhooks.receiver import Heard, Receiver
 
 TOKEN = "a token of sixteen"
 CREDENTIALS = "credentials-of-alice"
-VERSIONS = [dialect for dialect in DIALECTS if dialect.name.startswith("a2a")]
+VERSIONS = [dialect for dialect in CODECS if dialect.name.startswith("a2a")]
 OLDER = [dialect for dialect in VERSIONS if not dialect.name.startswith("a2a-1")]
 
 

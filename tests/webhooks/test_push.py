@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from dialects.pair import CODECS
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import BadParams, HookNotFound, PushUnsupported, TaskNotFound, TooMany
 from dragoman.core.model import Message, Role, State, Task, Text
 from dragoman.core.operations import DeleteHook, GetHook, ListHooks, SendMessage, SetHook
 from dragoman.core.peer import Context
-from dragoman.core.session import Dialect
-from dragoman.dialects import DIALECTS
 from dragoman.net.webhooks import WebhookSender
 from dragoman.security.outbound.guarded_http import GuardedHttp, Rules
 from dragoman.security.secret_box import SecretBox
@@ -343,7 +343,7 @@ async def test_a_stop_gives_back_what_was_under_way(tmp_path: Path) -> None:
         assert {one.seq for one in receiver.heard} == {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("dialect", CODECS, ids=lambda dialect: dialect.name)
 async def test_every_dialect_has_words_for_a_webhook(dialect: Dialect) -> None:
     async with Receiver() as receiver, engine() as running:
         ctx = replace(ALICE, dialect=dialect.name)

@@ -28,13 +28,13 @@ from dragoman.core.errors import (
     Unparseable,
 )
 from dragoman.dialects import jsonrpc
+from dragoman.dialects.a2a import PYTHON_A2A
 from dragoman.dialects.a2a.cards import documents
 from dragoman.security.outbound.failures import is_web_page
 
 from .credentials import NONE, Credentials, Wallet
 from .retry import Pauses
 from .transports.http import Address, Http, HttpReply
-from .transports.transport import PYTHON
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 MOST_KEPT = 256
@@ -237,6 +237,6 @@ def card_in(body: bytes) -> Card:
         card = replace(card, interfaces=(*card.interfaces, *old))
     if isinstance(said.capabilities, dict) and _PYTHON_A2A in said.capabilities:
         # These call themselves 0.3 and answer to none of its methods.
-        own = tuple(replace(each, version=PYTHON) for each in card.interfaces)
+        own = tuple(replace(each, version=PYTHON_A2A.dialect) for each in card.interfaces)
         card = replace(card, interfaces=own)
     return card

@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from dragoman.core.card import Card, Interface
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable
+from dragoman.dialects import DIALECTS
 from dragoman.net.http.addresses import DIALECTS as OTHER_DIALECTS
 
 from .agent import RemoteAgent
@@ -22,7 +24,7 @@ from .files import Files
 from .limits import ClientLimits
 from .negotiation import choices, line, lines
 from .transports.http import Http
-from .transports.transport import DIALECTS, CallerDialect, Transport
+from .transports.transport import Transport
 
 GRPC = {"a2a+grpc": "http", "a2a+grpcs": "https"}
 """Addresses that are gRPC services and have no card to find."""
@@ -158,7 +160,7 @@ async def _own_card(address: str, path: str, finder: Finder) -> FoundCard | None
         return None
 
 
-def _spoken_at(found: FoundCard, address: str, how: CallerDialect) -> str:
+def _spoken_at(found: FoundCard, address: str, how: Dialect) -> str:
     """Where a dialect is spoken for which cards have no word."""
     base = address.partition("?")[0].rstrip("/")
     if base.endswith(how.path):

@@ -78,7 +78,7 @@ class FailoverPeer:
     @property
     def numbered(self) -> bool:
         """Whether events have numbers from which a stream goes on."""
-        return self._cursor and not self.line.dialect.old
+        return self._cursor and not self.line.dialect.names_tasks
 
     def context(self, ctx: Context) -> Context:
         """What we always activate, where it is understood."""
@@ -119,7 +119,9 @@ class FailoverPeer:
 
     def names(self, op: Operation[Any]) -> bool:
         """Whether this opens a task under a name of ours, by which it can be found."""
-        return self.line.dialect.old and isinstance(op, SendMessage) and not op.message.task_id
+        return (
+            self.line.dialect.names_tasks and isinstance(op, SendMessage) and not op.message.task_id
+        )
 
     async def find(self, op: SendMessage, ctx: Context) -> Task | None:
         """The task that a send has opened under our name; None: it never arrived."""

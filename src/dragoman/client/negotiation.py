@@ -13,17 +13,19 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from dragoman.core.card import Card, Interface
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import BadParams, ConfigError, DragomanError, Unsupported
+from dragoman.dialects import DIALECTS
 
 from .credentials import Wallet
 from .transports.http import Http
-from .transports.transport import DIALECTS, CallerDialect, HttpTransport, Transport
+from .transports.transport import HttpTransport, Transport
 
 _ORDER = list(DIALECTS)
 _HAS_GRPC = importlib.util.find_spec("grpc") is not None
 
 
-def spoken(interface: Interface) -> CallerDialect | None:
+def spoken(interface: Interface) -> Dialect | None:
     """How to speak at this interface, if we can."""
     for dialect in DIALECTS.values():
         if interface.binding.upper() == dialect.binding and interface.version in dialect.versions:
@@ -33,7 +35,7 @@ def spoken(interface: Interface) -> CallerDialect | None:
 
 def choices(
     card: Card, dialect: str = "", prefer: Sequence[str] = (), most: int = 16
-) -> list[tuple[Interface, CallerDialect]]:
+) -> list[tuple[Interface, Dialect]]:
     """The ways to this agent, the best first; none twice."""
     for word in filter(None, (dialect, *prefer)):
         _known(word)
@@ -44,7 +46,7 @@ def choices(
     if not _HAS_GRPC:
         found = [(interface, how) for interface, how in found if how.binding != "GRPC"]
 
-    def place(way: tuple[Interface, CallerDialect]) -> tuple[int, str]:
+    def place(way: tuple[Interface, Dialect]) -> tuple[int, str]:
         _, how = way
         liked = [number for number, word in enumerate(prefer) if _fits(how, word)]
         newest = how.versions[0] if how.versions else ""
@@ -53,7 +55,7 @@ def choices(
     return sorted(found, key=place)
 
 
-def _forced(card: Card, dialect: str) -> list[tuple[Interface, CallerDialect]]:
+def _forced(card: Card, dialect: str) -> list[tuple[Interface, Dialect]]:
     """A version that the card does not list, where it lists another one over the same binding:
     whoever names it knows better."""
     how = DIALECTS.get(dialect)
@@ -68,7 +70,7 @@ def _reversed(version: str) -> str:
     return "".join(chr(0x7F - ord(char)) for char in version)
 
 
-def _fits(how: CallerDialect, word: str) -> bool:
+def _fits(how: Dialect, word: str) -> bool:
     return word in (how.name, how.binding, *how.versions) or word.upper() == how.binding
 
 
@@ -84,7 +86,7 @@ def _known(word: str) -> None:
 
 
 def lines(
-    ways: Iterable[tuple[Interface, CallerDialect]], card: Card, http: Http, wallet: Wallet, ca: str
+    ways: Iterable[tuple[Interface, Dialect]], card: Card, http: Http, wallet: Wallet, ca: str
 ) -> list[Transport]:
     """A line for each way that may be called."""
     found: list[Transport] = []
@@ -104,9 +106,7 @@ def lines(
     return found
 
 
-def line(
-    interface: Interface, how: CallerDialect, http: Http, wallet: Wallet, ca: str
-) -> Transport:
+def line(interface: Interface, how: Dialect, http: Http, wallet: Wallet, ca: str) -> Transport:
     """The line for one interface."""
     if how.binding != "GRPC":
         return HttpTransport(http, interface, how, wallet)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -107,18 +107,3 @@ class Session(ABC):
         """What was decided in reading the last frame where it could be read in more than one way:
         fields for the driver to log, made only when it asks. Never content."""
         return ()
-
-
-def unchanged(signal: Signal) -> Signal:
-    """The wire carries all of it."""
-    return signal
-
-
-class Dialect(Struct, frozen=True, kw_only=True):
-    """One way to speak. Registered in `dialects`, picked up by the contract tests."""
-
-    name: str
-    caller: Callable[[], Session]
-    callee: Callable[[], Session]
-    carried: Callable[[Signal], Signal] = unchanged
-    """What of a signal survives this wire: the declared losses."""

@@ -1,14 +1,20 @@
-"""Every way to speak that we know. Contract, pair and matrix tests run over this list."""
+"""Every dialect we speak: the one table that server, client, gateway, doctor and tests read."""
 
-from dragoman.core.session import Dialect
+from dragoman.core.dialect import Dialect
+from dragoman.core.errors import ConfigError
 
-from .a2a import A2A_0_1, A2A_0_3, A2A_0_3_REST, A2A_1_0, A2A_1_0_REST, A2A_GO
-from .iat import IAT, IAT_FLAT
+from .a2a import DIALECTS as A2A
+from .iat import DIALECTS as IAT
 
-DIALECTS: tuple[Dialect, ...] = (
-    *(A2A_1_0, A2A_0_3, A2A_0_1, A2A_GO),
-    *(A2A_1_0_REST, A2A_0_3_REST),
-    *(IAT, IAT_FLAT),
-)
+DIALECTS: dict[str, Dialect] = {each.name: each for each in (*A2A, *IAT)}
+"""By name. Newer versions come first: that is the order in which clients prefer them."""
 
-__all__ = ["DIALECTS"]
+
+def register(dialect: Dialect) -> None:
+    """Adds a dialect of your own to those that are served and called from now on."""
+    if dialect.name in DIALECTS:
+        raise ConfigError(f"There is a dialect {dialect.name!r} already.")
+    DIALECTS[dialect.name] = dialect
+
+
+__all__ = ["DIALECTS", "register"]

@@ -32,7 +32,7 @@ from dragoman.core.operations import (
     Watch,
 )
 from dragoman.core.session import Call, End, Fault, Frame, Result, Signal, Update
-from dragoman.dialects.a2a import A2A_0_3, A2A_1_0
+from dragoman.dialects import DIALECTS
 from dragoman.dialects.a2a.grpc.callee import GrpcCallee
 from dragoman.dialects.a2a.grpc.caller import CURSOR, GrpcCaller, error_in, failed
 from dragoman.dialects.a2a.proto import writer
@@ -41,7 +41,7 @@ from .test_codec import CARD, EVERY
 
 FEW = 1000 if os.environ.get("DRAGOMAN_FULL") else 40
 VERSIONS = ("1.0", "0.3")
-CARRIED = {"1.0": A2A_1_0.carried, "0.3": A2A_0_3.carried}
+CARRIED = {"1.0": DIALECTS["a2a-1.0"].carried, "0.3": DIALECTS["a2a-0.3"].carried}
 both = pytest.mark.parametrize("version", VERSIONS)
 SAID = Message(message_id="m", role=Role.USER, parts=(Text("hi"),), metadata={"a": [1, None]})
 HOOK = Hook(hook_id="h", task_id="t", url="https://x.example", token="k", scheme="Bearer")

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from dragoman.core.card import Interface
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import ConfigError, PeerUnreachable
 from dragoman.core.operations import AnyOperation, CancelTask, Invoke, SendMessage, Streamed
 from dragoman.core.peer import Batch, Context
@@ -20,7 +21,7 @@ from dragoman.security.outbound import guarded_http
 
 from ..credentials import Credentials, Wallet
 from .http import Address, Http
-from .transport import CallerDialect, Transport, answer_in, steps
+from .transport import Transport, answer_in, steps
 
 _DETAILS = "grpc-status-details-bin"
 _SLOW = (SendMessage, CancelTask, Invoke)
@@ -43,7 +44,7 @@ class GrpcTransport(Transport):
     """One service on one channel."""
 
     def __init__(
-        self, http: Http, interface: Interface, dialect: CallerDialect, wallet: Wallet, ca: str = ""
+        self, http: Http, interface: Interface, dialect: Dialect, wallet: Wallet, ca: str = ""
     ) -> None:
         self._http = http
         self._address = http.address(web_url(interface.url, http.scheme))

@@ -8,16 +8,16 @@ trace, and who we are.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from itertools import count
 from typing import Any, cast
 from uuid import uuid4
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agent.parts import parts_of
 from dragoman.core.card import Interface
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import (
     BadParams,
     DragomanError,
@@ -40,18 +40,6 @@ from dragoman.core.operations import (
 from dragoman.core.peer import DEADLINE, HOPS, Batch, Context
 from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Signal, Update
 from dragoman.dialects import sse
-from dragoman.dialects.a2a import (
-    REST_0_3,
-    REST_0_3_BARE,
-    REST_1_0,
-    V0_1,
-    V0_3,
-    V1_0,
-    GoCaller,
-    PythonCaller,
-    RestCaller,
-    RpcCaller,
-)
 from dragoman.security.outbound.failures import is_web_page
 
 from ..credentials import Credentials, Wallet
@@ -60,70 +48,13 @@ from .http import Http, HttpReply, HttpStream, read_all
 EVENTS = "text/event-stream"
 _SLOW = (SendMessage, CancelTask, Invoke, Resolve)
 """What somebody has to work for."""
-PYTHON = "python-a2a"
-"""What its servers speak is no version, whatever their cards say."""
 _numbers = count(1)
-
-
-class CallerDialect(Struct, frozen=True):
-    """How one version is spoken over one binding."""
-
-    name: str
-    binding: str
-    versions: tuple[str, ...]
-    """As cards say them."""
-    caller: Callable[[Iterable[str], str], Session]
-    """A session for one exchange, with these extensions and this tenant."""
-    prefix: str = ""
-    """What its paths begin with."""
-    otherwise: Callable[[Iterable[str], str], Session] | None = None
-    """The same for what some servers read in another way, once they have refused to understand."""
-    path: str = ""
-    """Where servers of many dialects speak it, which have others at their address itself."""
-    old: bool = False
-    """0.1 and its kin: callers name their tasks, and every stream numbers artifacts anew."""
-
-
-DIALECTS = {
-    dialect.name: dialect
-    for dialect in (
-        CallerDialect("a2a-1.0", "JSONRPC", ("1.0",), lambda e, t: RpcCaller(V1_0, e, t)),
-        CallerDialect(
-            "a2a-1.0-rest", "HTTP+JSON", ("1.0",), lambda e, t: RestCaller(REST_1_0, e, t)
-        ),
-        CallerDialect("a2a-1.0-grpc", "GRPC", ("1.0",), lambda e, t: _grpc_caller("1.0", e, t)),
-        CallerDialect("a2a-0.3", "JSONRPC", ("0.3", "0.2"), lambda e, t: RpcCaller(V0_3, e)),
-        CallerDialect(
-            "a2a-0.3-rest",
-            "HTTP+JSON",
-            ("0.3", "0.2"),
-            lambda e, t: RestCaller(REST_0_3, e),
-            prefix="/v1",
-            otherwise=lambda e, t: RestCaller(REST_0_3_BARE, e),
-        ),
-        CallerDialect(
-            "a2a-0.3-grpc", "GRPC", ("0.3", "0.2"), lambda e, t: _grpc_caller("0.3", e, t)
-        ),
-        CallerDialect("a2a-0.1", "JSONRPC", ("0.1",), lambda e, t: RpcCaller(V0_1, e), old=True),
-        CallerDialect("a2a-go", "", (), lambda e, t: GoCaller(), path="/a2a-go", old=True),
-        CallerDialect("python-a2a", "JSONRPC", (PYTHON,), lambda e, t: PythonCaller(), old=True),
-    )
-}
-"""By name. The newest first: that is the order in which versions are preferred."""
-
-
-def _grpc_caller(version: str, extensions: Iterable[str], tenant: str) -> Session:
-    from dragoman.dialects.a2a.grpc.caller import GrpcCaller  # protobuf is an extra
-
-    return GrpcCaller(version, extensions, tenant)
 
 
 class Transport(ABC):
     """A `Peer` over one interface."""
 
-    def __init__(
-        self, interface: Interface, dialect: CallerDialect, wallet: Wallet, origin: str
-    ) -> None:
+    def __init__(self, interface: Interface, dialect: Dialect, wallet: Wallet, origin: str) -> None:
         self.interface = interface
         self.dialect = dialect
         self.wallet = wallet
@@ -192,9 +123,9 @@ class Transport(ABC):
 
     def _said_otherwise(self, op: AnyOperation, ctx: Context) -> tuple[Session, Frame] | None:
         """The same in the other spelling of the dialect, if it has one for this."""
-        if self.dialect.otherwise is None:
+        if self.dialect.fallback is None:
             return None
-        session = self.dialect.otherwise(ctx.extensions, self.interface.tenant)
+        session = self.dialect.fallback(ctx.extensions, self.interface.tenant)
         for frame in session.send(Call(next(_numbers), op, False)):
             return session, frame
         return None
@@ -245,9 +176,7 @@ def answer_in(signals: Iterable[Signal]) -> Any:
 class HttpTransport(Transport):
     """JSON-RPC and REST, with streams as server-sent events."""
 
-    def __init__(
-        self, http: Http, interface: Interface, dialect: CallerDialect, wallet: Wallet
-    ) -> None:
+    def __init__(self, http: Http, interface: Interface, dialect: Dialect, wallet: Wallet) -> None:
         self._http = http
         self._address = http.address(interface.url)
         super().__init__(interface, dialect, wallet, self._address.origin)

@@ -1,13 +1,15 @@
 """Agent2Agent, every version over every framing."""
 
+from collections.abc import Iterable
 from functools import partial
 
-from dragoman.core.session import Dialect
+from dragoman.core.dialect import Dialect, Route, Wire
+from dragoman.core.session import Session
 
 from .jsonrpc import RpcCallee, RpcCaller
 from .legacy.a2a_go import A2A_GO as GO_VERSION
 from .legacy.a2a_go import GO, GoCallee, GoCaller
-from .legacy.python_a2a import PythonCaller
+from .legacy.python_a2a import PYTHON_A2A, PythonCaller
 from .legacy.v0_1 import PLAIN, V0_1
 from .legacy.v0_1.losses import Losses
 from .losses import carried_0_3, carried_0_3_rest, carried_1_0, carried_1_0_rest
@@ -16,44 +18,121 @@ from .routes import REST_0_3, REST_0_3_BARE, REST_1_0
 from .v0_3 import V0_3
 from .v1_0 import V1_0
 
-A2A_1_0 = Dialect(
-    name=V1_0.dialect, caller=partial(RpcCaller, V1_0), callee=RpcCallee, carried=carried_1_0
-)
-A2A_0_3 = Dialect(
-    name=V0_3.dialect, caller=partial(RpcCaller, V0_3), callee=RpcCallee, carried=carried_0_3
-)
-A2A_0_1 = Dialect(
-    name=V0_1.dialect,
-    caller=partial(RpcCaller, V0_1),
-    callee=RpcCallee,
-    carried=Losses(V0_1, PLAIN).carried,
-)
-A2A_GO = Dialect(
-    name=GO_VERSION.dialect,
-    caller=GoCaller,
-    callee=GoCallee,
-    carried=Losses(GO_VERSION, GO, begins_with_task=True, names_hooks=False).carried,
-)
-A2A_1_0_REST = Dialect(
-    name=REST_1_0.version.dialect,
-    caller=partial(RestCaller, REST_1_0),
-    callee=RestCallee,
-    carried=carried_1_0_rest,
-)
-A2A_0_3_REST = Dialect(
-    name=REST_0_3.version.dialect,
-    caller=partial(RestCaller, REST_0_3),
-    callee=RestCallee,
-    carried=carried_0_3_rest,
+SCHEME = "a2a"
+ROOT = Route("/")
+GO_PATH = "/a2a-go"
+
+
+def _go(extensions: Iterable[str] = (), tenant: str = "") -> Session:
+    return GoCaller()
+
+
+def _python(extensions: Iterable[str] = (), tenant: str = "") -> Session:
+    return PythonCaller()
+
+
+def _grpc(version: str, extensions: Iterable[str] = (), tenant: str = "") -> Session:
+    from .grpc.caller import GrpcCaller  # protobuf is an extra
+
+    return GrpcCaller(version, extensions, tenant)
+
+
+def _grpc_callee() -> Session:
+    from .grpc.callee import GrpcCallee  # protobuf is an extra
+
+    return GrpcCallee()
+
+
+DIALECTS = (
+    Dialect(
+        name=V1_0.dialect,
+        caller=partial(RpcCaller, V1_0),
+        callee=RpcCallee,
+        carried=carried_1_0,
+        routes=(ROOT,),
+        binding="JSONRPC",
+        versions=("1.0",),
+    ),
+    Dialect(
+        name=REST_1_0.version.dialect,
+        caller=partial(RestCaller, REST_1_0),
+        callee=RestCallee,
+        carried=carried_1_0_rest,
+        binding="HTTP+JSON",
+        versions=("1.0",),
+    ),
+    Dialect(
+        name="a2a-1.0-grpc",
+        wire=Wire.GRPC,
+        caller=partial(_grpc, "1.0"),
+        callee=_grpc_callee,
+        carried=carried_1_0,
+        binding="GRPC",
+        versions=("1.0",),
+        scheme=SCHEME,
+    ),
+    Dialect(
+        name=V0_3.dialect,
+        caller=partial(RpcCaller, V0_3),
+        callee=RpcCallee,
+        carried=carried_0_3,
+        routes=(ROOT,),
+        binding="JSONRPC",
+        versions=("0.3", "0.2"),
+    ),
+    Dialect(
+        name=REST_0_3.version.dialect,
+        caller=partial(RestCaller, REST_0_3),
+        callee=RestCallee,
+        carried=carried_0_3_rest,
+        binding="HTTP+JSON",
+        versions=("0.3", "0.2"),
+        prefix="/v1",
+        fallback=partial(RestCaller, REST_0_3_BARE),
+    ),
+    Dialect(
+        name="a2a-0.3-grpc",
+        wire=Wire.GRPC,
+        caller=partial(_grpc, "0.3"),
+        callee=_grpc_callee,
+        carried=carried_0_3,
+        binding="GRPC",
+        versions=("0.3", "0.2"),
+        scheme=SCHEME,
+    ),
+    Dialect(
+        name=V0_1.dialect,
+        caller=partial(RpcCaller, V0_1),
+        callee=RpcCallee,
+        carried=Losses(V0_1, PLAIN).carried,
+        routes=(ROOT,),
+        binding="JSONRPC",
+        versions=("0.1",),
+        names_tasks=True,
+    ),
+    Dialect(
+        name=GO_VERSION.dialect,
+        caller=_go,
+        callee=GoCallee,
+        carried=Losses(GO_VERSION, GO, begins_with_task=True, names_hooks=False).carried,
+        routes=(Route(GO_PATH),),
+        path=GO_PATH,
+        names_tasks=True,
+    ),
+    # What servers of python-a2a speak is no version, whatever their cards say.
+    Dialect(
+        name=PYTHON_A2A.dialect,
+        caller=_python,
+        callee=None,
+        binding="JSONRPC",
+        versions=(PYTHON_A2A.dialect,),
+        names_tasks=True,
+    ),
 )
 
 __all__ = [
-    "A2A_0_1",
-    "A2A_0_3",
-    "A2A_0_3_REST",
-    "A2A_1_0",
-    "A2A_1_0_REST",
-    "A2A_GO",
+    "DIALECTS",
+    "PYTHON_A2A",
     "REST_0_3",
     "REST_0_3_BARE",
     "REST_1_0",

@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
+from dragoman.core.dialect import Dialect
 from dragoman.core.peer import Context
-from dragoman.core.session import Call, Dialect, Frame, Result
-from dragoman.dialects.a2a import A2A_0_1, A2A_GO
+from dragoman.core.session import Call, Frame, Result
+from dragoman.dialects import DIALECTS
 from dragoman.engine import Engine
 from webhooks.harness import empty, engine
 from webhooks.receiver import Receiver
 
 HEADERS = {"content-type": "application/json"}
-both = pytest.mark.parametrize("dialect", [A2A_0_1, A2A_GO], ids=lambda dialect: dialect.name)
+both = pytest.mark.parametrize(
+    "dialect", [DIALECTS["a2a-0.1"], DIALECTS["a2a-go"]], ids=lambda dialect: dialect.name
+)
 
 
 async def ask(running: Engine, dialect: Dialect, method: str, params: dict[str, Any]) -> Any:

@@ -1,0 +1,73 @@
+"""What a dialect is: the one record that server, client, gateway, doctor and tests read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from .session import Session, Signal
+
+
+class Wire(StrEnum):
+    """What carries the frames of a dialect."""
+
+    HTTP = "http"
+    """Requests and answers; streams are server-sent events."""
+    WEBSOCKET = "websocket"
+    GRPC = "grpc"
+
+
+class CallerFactory(Protocol):
+    """Makes the caller side of a new conversation."""
+
+    def __call__(self, extensions: Iterable[str] = (), tenant: str = "") -> Session:
+        """A session that activates these extensions and names this tenant, where the dialect has
+        words for them."""
+
+
+class Route(Struct, frozen=True):
+    """Where a dialect is served, relative to the mount point of its agent."""
+
+    path: str
+    method: str = "POST"
+    """`*` stands for any method. A WebSocket has none."""
+    matches: Callable[[str], bool] | None = None
+    """For a path with variables: whether a path is one of those it stands for."""
+
+
+def unchanged(signal: Signal) -> Signal:
+    """The wire carries all of it."""
+    return signal
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """One way to speak over one wire."""
+
+    name: str
+    wire: Wire = Wire.HTTP
+    caller: CallerFactory
+    callee: Callable[[], Session] | None
+    """Dialects that share a route share a callee. It tells them apart by the frame, and
+    `session.dialect` names the record. None: only others serve this dialect."""
+    carried: Callable[[Signal], Signal] = unchanged
+    """What of a signal survives this wire: the declared losses."""
+
+    routes: tuple[Route, ...] = ()
+    binding: str = ""
+    """What cards call the binding; empty for a dialect that no interface of a card can name."""
+    versions: tuple[str, ...] = ()
+    """The protocol versions as cards spell them."""
+    scheme: str = ""
+    """What stands before the `+` of an address that names this dialect: `iat+http://`."""
+
+    prefix: str = ""
+    """What the paths of its requests begin with."""
+    path: str = ""
+    """Where servers of many dialects serve it, which have others at their address itself."""
+    fallback: CallerFactory | None = None
+    """Another spelling, for servers that refuse the first one as malformed."""
+    names_tasks: bool = False
+    """0.1 and its kin: the caller names its tasks, and every stream numbers artifacts anew."""
