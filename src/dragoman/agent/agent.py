@@ -14,20 +14,15 @@ from msgspec import Struct
 from dragoman.core import card as cards
 from dragoman.core.auth_schemes import Scheme
 from dragoman.core.errors import BadParams, ConfigError
+from dragoman.core.extensions import CURSOR, IDEMPOTENCY, SKILLS, TRANSITIONS, WORK
 from dragoman.core.model import Json
 from dragoman.workspace import Space, space_of
 
 from .parameters import Params
-from .tools import WORK
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAMESPACED = re.compile(r"[\w-]+(\.[\w-]+)+/[\w.-]+")
-
-CURSOR = "urn:dragoman:cursor:1"
-IDEMPOTENCY = "urn:dragoman:idempotency:1"
-SKILLS = "urn:dragoman:skills:1"
-TRANSITIONS = "urn:dragoman:transitions:1"
 
 MODES = ("text/plain", "application/json")
 """What stands on the card of an agent that does not say what it reads and writes. It is held to

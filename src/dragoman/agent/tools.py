@@ -15,16 +15,10 @@ from dragoman.core.errors import (
     PeerRefused,
     Unsupported,
 )
+from dragoman.core.extensions import TOOLS, WORK
 from dragoman.core.model import Json
 from dragoman.core.operations import SendMessage
 from dragoman.core.peer import Context
-
-WORK = "urn:dragoman:work:1"
-"""Extension: thoughts, logs, progress, tools and approvals of a run."""
-DETACHED = f"{WORK}/detached"
-"""In the metadata of the event behind which a blocking send does not wait any longer."""
-TOOLS = f"{WORK}/tools"
-"""Under which a caller of A2A offers its tools, in the metadata of a request."""
 
 
 def offered(op: SendMessage, ctx: Context) -> tuple[Tool, ...]:

@@ -11,6 +11,7 @@ import msgspec
 
 from dragoman.core.errors import AgentMisbehaved, Unsupported
 from dragoman.core.events import ArtifactChunk, Ask, Note, Noted, StateChanged
+from dragoman.core.extensions import PROGRESS, QUESTION
 from dragoman.core.model import (
     AnyPart,
     Artifact,
@@ -32,7 +33,7 @@ from .answers import Answer, Failed, Rejected, bound, decision_in
 from .parts import builtins_of, first_data, json_of, parts_of
 from .remote_calls import AgentClient, TurnAccess
 from .run_api import RunApi
-from .tools import WORK, chosen, result_of
+from .tools import chosen, result_of
 
 T = TypeVar("T")
 
@@ -219,7 +220,7 @@ class Turn:
         body: dict[str, Json] = {"fraction": fraction}
         if eta is not None:
             body["eta"] = eta
-        metadata = {f"{WORK}/progress": body}
+        metadata = {PROGRESS: body}
         self._run.emit(StateChanged(state=State.WORKING, metadata=metadata))
         await self._run.room()
 
@@ -317,7 +318,7 @@ class Turn:
         parts: list[object] = [prompt, *more]
         if body is not None or kind is not Ask.INPUT:
             asked = {"kind": str(kind), "question": name, "details": body}
-            parts.append(Data(asked, metadata={f"{WORK}/question": name}))
+            parts.append(Data(asked, metadata={QUESTION: name}))
         self._asking = self._asking or asyncio.Lock()
         async with self._asking:  # one question at a time: a plain message answers the open one
             return await self._run.ask(name, kind, self._message(parts), body, expires)

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from dragoman.client.auth import CredentialRequest, wanted
 from dragoman.core.events import Ask
+from dragoman.core.extensions import WORK
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import AnyPart, Data, Json, State, Task, Text
-from dragoman.dialects.a2a.extensions import WORK
 
 from . import formatting
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dragoman.agent.tools import WORK
 from dragoman.core.events import Ask, Asked, Snapshot, Stamped, StateChanged
+from dragoman.core.extensions import WORK
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Data, Json, State, Status, Task, Text
 from dragoman.core.operations import Watch

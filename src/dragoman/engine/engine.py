@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, cast
 
 from dragoman.agent import Agent, Skill
-from dragoman.agent.agent import TRANSITIONS
 from dragoman.agent.invoke import invoke
 from dragoman.agent.remote_calls import Outside
 from dragoman.core.errors import (
@@ -23,6 +22,7 @@ from dragoman.core.errors import (
     Unsupported,
 )
 from dragoman.core.events import Stamped
+from dragoman.core.extensions import TRANSITIONS
 from dragoman.core.lifecycle import FINAL, shortened
 from dragoman.core.model import Json, State, Task
 from dragoman.core.operations import (

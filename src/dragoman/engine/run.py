@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from dragoman.agent import Skill
 from dragoman.agent.answers import decision_in
 from dragoman.agent.remote_calls import Outside, StartedCall, unfinished
-from dragoman.agent.tools import DETACHED
 from dragoman.core.errors import AgentMisbehaved, DragomanError, TaskNotFound, Unsupported
 from dragoman.core.events import AnyEvent, Ask, Asked, Noted, Opened, StateChanged
+from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, Fold
 from dragoman.core.model import Json, Message, State, Task
 from dragoman.core.peer import Context

@@ -19,6 +19,7 @@ from uuid import uuid4
 from dragoman.agent import Agent, Turn
 from dragoman.core.card import Card, Tool
 from dragoman.core.errors import BadParams, ConfigError, DragomanError, PeerUnreachable, Unsupported
+from dragoman.core.extensions import WORK
 from dragoman.core.model import Json, Message, Role, Task, Text
 from dragoman.core.operations import GetTask, Resolve, SendMessage
 from dragoman.core.peer import Batch, Context, Peer
@@ -35,7 +36,7 @@ log = logging.getLogger("dragoman.iat")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OPERATOR = Context(principal="host", extensions=("urn:dragoman:work:1",))
+OPERATOR = Context(principal="host", extensions=(WORK,))
 """On whose behalf the host's own process gives work."""
 PULSE = 30.0
 PATIENCE = 60.0

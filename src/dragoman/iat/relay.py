@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from dragoman.agent import Turn
 from dragoman.agent.parts import first_data
-from dragoman.agent.tools import TOOLS, WORK
 from dragoman.core.card import Tool
 from dragoman.core.errors import (
     Conflict,
@@ -41,11 +40,12 @@ from dragoman.core.events import (
     Stamped,
     StateChanged,
 )
+from dragoman.core.extensions import PROGRESS, TOOLS, WORK
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Json, Message, State
 from dragoman.core.operations import CancelTask, Resolve, SendMessage, Watch
 from dragoman.core.peer import Batch, Context
-from dragoman.dialects.iat.events import PROGRESS, THEIRS
+from dragoman.dialects.iat.events import THEIRS
 from dragoman.dialects.iat.wire import MOST_TTL
 from dragoman.workspace import WISH, inside, within
 

@@ -17,8 +17,8 @@ from rich.text import Text
 from dragoman.client import Conversation, RemoteAgent
 from dragoman.client.auth import private_files
 from dragoman.core.errors import DragomanError
+from dragoman.core.extensions import WORK
 from dragoman.core.model import Message, Task
-from dragoman.dialects.a2a.extensions import WORK
 
 from .. import formatting
 from ..dialogue import Dialogue, Left

@@ -10,8 +10,8 @@ import msgspec
 from cyclopts import Parameter
 
 from dragoman.core.errors import ConfigError
+from dragoman.core.extensions import WORK
 from dragoman.core.model import Data, Message, Task
-from dragoman.dialects.a2a.extensions import WORK
 
 from .. import formatting, json_output
 from ..dialogue import Dialogue, Left

@@ -23,6 +23,7 @@ from dragoman.core.errors import (
     VersionUnsupported,
 )
 from dragoman.core.events import Stamped
+from dragoman.core.extensions import WORK
 from dragoman.core.operations import AnyOperation
 from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, Signal, Update
 
@@ -91,7 +92,7 @@ class RpcCallee(Session):
 
     @cached_property
     def _notes(self) -> bool:
-        return extensions.WORK in self.extensions
+        return WORK in self.extensions
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """One `Call` or one `Fault`."""

@@ -24,6 +24,7 @@ from dragoman.core.errors import (
     VersionUnsupported,
 )
 from dragoman.core.events import Stamped
+from dragoman.core.extensions import WORK
 from dragoman.core.model import Json
 from dragoman.core.operations import AnyOperation, DeleteHook
 from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Signal, Update
@@ -79,7 +80,7 @@ class RestCallee(Session):
 
     @cached_property
     def _notes(self) -> bool:
-        return extensions.WORK in self.extensions
+        return WORK in self.extensions
 
     @property
     def _version(self) -> Version:

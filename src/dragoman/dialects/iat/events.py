@@ -25,14 +25,13 @@ from dragoman.core.events import (
     Stamped,
     StateChanged,
 )
+from dragoman.core.extensions import PROGRESS
 from dragoman.core.lifecycle import FINAL, WAITING, Fold
 from dragoman.core.model import Artifact, Data, Json, Message, Role, State, Status, Task, Text
 
 from .errors import error_in
 from .wire import Kind
 
-WORK = "urn:dragoman:work:1"
-PROGRESS = f"{WORK}/progress"
 FULL = {"detail": "full"}
 THEIRS = "msg:"
 """Before the msg_id that a foreign agent gave a question: its whole name."""

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from dragoman.core.card import Extension, Interface
 from dragoman.core.errors import ConfigError
+from dragoman.core.extensions import DIALECTS
 from dragoman.core.model import Json
 from dragoman.observability.log import Log
 from dragoman.settings import Server
 
-DIALECTS = "urn:dragoman:dialects:1"
 VERSIONS = ("1.0", "0.3")
 # Clients put paths such as /v1/card behind the address, so it ends without a slash. Bindings may
 # share one (A2A 0.3 §5.6.2).

@@ -22,6 +22,7 @@ from dragoman.core.card import (
     Signature,
 )
 from dragoman.core.errors import PeerMisbehaved
+from dragoman.core.extensions import TRANSITIONS
 from dragoman.core.model import Json
 
 from .security import (
@@ -39,7 +40,6 @@ from .security import (
     scheme_in,
 )
 
-TRANSITIONS = "urn:dragoman:transitions:1"
 Words = list[str] | None
 Required = list[dict[str, Json]] | None
 """Requirements in any spelling: they differ too much for a Struct."""

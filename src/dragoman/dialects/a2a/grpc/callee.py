@@ -14,6 +14,7 @@ from typing import Any
 
 from dragoman.core import errors as e
 from dragoman.core.events import Stamped
+from dragoman.core.extensions import CURSOR, WORK
 from dragoman.core.model import Json
 from dragoman.core.operations import Invoke, Operation
 from dragoman.core.session import Call, Fault, Frame, Result, Session, Signal, Update
@@ -27,9 +28,6 @@ from ..v1_0 import grpc as new
 from ..version import Version
 from .service import Rpc, Service, rpc
 
-CURSOR = "urn:dragoman:cursor:1"
-"""gRPC has no place for the seq of an event beside its message. Callers that activate this find it
-in the event's metadata under the same name (docs/extensions/cursor.md)."""
 NOTHING: Mapping[str, str] = {}
 
 # The agent's own methods
@@ -183,7 +181,7 @@ class GrpcCallee(Session):
 
     @cached_property
     def _notes(self) -> bool:
-        return extensions.WORK in self.extensions
+        return WORK in self.extensions
 
     @cached_property
     def _marked(self) -> bool:

@@ -33,10 +33,10 @@ from ..scalars import Wrong
 from ..stream_end import Ending
 from ..v0_3 import grpc_caller_table as old
 from ..v1_0 import grpc_caller_table as new
-from .callee import CODES, CURSOR, METHODS, NAMES_0_3
+from .callee import CODES, METHODS, NAMES_0_3
 from .decode import AskedService, Asking, asking, event_in
 
-__all__ = ["CURSOR", "GrpcCaller", "error_in", "failed"]
+__all__ = ["GrpcCaller", "error_in", "failed"]
 
 SERVICES: dict[str, AskedService] = {"1.0": new.ASKED, "0.3": old.ASKED}
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.core.events import AnyEvent, ArtifactChunk, Snapshot, Stamped, StateChanged
+from dragoman.core.extensions import CURSOR
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Artifact, Json, Message, State, Status, Task
 from dragoman.core.operations import AnyOperation
@@ -21,7 +22,6 @@ from .. import extensions
 from ..cards import documents
 from ..proto import ANY, Fields, Proto, bag_in, json_of, needed, reader, stamp_in, writer
 from ..scalars import Wrong, numbered
-from .callee import CURSOR
 from .encode import STATES, GrpcEncoder
 
 

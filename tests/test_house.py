@@ -1,0 +1,32 @@
+"""One of each: what is named or written in one place only (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+SRC = Path(__file__).parents[1] / "src" / "dragoman"
+TREES = {
+    path.relative_to(SRC).as_posix(): ast.parse(path.read_text("utf-8"))
+    for path in sorted(SRC.rglob("*.py"))
+}
+
+
+def _literals(tree: ast.Module) -> set[str]:
+    """The strings of a module that are values, and not docstrings."""
+    prose = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose
+    }
+
+
+def test_the_uris_of_our_extensions_are_written_in_one_module() -> None:
+    found = defaultdict(set)
+    for name, tree in TREES.items():
+        for text in _literals(tree):
+            if text.startswith("urn:dragoman:"):
+                found[name].add(text)
+    assert list(found) == ["core/extensions.py"]
