@@ -6,13 +6,9 @@ import hashlib
 
 from dragoman.core.errors import AgentError
 from dragoman.core.model import Blob, File, Json, Link, Message
+from dragoman.core.questions import first_data
 
-from .parts import first_data, json_of
-
-_YES = frozenset({"yes", "y", "ok", "okay", "true", "approve", "approved", "sure"})
-_NO = frozenset({"no", "n", "false", "deny", "denied", "reject", "rejected"})
-YES_WORDS = _YES | {"是", "好", "好的", "同意", "批准", "可以", "确认", "行"}
-NO_WORDS = _NO | {"否", "不", "不行", "不同意", "拒绝", "不可以", "取消"}
+from .parts import json_of
 
 
 class Rejected(AgentError):
@@ -59,16 +55,3 @@ def bound(name: str, details: Json) -> str:
     if details is None:
         return name
     return f"{name}@{hashlib.sha256(json_of(details)).hexdigest()[:12]}"
-
-
-def decision_in(message: Message, value: Json = None) -> bool | None:
-    """Yes, no, or neither, as data (`{"approved": true}`) or in words (English, Chinese)."""
-    data = value if value is not None else first_data(message.parts)
-    if isinstance(data, dict):
-        data = data.get("approved")
-    if isinstance(data, bool):
-        return data
-    word = message.text.strip().strip(".!。！").casefold()
-    if word in YES_WORDS:
-        return True
-    return False if word in NO_WORDS else None

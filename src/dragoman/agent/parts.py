@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Iterable
 from dataclasses import is_dataclass
 from pathlib import Path
 
@@ -79,8 +78,3 @@ def file(source: Path | bytes, *, filename: str = "", media_type: str = "") -> B
         source = source.read_bytes()
     media_type = media_type or mimetypes.guess_type(filename)[0] or OCTETS
     return Blob(source, filename=filename, media_type=media_type)
-
-
-def first_data(parts: Iterable[AnyPart]) -> Json:
-    """The value of the first data part, else None."""
-    return next((part.value for part in parts if isinstance(part, Data)), None)

@@ -11,12 +11,11 @@ import msgspec
 
 from dragoman.core.errors import AgentMisbehaved, Unsupported
 from dragoman.core.events import ArtifactChunk, Ask, Note, Noted, StateChanged
-from dragoman.core.extensions import PROGRESS, QUESTION
+from dragoman.core.extensions import PROGRESS
 from dragoman.core.model import (
     AnyPart,
     Artifact,
     Blob,
-    Data,
     File,
     Json,
     Link,
@@ -27,10 +26,11 @@ from dragoman.core.model import (
     Text,
 )
 from dragoman.core.peer import Context
+from dragoman.core.questions import decision_in, first_data, question_part
 from dragoman.workspace import Workspace
 
-from .answers import Answer, Failed, Rejected, bound, decision_in
-from .parts import builtins_of, first_data, json_of, parts_of
+from .answers import Answer, Failed, Rejected, bound
+from .parts import builtins_of, json_of, parts_of
 from .remote_calls import AgentClient, TurnAccess
 from .run_api import RunApi
 from .tools import chosen, result_of
@@ -317,8 +317,7 @@ class Turn:
         body = builtins_of(body)
         parts: list[object] = [prompt, *more]
         if body is not None or kind is not Ask.INPUT:
-            asked = {"kind": str(kind), "question": name, "details": body}
-            parts.append(Data(asked, metadata={QUESTION: name}))
+            parts.append(question_part(kind, name, body))
         self._asking = self._asking or asyncio.Lock()
         async with self._asking:  # one question at a time: a plain message answers the open one
             return await self._run.ask(name, kind, self._message(parts), body, expires)

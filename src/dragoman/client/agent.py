@@ -33,6 +33,7 @@ from dragoman.core.operations import (
     Watch,
 )
 from dragoman.core.peer import ANYONE, Batch, Context
+from dragoman.core.questions import answer_value
 
 from .conversation import Conversation
 from .event_stream import Events
@@ -131,8 +132,7 @@ class RemoteAgent:
     async def answer(self, task: Task | str, value: object, *, question: str = "") -> Task:
         """Answers what a task waits for: text, data, files; True or False where it asks for
         approval."""
-        if isinstance(value, bool):
-            value = {"approved": value}
+        value = answer_value(value)
         if question:
             return await self.resolve(task, question, value)
         answer = await self.send(value, task=task)

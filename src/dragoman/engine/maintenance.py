@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dragoman.core.errors import DragomanError, Fenced
 from dragoman.core.events import Ask
 from dragoman.core.model import Message, Role, Text
+from dragoman.core.questions import answer_value
 from dragoman.settings import Retention
 from dragoman.store.clock import steady_of
 from dragoman.store.interface import SILENCE, AdminFilter, HeldTask, Input, Row
@@ -171,7 +172,7 @@ class Maintenance:
         runner = self._runner
         if row.asking is Ask.APPROVAL:
             silence = Message(message_id=new_id(), role=Role.USER, parts=(Text("[no answer]"),))
-            said = Input(message=silence, value={"approved": False}, by=SILENCE)
+            said = Input(message=silence, value=answer_value(False), by=SILENCE)
             await runner.add_input(row.scope, row.task_id, said, row.question)
             return
         run = runner.runs.get(row.task_id)

@@ -15,7 +15,6 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.agent import Skill
-from dragoman.agent.answers import decision_in
 from dragoman.agent.remote_calls import Outside, StartedCall, unfinished
 from dragoman.core.errors import AgentMisbehaved, DragomanError, TaskNotFound, Unsupported
 from dragoman.core.events import AnyEvent, Ask, Asked, Noted, Opened, StateChanged
@@ -23,6 +22,7 @@ from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, Fold
 from dragoman.core.model import Json, Message, State, Task
 from dragoman.core.peer import Context
+from dragoman.core.questions import decision_in
 from dragoman.store.interface import Input, Record, Row
 from dragoman.workspace import Folder
 

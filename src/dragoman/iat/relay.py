@@ -18,7 +18,6 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.agent import Turn
-from dragoman.agent.parts import first_data
 from dragoman.core.card import Tool
 from dragoman.core.errors import (
     Conflict,
@@ -45,6 +44,7 @@ from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Json, Message, State
 from dragoman.core.operations import CancelTask, Resolve, SendMessage, Watch
 from dragoman.core.peer import Batch, Context
+from dragoman.core.questions import answer_value, question_in
 from dragoman.dialects.iat.events import THEIRS
 from dragoman.dialects.iat.wire import MOST_TTL
 from dragoman.workspace import WISH, inside, within
@@ -207,7 +207,7 @@ class Relay:
             self._made = self._made or bool(event.task.artifacts)
             await self._ended(event.task.state, event.task.status.message, None)
         elif event.task.state in WAITING and event.task.status.message is not None:
-            await self._waits(entry, event.task.status.message, sub)
+            await self._waits(entry, event.task.state, event.task.status.message, sub)
 
     async def _state(self, entry: Stamped, sub: SubAgent) -> None:
         event, turn = entry.event, self._turn
@@ -216,7 +216,7 @@ class Relay:
             await self._ended(event.state, event.message, event.metadata)
             return
         if event.state in WAITING and event.message is not None:
-            await self._waits(entry, event.message, sub)
+            await self._waits(entry, event.state, event.message, sub)
             return
         progress = (event.metadata or {}).get(PROGRESS)
         if isinstance(progress, dict) and isinstance(progress.get("fraction"), int | float):
@@ -289,15 +289,13 @@ class Relay:
                 log.info("not open any more agent=%s question=%s", sub.name, question)
         self._delivered.add(question)
 
-    async def _waits(self, entry: Stamped, message: Message, sub: SubAgent) -> None:
+    async def _waits(self, entry: Stamped, state: State, message: Message, sub: SubAgent) -> None:
         """A question as A2A has it: a state, and our data part beside the words if there is one."""
-        said = first_data(message.parts)
-        about = said if isinstance(said, dict) and said.get("kind") in set(Ask) else {}
-        question = str(about.get("question") or f"{entry.task_id}#{entry.seq}")
+        found = question_in(message, state)
+        question = found.name or f"{entry.task_id}#{entry.seq}"
         if question in self._delivered:
             return  # the state a stream begins with, not a new question
-        kind = Ask(about.get("kind", Ask.INPUT))
-        asked = Asked(question=question, kind=kind, message=message, body=about.get("details"))
+        asked = Asked(question=question, kind=found.kind, message=message, body=found.details)
         await self._asked(replace(entry, event=asked), sub)
 
     async def _approval(self, event: Asked) -> Json:
@@ -308,7 +306,7 @@ class Relay:
             key=event.question,
             expires=self._host.approval_expires,
         )
-        return {"approved": approved}
+        return answer_value(approved)
 
     async def _tool(self, event: Asked) -> Json:
         """What the tool gives. Only those that were allowed are run (R04)."""

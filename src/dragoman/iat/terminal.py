@@ -27,13 +27,13 @@ from dragoman.core.events import (
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Json, State, Text
 from dragoman.core.peer import Batch
+from dragoman.core.questions import answer_value, yes_or_no
 from dragoman.store.approvals import name_of
 
 from .host import Host
 from .screen import Screen
 from .sub_agent import SubAgent
 
-YES, NO = frozenset(("y", "yes", "是", "好")), frozenset(("n", "no", "否", "不"))
 HELP = "NAME: what to do · /agents lists sub-agents · /quit ends"
 MOST = 2000
 _NAMED = re.compile(r"(\S+)\s*:\s+")
@@ -199,11 +199,11 @@ class Terminal:
         _, task_id, event = self._asked[0]
         value: object = said
         if event.kind is Ask.APPROVAL:
-            word = said.casefold()
-            if word not in YES | NO:
+            decision = yes_or_no(said)
+            if decision is None:
                 self._ask()  # only a clear yes is one
                 return
-            value = {"approved": word in YES}
+            value = answer_value(decision)
         self._asked.popleft()
         try:
             await self._host.answer(task_id, event.question, value)

@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError
+from dragoman.core.questions import yes_or_no
 from dragoman.store.codec import deeply
 from dragoman.store.interface import AdminFilter, Row, Store
 
@@ -120,7 +121,7 @@ def _which(*named: str | None) -> AdminFilter:
 def _agreed(count: int) -> bool:
     if not sys.stdin.isatty():
         raise ConfigError(f"{count} tasks would be erased for good. Add --yes if you mean it.")
-    return input(f"Erase {count} tasks for good? [y/N] ").strip().lower() in ("y", "yes")
+    return yes_or_no(input(f"Erase {count} tasks for good? [y/N] ")) is True
 
 
 def _masked(secret: str) -> str:

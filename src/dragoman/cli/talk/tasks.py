@@ -13,7 +13,7 @@ from dragoman.core.model import Message, State, Task
 
 from .. import formatting, json_output
 from ..dialogue import Dialogue
-from ..prompts import question_in
+from ..prompts import question_shown
 from ..session_options import (
     DONE,
     NOT_DONE,
@@ -125,7 +125,7 @@ def watch(
             view = chosen(as_json=way.json, growing=True)
             exchange = Dialogue(agent, view, None)
             result = await exchange.follow(agent.watch(id, cursor), cancel=False)
-        if not isinstance(result, Message) and (question := question_in(result)):
+        if not isinstance(result, Message) and (question := question_shown(result)):
             view.note(f"It asks: {question.prompt}")
             view.note(f"Answer with: dragoman send {url} ANSWER --task {named(result)}")
         return code_of(result)
@@ -195,6 +195,6 @@ def _show(task: Task, url: str) -> None:
         title = formatting.line(artifact.name or artifact.artifact_id, 80)
         out.print(Text(f"\n{title}", "bold"), soft_wrap=True)
         out.print(Text(formatting.artifact_words(artifact)), soft_wrap=True)
-    if question_in(task) is not None:
+    if question_shown(task) is not None:
         how = f"\nAnswer with: dragoman send {url} ANSWER --task {named(task)}"
         out.print(Text(how, "dim"), soft_wrap=True)
