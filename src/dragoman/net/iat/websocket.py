@@ -26,6 +26,7 @@ from dragoman.dialects.iat.caller import IatCaller
 from dragoman.dialects.iat.wire import Envelope, Kind, envelope_in
 from dragoman.security.authentication import certificate_in
 from dragoman.security.iat import HEADER, JOINING, SIGNATURE, IatSession
+from dragoman.security.rate_limits import TokenBucket
 from dragoman.security.route_policy import refuse
 
 from ..http.asgi import Receive, Scope, Send, answer, headers_in
@@ -173,7 +174,9 @@ class SocketLine:
         self._reader: asyncio.Task[Any] | None = None
         self._is_cut = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._left, self._since = float(desk.settings.messages_per_second), self._floor.loop.time()
+        rate = desk.settings.messages_per_second
+        self._bucket = TokenBucket(rate, rate, self._floor.loop.time())
+        """A second's worth of messages may come at once."""
         self.stranger: str | None = None
         """The address, as long as nobody on it said who it is."""
         self._meter: SocketMeter | None = scope.get(METER)
@@ -238,12 +241,7 @@ class SocketLine:
             self._reader.cancel()
 
     def _may_talk(self) -> bool:
-        most, now = float(self._desk.settings.messages_per_second), self._floor.loop.time()
-        # A second's worth may come at once.
-        self._left = min(most, self._left + (now - self._since) * most)
-        self._since = now
-        self._left -= 1.0
-        return self._left >= 0.0
+        return not self._bucket.take(self._floor.loop.time())
 
     async def _heard(self, body: bytes) -> bool:
         """Takes one message; false if there were too many of them."""
