@@ -30,3 +30,28 @@ def test_the_uris_of_our_extensions_are_written_in_one_module() -> None:
             if text.startswith("urn:dragoman:"):
                 found[name].add(text)
     assert list(found) == ["core/extensions.py"]
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return found
+
+
+def _importers(*modules: str) -> list[str]:
+    return [name for name, tree in TREES.items() if _imports(tree) & set(modules)]
+
+
+def test_signatures_of_tokens_are_verified_in_one_module() -> None:
+    """Cards have a verification of their own: their payload is canonical JSON, not base64."""
+    verifiers = _importers("joserfc.jws", "joserfc.jwt")
+    assert verifiers == ["dialects/a2a/cards/signatures.py", "security/jws.py"]
+
+
+def test_there_is_one_style_of_logging() -> None:
+    """Modules log through `core.log`; the server's log takes what libraries say as well."""
+    assert _importers("logging") == ["core/log.py", "observability/log.py"]

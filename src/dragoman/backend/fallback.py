@@ -7,7 +7,6 @@ was kept for, and nobody else finds it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,12 +18,13 @@ from msgspec.structs import replace
 from dragoman.core.errors import Conflict, Fenced, StoreUnavailable, TaskNotFound
 from dragoman.core.events import Snapshot, Stamped
 from dragoman.core.lifecycle import FINAL
+from dragoman.core.log import Logger
 from dragoman.core.model import State, Status, Task
 from dragoman.core.peer import Context
 from dragoman.core.task_names import task_id_of
 from dragoman.store.interface import Done, Draft, Row, Scope, Store, Write
 
-log = logging.getLogger("dragoman.backend")
+log = Logger("backend")
 
 SWEEP = 3600.0
 """Seconds between two looks for what is too old, at the most."""
@@ -133,8 +133,8 @@ class FallbackTasks:
         while True:
             try:
                 await self.sweep()
-            except Exception:  # the next look may do better
-                log.exception("what is too old could not be removed")
+            except Exception as exc:  # the next look may do better
+                log.error("Old tasks could not be removed", exc)
             await asyncio.sleep(self._pause)
 
     async def _name(self, name: str, ctx: Context) -> tuple[Row, str] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -36,6 +35,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, Fold
+from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Message, State, Status, Task
 from dragoman.core.operations import (
     CancelTask,
@@ -63,7 +63,7 @@ from .function import Function
 from .pieces import QUIET, each
 from .task_names import addressed, name_in, renamed, shown_as, task_of
 
-log = logging.getLogger("dragoman.backend")
+log = Logger("backend")
 
 OWN = frozenset(("send", "get", "cancel"))
 """With these a backend keeps its tasks itself."""
@@ -390,7 +390,7 @@ class BackendPeer:
 def _misbehaved(wrong: WrongAnswer) -> AgentMisbehaved:
     """The log gets everything, the caller only the id to ask for (DESIGN §6)."""
     incident = secrets.token_hex(6)
-    log.error("wrong answer error=%s: %s", incident, wrong, exc_info=wrong)
+    log.error("The backend gave a wrong answer", wrong, error=incident, why=wrong)
     return AgentMisbehaved(f"The agent gave an invalid answer (error {incident})", error=incident)
 
 

@@ -11,7 +11,6 @@ rings the bell: nobody sees an event that a crash could take back.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Iterable
 from functools import cached_property
 from typing import Any
@@ -22,6 +21,7 @@ from msgspec.structs import replace
 from dragoman.core.errors import DragomanError, Fenced, StoreUnavailable
 from dragoman.core.events import AnyEvent, ArtifactChunk, Ask, Asked, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, WAITING, Fold
+from dragoman.core.log import Logger
 from dragoman.core.model import (
     AnyPart,
     Artifact,
@@ -40,7 +40,7 @@ from dragoman.store.interface import Claim, Draft, Idempotency, Input, Record, R
 from .live_log import LiveLog
 from .run_context import RunContext
 
-log = logging.getLogger("dragoman.run")
+log = Logger("run")
 
 TURN_LIMIT = 64
 """Events a run may put in line before others get their turn of the loop."""
@@ -313,7 +313,7 @@ class EventWriter(LiveLog):
 
     async def _end_as_refused(self, error: Exception) -> None:
         """The store cannot keep what the agent said: the task ends with that as its reason."""
-        log.error("refused task=%s error=%s", self.task_id, error)
+        log.error("The store refused an event", task=self.task_id, error=error)
         await self._reload()
         self._line, self._records = [], ()
         self._mending = None

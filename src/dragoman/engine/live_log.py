@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from itertools import islice
 
 from dragoman.core.events import Stamped
 from dragoman.core.lifecycle import Fold
+from dragoman.core.log import Logger
 from dragoman.core.model import State
 from dragoman.core.peer import Tap
 
 from .run_context import RunContext
 
-log = logging.getLogger("dragoman.run")
+log = Logger("run")
 
 RING = 512
 """Committed events kept for live readers."""
@@ -80,8 +80,8 @@ class LiveLog:
         if entries:
             try:
                 tap.sink(entries)
-            except Exception:  # the reader will meet it again, where it can be told
-                log.debug("sink task=%s", self.task_id, exc_info=True)
+            except Exception as exc:  # the reader will meet it again, where it can be told
+                log.debug("A live reader failed", exc, task=self.task_id)
                 tap.sink = None
                 return False
             tap.after = entries[-1].seq

@@ -9,12 +9,12 @@ held is stopped. Tasks of dead workers are reaped by whoever looks next.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 
 from dragoman.core.errors import DragomanError, Fenced
 from dragoman.core.events import Ask
+from dragoman.core.log import Logger
 from dragoman.core.model import Message, Role, Text
 from dragoman.core.questions import answer_value
 from dragoman.settings import Retention
@@ -24,7 +24,7 @@ from dragoman.store.interface import SILENCE, AdminFilter, HeldTask, Input, Row
 from .runner import Runner
 from .task_ids import new_id
 
-log = logging.getLogger("dragoman.keeper")
+log = Logger("maintenance")
 
 LOOK = 1.0
 """Seconds between two looks for tasks whose time has come."""
@@ -93,9 +93,9 @@ class Maintenance:
             try:
                 await work()
             except DragomanError as exc:
-                log.warning("keeper work=%s reason=%s: %s", work.__name__, exc.reason, exc)
-            except Exception:  # one bad task must not end the work for all others
-                log.exception("keeper work=%s failed", work.__name__)
+                log.warning("Maintenance failed", work=work.__name__, reason=exc.reason, why=exc)
+            except Exception as exc:  # one bad task must not end the work for all others
+                log.error("Maintenance crashed", exc, work=work.__name__)
             if wake is None:
                 await asyncio.sleep(pause())
                 continue
@@ -118,7 +118,7 @@ class Maintenance:
         alive = began - self._last_beat < runner.settings.lease
         if not alive or not await self._store.beat(runner.worker, self._lease_ms()):
             # Others may have our tasks by now. Stop everything, begin anew under another name.
-            log.error("worker=%s counts as dead; its runs are stopped", runner.worker)
+            log.error("This worker counts as dead, so its runs are stopped", worker=runner.worker)
             runner.lose_all()
             runner.worker = new_id()
             await self._enlist()
@@ -128,7 +128,7 @@ class Maintenance:
         stray = [one.claim for one in held if one.claim.task_id not in runner.runs]
         for claim in stray:
             if claim.token in self._stray:
-                log.warning("reconciled task=%s", claim.task_id)
+                log.warning("A task of ours that nobody runs is taken up", task=claim.task_id)
                 taken = await self._store.seize(runner.worker, claim.task_id, claim.epoch)
                 if taken is not None:
                     await runner.resume(taken)
@@ -163,7 +163,9 @@ class Maintenance:
             try:
                 await self._expire(row)
             except DragomanError as exc:  # its approval cannot be recorded: the others still end
-                log.warning("not expired task=%s reason=%s: %s", row.task_id, exc.reason, exc)
+                log.warning(
+                    "A question did not expire", task=row.task_id, reason=exc.reason, why=exc
+                )
                 failed += 1
         self._overdue = failed
 
@@ -193,7 +195,7 @@ class Maintenance:
     async def _reap(self) -> None:
         taken = await self._store.reap()
         if taken:
-            log.warning("reaped tasks=%d", len(taken))
+            log.warning("Tasks of a dead worker were released", tasks=len(taken))
 
     def _sweep_pause(self) -> float:
         """What is to go after a minute must not stay for an hour."""
@@ -208,7 +210,7 @@ class Maintenance:
         before, self._ahead = self._ahead, self._runner.clock() - steady
         if self._ahead - before >= JUMPED:
             self._swept_from = steady + int(SWEEP * 1000)
-            log.warning("the clock was set forward; nothing old is dropped for an hour")
+            log.warning("The clock was set forward, so nothing old is dropped for an hour")
         return steady < self._swept_from
 
     async def _sweep(self) -> None:
@@ -252,4 +254,4 @@ class Maintenance:
             try:
                 await runner.bring(run, one.inputs)
             except DragomanError as exc:  # an answer that cannot be recorded: it comes again
-                log.warning("not heard task=%s reason=%s: %s", run.task_id, exc.reason, exc)
+                log.warning("An answer was not heard", task=run.task_id, reason=exc.reason, why=exc)

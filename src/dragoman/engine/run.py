@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
@@ -20,6 +19,7 @@ from dragoman.core.errors import AgentMisbehaved, DragomanError, TaskNotFound, U
 from dragoman.core.events import AnyEvent, Ask, Asked, Noted, Opened, StateChanged
 from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, Fold
+from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, State, Task
 from dragoman.core.peer import Context
 from dragoman.core.questions import decision_in
@@ -31,7 +31,7 @@ from .replay import Replay
 from .run_context import RunContext
 from .task_ids import named
 
-log = logging.getLogger("dragoman.run")
+log = Logger("run")
 
 QUESTIONS = tuple(f"{kind}:" for kind in Ask)
 """How the records of questions begin: each holds the number of its answer."""
@@ -136,7 +136,7 @@ class Run(EventWriter):
         """As `emit`, from whoever holds chunks back."""
         if self.over:
             kind = type(event).__name__
-            log.warning("dropped task=%s event=%s: it came after the end", self.task_id, kind)
+            log.warning("An event came after the end of the task", task=self.task_id, event=kind)
             return
         if self.replay is not None:
             sifted = self.replay.sift(event)
@@ -375,7 +375,7 @@ class Run(EventWriter):
             if not self.remembers:
                 self.remember(await self.works.store.records(self.claim))
         except DragomanError as exc:  # the task is someone else's by now, who will tell them
-            log.warning("not stopped task=%s: %s", self.task_id, exc)
+            log.warning("The calls of a task were not stopped", task=self.task_id, why=exc)
             return
         async with asyncio.TaskGroup() as group:
             for sent in unfinished(self.journal):
@@ -396,7 +396,7 @@ class Run(EventWriter):
 
     def _too_large(self) -> None:
         """A task lives in memory while it runs, so its size has a limit (`max_task_size`)."""
-        log.warning("too large task=%s size=%d", self.task_id, self.size)
+        log.warning("The task is too large", task=self.task_id, size=self.size)
         words = self.last_words("The task has become too large")
         self.finish(State.FAILED, words, reason="too_large")
         self.stop_code()
@@ -434,4 +434,4 @@ async def _stop(outside: Outside, sent: StartedCall) -> None:
         async with asyncio.timeout(STOPPING):
             await outside.stop(sent)
     except (DragomanError, TimeoutError) as exc:
-        log.warning("not stopped task=%s at=%s: %s", sent.task_id, sent.address, exc)
+        log.warning("A call was not stopped", task=sent.task_id, at=sent.address, why=exc)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +14,12 @@ from dragoman.agent import Failed, Rejected, Shape, SyncTurn, Turn
 from dragoman.agent.parts import parts_of
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import ArtifactChunk
+from dragoman.core.log import Logger
 from dragoman.core.model import AnyPart, Artifact, State, Text
 
 from .run import Run, StopReason
 
-log = logging.getLogger("dragoman.run")
+log = Logger("run")
 
 SYNC_THREADS = 64
 TOO_LONG = "The agent took too long"
@@ -35,23 +35,23 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
         arguments = run.skill.params.read(run.opened.message)
         await _drive(run, turn, arguments, threads)
         run.finish(State.COMPLETED)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as exc:
         if run.why is StopReason.TIMED_OUT:
             fail(run, TOO_LONG, "agent_timed_out")
         elif run.why is StopReason.CANCELED:
             run.finish(State.CANCELED)
         elif run.why is None:
-            _crashed(run)
+            _crashed(run, exc)
     except Rejected as exc:
         run.finish(State.REJECTED, run.last_words(exc.message))
     except Failed as exc:
         fail(run, exc.message, exc.reason)
     except DragomanError as exc:
-        log.warning("failed task=%s reason=%s: %s", run.task_id, exc.reason, exc)
+        log.warning("The skill failed", task=run.task_id, reason=exc.reason, why=exc)
         fail(run, exc.message, exc.reason)
     except (Exception, SystemExit) as exc:  # a skill that exits ends its task, not the server
         if exc is not run.error:  # else the task was lost, and who waits knows
-            _crashed(run)
+            _crashed(run, exc)
 
 
 async def _drive(
@@ -234,9 +234,9 @@ def fail(run: Run, text: str, reason: str) -> None:
     run.finish(State.FAILED, run.last_words(text), reason=reason)
 
 
-def _crashed(run: Run) -> None:
+def _crashed(run: Run, exc: BaseException) -> None:
     """The log gets everything, the caller only the id to ask for (DESIGN §6)."""
     incident = secrets.token_hex(6)
-    log.exception("crashed task=%s skill=%s error=%s", run.task_id, run.skill.id, incident)
+    log.error("The skill crashed", exc, task=run.task_id, skill=run.skill.id, error=incident)
     text = f"The agent failed (error {incident})"
     run.finish(State.FAILED, run.last_words(text), reason="agent_crashed", error=incident)

@@ -9,7 +9,6 @@ steps too. A foreign agent, which has no log to go on with, is lost with its lin
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -41,6 +40,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.extensions import PROGRESS, TOOLS, WORK
 from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, State
 from dragoman.core.operations import CancelTask, Resolve, SendMessage, Watch
 from dragoman.core.peer import Batch, Context
@@ -55,7 +55,7 @@ from .tools import refused
 if TYPE_CHECKING:
     from .host import Host
 
-log = logging.getLogger("dragoman.iat")
+log = Logger("iat")
 
 GIVE_UP = 3.0
 """Seconds to tell a sub-agent that its work is not wanted any more."""
@@ -172,7 +172,11 @@ class Relay:
                 self._steps = None
                 if not self._remote:
                     raise
-                log.info("line lost agent=%s task=%s", sub.name, self._turn.task_id)
+                log.info(
+                    "The connection to the sub-agent was lost",
+                    agent=sub.name,
+                    task=self._turn.task_id,
+                )
                 sub = await self._again(sub)
 
     async def _again(self, sub: SubAgent) -> SubAgent:
@@ -286,7 +290,7 @@ class Relay:
             except (Conflict, TaskFinished):
                 # Somebody answered it there meanwhile, or its time was over. What follows will
                 # tell.
-                log.info("not open any more agent=%s question=%s", sub.name, question)
+                log.info("The question is not open any more", agent=sub.name, question=question)
         self._delivered.add(question)
 
     async def _waits(self, entry: Stamped, state: State, message: Message, sub: SubAgent) -> None:

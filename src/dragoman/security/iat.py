@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import logging
 import secrets
 import time
 from collections import OrderedDict
@@ -31,6 +30,7 @@ from msgspec.structs import replace
 
 from dragoman.core.card import Tool
 from dragoman.core.errors import Forbidden, Unauthenticated
+from dragoman.core.log import Logger
 from dragoman.core.peer import ANYONE, Context
 from dragoman.dialects.iat.wire import Envelope, bare_token
 from dragoman.settings import Iat
@@ -40,7 +40,7 @@ from .authentication import Admit, told
 from .rate_limits import Meter
 from .verifiers import read_secret
 
-log = logging.getLogger("dragoman.iat")
+log = Logger("iat")
 
 LEAST_CHARS = 16
 MOST_AT_HAND = 10_000
@@ -168,7 +168,7 @@ class Sessions:
     def _written(self, write: asyncio.Task[None]) -> None:
         self._writes.discard(write)
         if not write.cancelled() and (error := write.exception()) is not None:
-            log.warning("a session is not kept: %s", error)
+            log.warning("A session could not be stored", why=error)
 
     async def _look(self) -> None:
         """Learns what others changed. Whoever comes meanwhile waits for it too."""

@@ -8,7 +8,6 @@ to it, whoever answers. What is decided stands in the audit log before the run h
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,12 +19,13 @@ from msgspec import Struct
 
 from dragoman.core.errors import ConfigError, StoreUnavailable, TaskFinished, TaskNotFound
 from dragoman.core.events import Ask
+from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, Role, State, Task, Text
 from dragoman.core.questions import answer_value, question_in
 
 from .interface import AdminFilter, Input, Row, Store
 
-log = logging.getLogger("dragoman.approvals")
+log = Logger("approvals")
 
 MOST = 1_000_000
 YES, NO, UNCLEAR = "approved", "denied", "unclear"
@@ -140,7 +140,13 @@ class Audit:
         )
         if self.path is not None:
             self._append(self.path, msgspec.json.encode(line) + b"\n")
-        log.info("%s approval=%s task=%s by=%s", line.verdict, line.id, task_id, line.by)
+        log.info(
+            "An approval was decided",
+            verdict=line.verdict,
+            approval=line.id,
+            task=task_id,
+            by=line.by,
+        )
 
     def _append(self, path: Path, line: bytes) -> None:
         handle = self._open(path)
@@ -179,7 +185,7 @@ class Audit:
 
 
 def _unwritable(path: Path, error: OSError) -> StoreUnavailable:
-    log.error("file=%s the audit log cannot be written: %s", path, error)
+    log.error("The audit log cannot be written", file=path, why=error)
     return StoreUnavailable("The audit log cannot be written, so nothing can be approved now")
 
 

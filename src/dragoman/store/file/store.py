@@ -8,7 +8,6 @@ task only the row stays in memory. One process only: a second one is refused.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dragoman.core.errors import ConfigError, Fenced, TaskNotFound
+from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Task
 
 from .. import outbox as post
@@ -59,7 +59,7 @@ try:
 except ModuleNotFoundError:  # pragma: no cover
     fcntl = None  # type: ignore[assignment]
 
-log = logging.getLogger("dragoman.store")
+log = Logger("store")
 
 BATCH = 512
 
@@ -173,7 +173,7 @@ class FileStore:
         except FileNotFoundError:
             pass
         except (OSError, Damaged) as error:
-            log.error("store=file task=%s lost from view until a restart: %s", task_id, error)
+            log.error("A task cannot be read until a restart", task=task_id, why=error)
 
     def _refuse(self, error: Exception, done: Done) -> None:
         # Through the same queue, so that the answers of one task come in their order.
