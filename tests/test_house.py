@@ -55,3 +55,9 @@ def test_signatures_of_tokens_are_verified_in_one_module() -> None:
 def test_there_is_one_style_of_logging() -> None:
     """Modules log through `core.log`; the server's log takes what libraries say as well."""
     assert _importers("logging") == ["core/log.py", "observability/log.py"]
+
+
+def test_there_is_one_http_client_and_one_for_broken_requests() -> None:
+    clients = _importers("httpcore2", "httpx2", "http.client", "urllib.request")
+    outbound = ["security/outbound/failures.py", "security/outbound/guarded_http.py"]
+    assert clients == ["doctor/guard.py", "doctor/http.py", *outbound]

@@ -1,6 +1,9 @@
 """Raw HTTP, one request after the other, and a memory of the last one for the evidence.
 
-Nothing here reads what the agent says: a doctor with a lenient ear finds nothing.
+This is a second HTTP client on purpose. The first (`security.outbound`) keeps the rules, refuses
+what breaks them and turns every failure into an error of ours; the doctor must send what no sound
+client sends, see answers untouched, and work through its checks one by one, without an event loop.
+Both check addresses by the same rules (`guard`).
 """
 
 from __future__ import annotations

@@ -78,6 +78,9 @@ class Rules(Struct, frozen=True, kw_only=True):
 class Unreachable(Exception):
     """There was no answer; the text says why in a word."""
 
+    failure: Exception | None = None
+    """The error of the connection; None if no connection was tried."""
+
 
 def scope_of(address: Address) -> AddressScope:
     """How far away this address is."""
