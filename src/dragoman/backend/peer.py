@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from dragoman.agent import Agent
 from dragoman.agent.invoke import invoke
+from dragoman.core import operations as ops
 from dragoman.core.errors import (
     AgentMisbehaved,
     AgentTimedOut,
@@ -37,23 +38,6 @@ from dragoman.core.events import Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, Fold
 from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Message, State, Status, Task
-from dragoman.core.operations import (
-    CancelTask,
-    DeleteHook,
-    GetExtendedCard,
-    GetHook,
-    GetTask,
-    HookPage,
-    Invoke,
-    ListHooks,
-    ListTasks,
-    Operation,
-    R,
-    SendMessage,
-    SetHook,
-    Streamed,
-    TaskPage,
-)
 from dragoman.core.peer import Batch, Context
 from dragoman.core.task_names import name_of
 
@@ -81,15 +65,15 @@ class Answering(Struct, frozen=True):
     """What None says."""
 
 
-_ANSWERS: dict[type[Operation[Any]], Answering] = {
-    SendMessage: Answering("send", (Task, Message)),
-    GetTask: Answering("get", (Task,), nothing=TaskNotFound),
-    ListTasks: Answering("list", (TaskPage,)),
-    CancelTask: Answering("cancel", (Task,), nothing=TaskNotFound),
-    SetHook: Answering("set_hook", (Hook,), PushUnsupported),
-    GetHook: Answering("get_hook", (Hook,), PushUnsupported, HookNotFound),
-    ListHooks: Answering("list_hooks", (HookPage,), PushUnsupported),
-    DeleteHook: Answering("delete_hook", (), PushUnsupported),
+_ANSWERS: dict[type[ops.Operation[Any]], Answering] = {
+    ops.SendMessage: Answering("send", (Task, Message)),
+    ops.GetTask: Answering("get", (Task,), nothing=TaskNotFound),
+    ops.ListTasks: Answering("list", (ops.TaskPage,)),
+    ops.CancelTask: Answering("cancel", (Task,), nothing=TaskNotFound),
+    ops.SetHook: Answering("set_hook", (Hook,), PushUnsupported),
+    ops.GetHook: Answering("get_hook", (Hook,), PushUnsupported, HookNotFound),
+    ops.ListHooks: Answering("list_hooks", (ops.HookPage,), PushUnsupported),
+    ops.DeleteHook: Answering("delete_hook", (), PushUnsupported),
 }
 
 
@@ -134,19 +118,19 @@ class BackendPeer:
         """Nobody here knows how many tasks there are."""
         return {}
 
-    async def call(self, op: Operation[R], ctx: Context) -> R:
+    async def call(self, op: ops.Operation[ops.R], ctx: Context) -> ops.R:
         """The answer of the function for it."""
-        if isinstance(op, Invoke):
-            return cast(R, await invoke(self._agent, op, ctx))  # `Operation[Json]`
-        if isinstance(op, GetExtendedCard):
+        if isinstance(op, ops.Invoke):
+            return cast(ops.R, await invoke(self._agent, op, ctx))  # `Operation[Json]`
+        if isinstance(op, ops.GetExtendedCard):
             raise ExtendedCardOff()  # whoever has one is asked by the guard in front
         try:
             # `_ANSWERS` binds the answer's type to the operation's; a table cannot say so.
-            return cast(R, await self._named_answer(op, ctx))
+            return cast(ops.R, await self._named_answer(op, ctx))
         except WrongAnswer as exc:
             raise _misbehaved(exc) from exc
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+    async def stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """What the function yields, as it comes."""
         try:
             async with aclosing(self._named_stream(op, ctx)) as batches:
@@ -161,8 +145,8 @@ class BackendPeer:
 
     # Names.
 
-    async def _named_answer(self, op: Operation[Any], ctx: Context) -> Any:
-        if isinstance(op, SendMessage) and op.open_as:
+    async def _named_answer(self, op: ops.Operation[Any], ctx: Context) -> Any:
+        if isinstance(op, ops.SendMessage) and op.open_as:
             async with AsyncExitStack() as opening:
                 op, name = await self._opened(op, ctx, opening)
                 answer = await self._answer(op, ctx)
@@ -179,8 +163,8 @@ class BackendPeer:
         answer = await self._answer(addressed(op, task_id), ctx)
         return await self._shown(name, answer, ctx)
 
-    async def _named_stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        if isinstance(op, SendMessage) and op.open_as:
+    async def _named_stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        if isinstance(op, ops.SendMessage) and op.open_as:
             async with AsyncExitStack() as opening:
                 op, name = await self._opened(op, ctx, opening)
                 async with aclosing(self._shown_stream(name, op, ctx, opening)) as batches:
@@ -207,7 +191,7 @@ class BackendPeer:
                 yield batch
 
     async def _shown_stream(
-        self, name: str, op: Streamed, ctx: Context, opening: AsyncExitStack | None = None
+        self, name: str, op: ops.Streamed, ctx: Context, opening: AsyncExitStack | None = None
     ) -> AsyncGenerator[Batch, None]:
         fresh = not task_of(op)
         async with aclosing(self._stream(op, ctx)) as batches:
@@ -230,8 +214,8 @@ class BackendPeer:
         return renamed(answer, shown_as(name, ctx))
 
     async def _opened(
-        self, op: SendMessage, ctx: Context, opening: AsyncExitStack
-    ) -> tuple[SendMessage, str]:
+        self, op: ops.SendMessage, ctx: Context, opening: AsyncExitStack
+    ) -> tuple[ops.SendMessage, str]:
         """A send to the task that its caller calls so, or if there is none, one that opens it;
         until `opening` is closed no other send does."""
         name = name_in(op.open_as)
@@ -245,14 +229,14 @@ class BackendPeer:
                 await opening.aclose()
         return addressed(op, task_id), name
 
-    async def _found(self, op: Operation[Any], ctx: Context) -> tuple[str, str]:
+    async def _found(self, op: ops.Operation[Any], ctx: Context) -> tuple[str, str]:
         """The name in an operation, and the task of that name."""
         name = name_in(task_of(op))
         return name, await self._kept.named(name, ctx) if name else ""
 
     # Answers.
 
-    async def _answer(self, op: Operation[Any], ctx: Context) -> Any:
+    async def _answer(self, op: ops.Operation[Any], ctx: Context) -> Any:
         answering = _ANSWERS.get(type(op))
         if answering is None:
             raise Unsupported()
@@ -260,16 +244,16 @@ class BackendPeer:
         function = self._functions.get(answering.what)
         if function is not None:
             value = await self._asked(function, answering, op, ctx)
-            if isinstance(op, SendMessage) and isinstance(value, Task) and self._keeps:
+            if isinstance(op, ops.SendMessage) and isinstance(value, Task) and self._keeps:
                 await self._kept.save(value, ctx)
-            if isinstance(op, GetTask):
+            if isinstance(op, ops.GetTask):
                 value = await self._unless_canceled(value, ctx)
         else:
             value = await self._missing(answering, op, ctx)
         return fitting(op, value)
 
     async def _asked(
-        self, function: Function, answering: Answering, op: Operation[Any], ctx: Context
+        self, function: Function, answering: Answering, op: ops.Operation[Any], ctx: Context
     ) -> Any:
         try:
             async with asyncio.timeout(self._timeout) as limit:
@@ -282,21 +266,21 @@ class BackendPeer:
             raise answering.nothing()
         return checked(answering.what, page(op, value), answering.gives)
 
-    async def _missing(self, answering: Answering, op: Operation[Any], ctx: Context) -> Any:
+    async def _missing(self, answering: Answering, op: ops.Operation[Any], ctx: Context) -> Any:
         """What we do where the author gives no function: send, get and cancel with a store."""
         match op:
-            case SendMessage() if "stream" in self._functions:
+            case ops.SendMessage() if "stream" in self._functions:
                 return await self._streamed(op, ctx)
-            case SendMessage():
+            case ops.SendMessage():
                 return await self._received(op, ctx)
-            case GetTask(task_id=task_id):
+            case ops.GetTask(task_id=task_id):
                 return await self._kept.load(task_id, ctx)
-            case CancelTask(task_id=task_id):
+            case ops.CancelTask(task_id=task_id):
                 return await self._canceled(task_id, ctx)
             case _:
                 raise answering.missing()
 
-    async def _streamed(self, op: SendMessage, ctx: Context) -> Task | Message:
+    async def _streamed(self, op: ops.SendMessage, ctx: Context) -> Task | Message:
         """What a stream comes to."""
         fold: Fold | None = None
         async with aclosing(self._stream(op, ctx)) as batches:
@@ -310,11 +294,11 @@ class BackendPeer:
             raise WrongAnswer("stream gave nothing; it must yield a Task or a Message")
         return fold.task()
 
-    async def _received(self, op: SendMessage, ctx: Context) -> Task:
+    async def _received(self, op: ops.SendMessage, ctx: Context) -> Task:
         """The message in a task that waits for the author's system, or in one that exists."""
         said, task = op.message, None
         if said.task_id:
-            task = await self._answer(GetTask(task_id=said.task_id), ctx)
+            task = await self._answer(ops.GetTask(task_id=said.task_id), ctx)
             if task.state in FINAL:
                 raise TaskFinished(taskId=task.id)
             message = replace(said, context_id=task.context_id)
@@ -333,12 +317,12 @@ class BackendPeer:
             )
         await self._kept.save(task, ctx)
         if op.hook is not None:
-            await self._answer(SetHook(hook=replace(op.hook, task_id=task.id)), ctx)
+            await self._answer(ops.SetHook(hook=replace(op.hook, task_id=task.id)), ctx)
         return task
 
     async def _canceled(self, task_id: str, ctx: Context) -> Task:
         """Nobody can stop the author's code, but for its caller the task is canceled."""
-        task = await self._answer(GetTask(task_id=task_id), ctx)
+        task = await self._answer(ops.GetTask(task_id=task_id), ctx)
         if task.state in FINAL:
             raise NotCancelable(taskId=task_id)
         status = Status(State.CANCELED, time.time_ns() // 1_000_000)
@@ -355,8 +339,8 @@ class BackendPeer:
             return kept if kept.state is State.CANCELED else task
         return task
 
-    async def _stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        what = "stream" if isinstance(op, SendMessage) else "resubscribe"
+    async def _stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        what = "stream" if isinstance(op, ops.SendMessage) else "resubscribe"
         self._check_push(Unsupported, op)
         function = self._functions.get(what)
         if function is None:
@@ -378,12 +362,12 @@ class BackendPeer:
                 if story.over:
                     return
 
-    def _check_push(self, missing: type[Unsupported], op: Operation[Any]) -> None:
+    def _check_push(self, missing: type[Unsupported], op: ops.Operation[Any]) -> None:
         if self._push:
             return
         if missing is PushUnsupported:
             raise PushUnsupported()
-        if isinstance(op, SendMessage) and op.hook is not None:
+        if isinstance(op, ops.SendMessage) and op.hook is not None:
             raise PushUnsupported()  # not done in silence (a2a-wire D11)
 
 

@@ -87,6 +87,8 @@ def takes_scopes(scheme: Scheme) -> bool:
 
 Requirement = dict[str, tuple[str, ...]]
 """Names of schemes, all of which are needed, with the scopes each must have."""
+Requirements = tuple[Requirement, ...]
+"""Any one of these will do."""
 
 
 class Signature(Struct, frozen=True, omit_defaults=True):
@@ -107,7 +109,7 @@ class CardSkill(Struct, frozen=True, kw_only=True, omit_defaults=True):
     examples: tuple[str, ...] = ()
     input_modes: tuple[str, ...] = ()
     output_modes: tuple[str, ...] = ()
-    security: tuple[Requirement, ...] = ()
+    security: Requirements = ()
     """Any one of these opens it, beside what the agent itself asks for."""
 
 
@@ -149,6 +151,6 @@ class Card(Struct, frozen=True, kw_only=True, omit_defaults=True):
     skills: tuple[CardSkill, ...] = ()
     schemes: dict[str, Scheme] = {}
     """The ways to say who one is, by name,"""
-    security: tuple[Requirement, ...] = ()
+    security: Requirements = ()
     """and which of them are asked for: any one of these."""
     signatures: tuple[Signature, ...] = ()

@@ -15,28 +15,17 @@ from typing import Any, Protocol, cast, runtime_checkable
 from msgspec.structs import replace
 
 from dragoman.agent import Agent, Skill
+from dragoman.core import operations as ops
 from dragoman.core.card import Card, takes_scopes
 from dragoman.core.errors import ExtendedCardOff, Forbidden, TaskNotFound, Unauthenticated
-from dragoman.core.operations import (
-    GetExtendedCard,
-    GetHook,
-    GetTask,
-    Invoke,
-    ListHooks,
-    ListTasks,
-    Operation,
-    R,
-    SendMessage,
-    SetHook,
-    Streamed,
-    Watch,
-)
 from dragoman.core.peer import Batch, Context, Peer
 
 from .anonymous import Anonymous
 from .rate_limits import Meter
 
-READS = frozenset((GetTask, ListTasks, Watch, GetHook, ListHooks, GetExtendedCard))
+READS = frozenset(
+    (ops.GetTask, ops.ListTasks, ops.Watch, ops.GetHook, ops.ListHooks, ops.GetExtendedCard)
+)
 """One's own tasks can be read without the scopes of their skill; all else needs them."""
 
 
@@ -50,18 +39,18 @@ class Tells(Protocol):
     def skill_of(self, ctx: Context, task_id: str) -> Awaitable[str]:
         """The skill of a caller's task, or `TaskNotFound`."""
 
-    def skill_for(self, op: SendMessage) -> Skill:
+    def skill_for(self, op: ops.SendMessage) -> Skill:
         """The skill that a new task of this message would have."""
 
 
-def task_in(op: Operation[Any]) -> str:
+def task_in(op: ops.Operation[Any]) -> str:
     """The task an operation is about; empty if it is about none, or a new one."""
     match op:
-        case SendMessage():
+        case ops.SendMessage():
             return op.message.task_id
-        case SetHook():
+        case ops.SetHook():
             return op.hook.task_id
-        case ListTasks() | GetExtendedCard() | Invoke():
+        case ops.ListTasks() | ops.GetExtendedCard() | ops.Invoke():
             return ""
     return cast(str, getattr(op, "task_id", ""))
 
@@ -87,21 +76,21 @@ class AuthorizingPeer:
             skill.scopes for skill in agent.skills.values()
         )
 
-    async def call(self, op: Operation[R], ctx: Context) -> R:
+    async def call(self, op: ops.Operation[ops.R], ctx: Context) -> ops.R:
         """The answer, if the caller may have it."""
-        if isinstance(op, GetExtendedCard):
-            return cast(R, await self._card(op, ctx))  # `Operation[Card]` makes R a Card
+        if isinstance(op, ops.GetExtendedCard):
+            return cast(ops.R, await self._card(op, ctx))  # `Operation[Card]` makes R a Card
         await self._allowed(op, ctx)
-        if isinstance(op, SendMessage):
+        if isinstance(op, ops.SendMessage):
             await self._room(op, ctx)
         return await self.peer.call(op, ctx)
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+    async def stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Every step, if the caller may see them."""
         await self._allowed(op, ctx)
         close = self.meter.open_stream(ctx)
         try:
-            if isinstance(op, SendMessage):
+            if isinstance(op, ops.SendMessage):
                 await self._room(op, ctx)
             async with aclosing(self.peer.stream(op, ctx)) as batches:
                 async for batch in batches:
@@ -109,7 +98,7 @@ class AuthorizingPeer:
         finally:
             close()
 
-    async def _card(self, op: GetExtendedCard, ctx: Context) -> Card:
+    async def _card(self, op: ops.GetExtendedCard, ctx: Context) -> Card:
         if self._extended is None:
             raise ExtendedCardOff()
         if not ctx.schemes:
@@ -117,11 +106,11 @@ class AuthorizingPeer:
         await self._allowed(op, ctx)
         return await self._extended(ctx)
 
-    async def _room(self, op: SendMessage, ctx: Context) -> None:
+    async def _room(self, op: ops.SendMessage, ctx: Context) -> None:
         if self.meter.rates.live_tasks and self._tells and not op.message.task_id:
             self.meter.check_live(await self._tells.live(ctx))
 
-    async def _allowed(self, op: Operation[Any], ctx: Context) -> None:
+    async def _allowed(self, op: ops.Operation[Any], ctx: Context) -> None:
         """Raises `Forbidden`, `Unauthenticated` for what is not open to callers we do not know, or
         `TaskNotFound` for a task that is not the caller's."""
         stranger = self._is_stranger(ctx)
@@ -145,7 +134,7 @@ class AuthorizingPeer:
         """Whether the caller showed no credentials, where others must."""
         return self._anonymous is not None and not ctx.schemes
 
-    async def _skill_for(self, op: Operation[Any], ctx: Context, task: str) -> Skill | None:
+    async def _skill_for(self, op: ops.Operation[Any], ctx: Context, task: str) -> Skill | None:
         """The skill that an operation is about, if the caller may do that without credentials or
         has shown some."""
         if self._anonymous is None or ctx.schemes:
@@ -162,12 +151,12 @@ class AuthorizingPeer:
             raise Unauthenticated()
         return skill
 
-    async def _skill(self, op: Operation[Any], ctx: Context, task: str) -> Skill | None:
+    async def _skill(self, op: ops.Operation[Any], ctx: Context, task: str) -> Skill | None:
         if self._tells is None:
             return None
         if task:
             return self.agent.skills.get(await self._tells.skill_of(ctx, task))
-        if not isinstance(op, SendMessage):
+        if not isinstance(op, ops.SendMessage):
             return None
         if op.open_as:  # the caller's name of a task: one it has, or else one to open
             with suppress(TaskNotFound):

@@ -273,23 +273,27 @@ class IatAuthenticator:
         `plain` is for endpoints whose callers cannot introduce themselves: there the shared secret
         itself is a token.
         """
-        found = await self._found(said, headers, target, certificate, body, plain)
+        found = await self._found(said, headers, body, plain=plain)
+        if found is None and self._locked:
+            admitted = self._admit(headers, target, certificate)
+            caller = admitted if isinstance(admitted, Context) else await admitted
+            if said.action not in JOINING and said.sender not in ("", caller.principal):
+                raise Forbidden("`from` is not who has this credential.")
+            found = IatSession(said.sender or caller.principal, caller, 0)
+        if found is None and self._insecure:
+            found = IatSession(said.sender, self._counted(ANYONE, headers), 0)
+        if found is None:
+            raise Unauthenticated()
         if said.action in JOINING and not self._insecure:
             await self._check_name(_name(said), found)
         return found
 
     async def _found(
-        self,
-        said: Envelope,
-        headers: Mapping[str, str],
-        target: str,
-        certificate: str,
-        body: bytes,
-        plain: bool,
-    ) -> IatSession:
+        self, said: Envelope, headers: Mapping[str, str], body: bytes, *, plain: bool
+    ) -> IatSession | None:
+        """Who sends this by IAT's own proofs: a signature, a session token or the secret."""
         if SIGNATURE in headers and await self._proved(said, headers, body):
             return self._named(_name(said), headers)
-        joining = said.action in JOINING
         for token in _tokens(said, headers):
             session = await self.sessions.find(token)
             if session is not None:
@@ -298,17 +302,9 @@ class IatAuthenticator:
                 caller = self._counted(session.caller, headers)
                 return session if caller is session.caller else replace(session, caller=caller)
             known = self._secret and hmac.compare_digest(token.encode(), self._secret.encode())
-            if known and (joining or plain):
+            if known and (said.action in JOINING or plain):
                 return self._named(_name(said), headers)
-        if self._locked:
-            admitted = self._admit(headers, target, certificate)
-            caller = admitted if isinstance(admitted, Context) else await admitted
-            if not joining and said.sender not in ("", caller.principal):
-                raise Forbidden("`from` is not who has this credential.")
-            return IatSession(said.sender or caller.principal, caller, 0)
-        if self._insecure:
-            return IatSession(said.sender, self._counted(ANYONE, headers), 0)
-        raise Unauthenticated()
+        return None
 
     async def _proved(self, said: Envelope, headers: Mapping[str, str], body: bytes) -> bool:
         """Whether the sender has the shared secret, and means us: what was signed for another

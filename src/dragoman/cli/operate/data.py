@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -23,23 +24,33 @@ PAGE = 500
 """Tasks looked up at a time."""
 EVENTS = 1000
 
-Principal = Annotated[str | None, Parameter(help="All tasks of this caller.")]
-ContextId = Annotated[str | None, Parameter(name="--context", help="All tasks of this context.")]
-TaskId = Annotated[str | None, Parameter(name="--task", help="This task.")]
-Tenant = Annotated[str | None, Parameter(help="Only in this tenant.")]
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Whose data a command is about."""
+
+    principal: Annotated[str | None, Parameter(help="All tasks of this caller.")] = None
+    context: Annotated[str | None, Parameter(help="All tasks of this context.")] = None
+    task: Annotated[str | None, Parameter(help="This task.")] = None
+    tenant: Annotated[str | None, Parameter(help="Only in this tenant.")] = None
+
+    def filter(self) -> AdminFilter:
+        """The same for the store; `ConfigError` if nobody is named."""
+        if self.principal is None and self.context is None and self.task is None:
+            raise ConfigError("Whose data? Give --principal, --context or --task.")
+        return AdminFilter(
+            principal=self.principal,
+            context_id=self.context,
+            task_id=self.task,
+            tenant=self.tenant,
+        )
 
 
 @data.command
-def export(
-    *,
-    principal: Principal = None,
-    context: ContextId = None,
-    task: TaskId = None,
-    tenant: Tenant = None,
-    store: StoreUrl = None,
-) -> None:
+def export(*, selection: Selection = Selection(), store: StoreUrl = None) -> None:  # noqa: B008  frozen
     """Write all that is kept as JSON, one task a line: task, log, webhooks (secrets masked)."""
-    which = _which(principal, context, task, tenant)
+    which = selection.filter()
 
     async def work(found: Store) -> None:
         async for row in _rows(found, which):
@@ -52,10 +63,7 @@ def export(
 @data.command
 def erase(
     *,
-    principal: Principal = None,
-    context: ContextId = None,
-    task: TaskId = None,
-    tenant: Tenant = None,
+    selection: Selection = Selection(),  # noqa: B008  frozen
     store: StoreUrl = None,
     yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
 ) -> None:
@@ -63,7 +71,7 @@ def erase(
 
     Running tasks are dropped too; their code ends at the next thing it says.
     """
-    which = _which(principal, context, task, tenant)
+    which = selection.filter()
 
     async def work(found: Store) -> None:
         ids = [row.task_id async for row in _rows(found, which)]
@@ -109,13 +117,6 @@ async def _rows(store: Store, which: AdminFilter) -> AsyncGenerator[Row, None]:
         if len(found) < limit:
             return
         seen, limit = len(found), limit * 2
-
-
-def _which(*named: str | None) -> AdminFilter:
-    principal, context, task, tenant = named
-    if principal is None and context is None and task is None:
-        raise ConfigError("Whose data? Give --principal, --context or --task.")
-    return AdminFilter(principal=principal, context_id=context, task_id=task, tenant=tenant)
 
 
 def _agreed(count: int) -> bool:
