@@ -8,18 +8,10 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
+from dragoman.core import operations as ops
 from dragoman.core.events import AnyEvent, Event, Snapshot, Stamped
 from dragoman.core.lifecycle import ENDS_STREAM, shortened
 from dragoman.core.model import Message, State, Task
-from dragoman.core.operations import (
-    GetTask,
-    HookPage,
-    ListHooks,
-    ListTasks,
-    Operation,
-    SendMessage,
-    TaskPage,
-)
 
 
 class WrongAnswer(TypeError):
@@ -88,22 +80,22 @@ def checked(what: str, value: object, kinds: tuple[type, ...]) -> Any:
         raise WrongAnswer(f"{what} gave a {kind.__name__} that is none: {exc}") from exc
 
 
-def page(op: Operation[Any], value: object) -> object:
+def page(op: ops.Operation[Any], value: object) -> object:
     """A list is a page too: the only one."""
-    if isinstance(op, ListTasks) and isinstance(value, list | tuple):
+    if isinstance(op, ops.ListTasks) and isinstance(value, list | tuple):
         tasks = cast("tuple[Task, ...]", tuple(value))  # checked next
-        return TaskPage(tasks=tasks, next_token="", page_size=op.page_size, total=len(value))
-    if isinstance(op, ListHooks) and isinstance(value, list | tuple):
-        return HookPage(hooks=tuple(value))
+        return ops.TaskPage(tasks=tasks, next_token="", page_size=op.page_size, total=len(value))
+    if isinstance(op, ops.ListHooks) and isinstance(value, list | tuple):
+        return ops.HookPage(hooks=tuple(value))
     return value
 
 
-def fitting(op: Operation[Any], value: Any) -> Any:
+def fitting(op: ops.Operation[Any], value: Any) -> Any:
     """The answer cut to what was asked, so that functions need not."""
     match op:
-        case SendMessage() | GetTask() if isinstance(value, Task):
+        case ops.SendMessage() | ops.GetTask() if isinstance(value, Task):
             value = shortened(value, op.history_length)
-        case ListTasks():
+        case ops.ListTasks():
             tasks = tuple(shortened(task, op.history_length) for task in value.tasks)
             if not op.with_artifacts:
                 tasks = tuple(replace(task, artifacts=()) for task in tasks)

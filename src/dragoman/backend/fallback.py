@@ -22,7 +22,8 @@ from dragoman.core.log import Logger
 from dragoman.core.model import State, Status, Task
 from dragoman.core.peer import Context
 from dragoman.core.task_names import task_id_of
-from dragoman.store.interface import Done, Draft, Row, Scope, Store, Write
+from dragoman.store.acknowledged import acknowledged
+from dragoman.store.interface import Draft, Row, Scope, Store, Write
 
 log = Logger("backend")
 
@@ -164,7 +165,7 @@ class FallbackTasks:
                 heard=taken.heard,
                 expires_at=self._now() + self._keep_ms,
             )
-            await _landed(partial(store.append, write))
+            await acknowledged(partial(store.append, write))
             await store.release(taken.claim, runnable=False)
 
     def _key(self, kind: str, id: str, ctx: Context) -> str:
@@ -185,7 +186,7 @@ class FallbackTasks:
                 row = await store.row(_scope(ctx), key)
             except TaskNotFound:
                 try:
-                    await _landed(partial(store.create, draft))
+                    await acknowledged(partial(store.create, draft))
                 except Conflict:
                     continue  # someone else was faster
                 return
@@ -197,7 +198,7 @@ class FallbackTasks:
                 continue
             write = _write(taken, task)
             try:
-                await _landed(partial(store.append, write))
+                await acknowledged(partial(store.append, write))
             except Fenced:
                 continue
             if task.state not in FINAL:
@@ -210,21 +211,6 @@ class FallbackTasks:
         if not self._worker or not await store.beat(self._worker, LEASE):
             self._worker = uuid4().hex
             await store.enlist(self._worker, LEASE)
-
-
-async def _landed(hand_over: Callable[[Done], None]) -> None:
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def tell(error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-    hand_over(tell)
-    await done
 
 
 def _draft(task: Task, agent: str, ctx: Context) -> Draft:

@@ -61,30 +61,23 @@ class ApiKeys(
         return card.ApiKey(name=self.name, location=self.location, description=self.description)
 
 
-class Passwords(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="basic"
-):
+class _Fixed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+    """Callers whose credentials stand in the settings."""
+
+    callers: dict[str, Known]
+    description: str = ""
+
+    def declared(self) -> card.Scheme:
+        """The scheme as the card has it."""
+        return card.HttpAuth(scheme=str(self.__struct_config__.tag), description=self.description)
+
+
+class Passwords(_Fixed, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="basic"):
     """HTTP Basic: the caller's name is the user name."""
 
-    callers: dict[str, Known]
-    description: str = ""
 
-    def declared(self) -> card.Scheme:
-        """As the card says it."""
-        return card.HttpAuth(scheme="basic", description=self.description)
-
-
-class Tokens(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="bearer"
-):
+class Tokens(_Fixed, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="bearer"):
     """HTTP Bearer with fixed tokens."""
-
-    callers: dict[str, Known]
-    description: str = ""
-
-    def declared(self) -> card.Scheme:
-        """As the card says it."""
-        return card.HttpAuth(scheme="bearer", description=self.description)
 
 
 class OAuth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ request.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from dragoman.core.auth_schemes import Grant, Jwt
@@ -17,7 +17,7 @@ from dragoman.core.peer import Context
 
 from .jwks import Fetch, KeysNeeded, KeySource
 from .jws import Claims, audience_of, import_keys, seconds_of, verify_token
-from .verifiers import MOST_CHARS, authorization, caller, digest
+from .verifiers import MOST_CHARS, Headers, authorization, caller, digest
 
 KEPT = 4096
 """Verified tokens kept."""
@@ -48,9 +48,7 @@ class JwtVerifier:
         self._keys: list[tuple[str, Any]] = []
         self._verified: dict[bytes, tuple[Context, float]] = {}
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
         """See `Verifier`; raises `KeysNeeded` when the issuer must be asked first."""
         token = authorization(headers, "bearer")
         if token is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from dragoman.core.peer import Context
 from dragoman.net.http.asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
 
 from .authentication import Authenticator, certificate_in
+from .outbound.address_scopes import within
 
 H = TypeVar("H", bound=Callable[..., object])
 
@@ -72,12 +73,7 @@ class Access:
 
     def holds(self, address: str) -> bool:
         """Whether this address lies in the ranges."""
-        try:
-            found = ip_address(address)
-        except ValueError:
-            return False
-        mapped = getattr(found, "ipv4_mapped", None)
-        return any((mapped or found) in each for each in self._ranges)
+        return within(address, self._ranges)
 
 
 def policed(

@@ -35,6 +35,9 @@ LEAST_CHARS = {ApiKeys: 16, Tokens: 16, Passwords: 8}
 MOST_CHARS = 8192
 _KEY = secrets.token_bytes(32)
 
+Headers = Mapping[str, str]
+"""The headers of a request, their names in lower case."""
+
 
 class Verifier(Protocol):
     """One scheme at the door."""
@@ -42,9 +45,7 @@ class Verifier(Protocol):
     challenge: str
     """What WWW-Authenticate says of it; empty if HTTP has no word for it."""
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
         """Whose credentials these are, or None if there are none."""
 
 
@@ -121,9 +122,7 @@ class KeyVerifier:
         self._name = scheme.name.lower() if scheme.location == "header" else scheme.name
         self.challenge = f'ApiKey realm="{realm}", in="{scheme.location}", name="{scheme.name}"'
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
         """See `Verifier`."""
         key = self._find(headers, target, self._name)
         return None if key is None else _known(self._callers, key)
@@ -136,9 +135,7 @@ class TokenVerifier:
         self._callers = _by_digest(name, scheme.callers, LEAST_CHARS[Tokens], lambda _, key: key)
         self.challenge = f'Bearer realm="{realm}"'
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
         """See `Verifier`."""
         token = authorization(headers, "bearer")
         return None if token is None else _known(self._callers, token)
@@ -153,9 +150,7 @@ class PasswordVerifier:
         )
         self.challenge = f'Basic realm="{realm}", charset="UTF-8"'
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
         """See `Verifier`."""
         pair = authorization(headers, "basic")
         if pair is None:
@@ -186,9 +181,7 @@ class CertificateVerifier:
         if not self._callers and self._shared is None:
             raise ConfigError(f"[auth.{name}] needs callers, or `shared` for all holders together.")
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
         """See `Verifier`. Who reaches us has passed the handshake."""
         return self._callers.get(certificate, self._shared)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -113,28 +113,6 @@ class Http:
             raise ConfigError(f"The CA or the client certificate cannot be used: {why}") from None
         return context
 
-    def _open(
-        self,
-        verb: str,
-        address: Address,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        who: Credentials,
-        idle: float,
-    ) -> AbstractAsyncContextManager[HttpStream]:
-        if who.query:
-            path += ("&" if "?" in path else "?") + urlencode(who.query)
-        return self._guarded.open(
-            verb,
-            address.target,
-            path=path,
-            headers={**headers, **who.headers},
-            body=body,
-            connect=self.limits.connect,
-            idle=idle,
-        )
-
     async def ask(
         self,
         verb: str,
@@ -151,10 +129,10 @@ class Http:
         try:
             async with (
                 asyncio.timeout(seconds),
-                self._open(verb, address, path, headers, body, who, seconds) as stream,
+                self.stream(verb, address, path, headers, body, who, idle=seconds) as stream,
             ):
                 got = await read_all(stream, max_size)
-        except (TimeoutError, Unreachable) as exc:
+        except TimeoutError as exc:
             raise _told(exc, address) from exc
         return HttpReply(stream.status, stream.headers, got)
 
@@ -171,8 +149,19 @@ class Http:
         idle: float,
     ) -> AsyncIterator[HttpStream]:
         """An answer as it comes. Silence longer than `idle` breaks it."""
+        if who.query:
+            path += ("&" if "?" in path else "?") + urlencode(who.query)
+        opening = self._guarded.open(
+            verb,
+            address.target,
+            path=path,
+            headers={**headers, **who.headers},
+            body=body,
+            connect=self.limits.connect,
+            idle=idle,
+        )
         try:
-            async with self._open(verb, address, path, headers, body, who, idle) as stream:
+            async with opening as stream:
                 yield stream._replace(chunks=_chunks(stream.chunks, address))
         except Unreachable as exc:
             raise _told(exc, address) from exc

@@ -123,6 +123,15 @@ def _may_call_text(text: str, rules: Rules) -> bool:
     return address is not None and "%" not in text and may_call(address, rules)
 
 
+def within(text: str, networks: Iterable[Network]) -> bool:
+    """Whether this is an address in one of the networks; IPv4 counts in either spelling."""
+    address = literal(text)
+    if address is None:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return any((mapped or address) in network for network in networks)
+
+
 def literal(host: str) -> Address | None:
     """The address that a host is, if it is no name."""
     try:

@@ -21,6 +21,7 @@ from dragoman.core.model import Hook, Task
 
 from .. import outbox as post
 from .. import rules
+from ..acknowledged import resolve
 from ..bulkheads import Bulkheads
 from ..clock import Clock
 from ..codec import cut
@@ -187,7 +188,7 @@ class FileStore:
 
     def _landing(self, line: FileLine) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keep(line, partial(_resolve, future))
+        self._keep(line, partial(resolve, future))
         return future
 
     def _line(self, row: Row, what: str) -> FileLine:
@@ -544,15 +545,6 @@ def _last_only(path: Path) -> list[FileLine]:
         raise OSError(f"{path} is damaged: its last line")
     last.what, last.events, last.dropped = f"{last.row.state.value}; log dropped", [], True
     return [last]
-
-
-def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
 
 
 def _end(found: TaskFile) -> int:
