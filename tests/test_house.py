@@ -61,3 +61,15 @@ def test_there_is_one_http_client_and_one_for_broken_requests() -> None:
     clients = _importers("httpcore2", "httpx2", "http.client", "urllib.request")
     outbound = ["security/outbound/failures.py", "security/outbound/guarded_http.py"]
     assert clients == ["doctor/guard.py", "doctor/http.py", *outbound]
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    """Wire structs keep the words of their specification, which versions share."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, tree in TREES.items():
+        if name.startswith("dialects/") and name.endswith("wire.py"):
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(name)
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}

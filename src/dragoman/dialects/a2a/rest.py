@@ -32,7 +32,7 @@ from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Sign
 from .. import jsonrpc
 from . import errors, extensions
 from .jsonrpc import JSON_TYPES, NOTHING, SUPPORTED, seq_in, version_in
-from .routes import BINDINGS, REST_1_0, Binding, Route, RouteMatch, looked_up
+from .routes import BINDINGS, REST_1_0, Binding, RestRoute, RouteMatch, looked_up
 from .scalars import Wrong, query_out
 from .stream_end import Ending
 from .version import RpcMethod, Version
@@ -106,7 +106,7 @@ class RestCallee(Session):
         self._asked = method, params, op
         return (Call(None, op, method.stream),)
 
-    def _routed(self, verb: str, path: str) -> tuple[Route, RouteMatch]:
+    def _routed(self, verb: str, path: str) -> tuple[RestRoute, RouteMatch]:
         """What is asked, if this caller may ask it so."""
         self._binding, found = looked_up(path)
         said = self._headers.get("a2a-version")
@@ -127,7 +127,7 @@ class RestCallee(Session):
             raise error
         return route, found
 
-    def _params(self, route: Route, found: RouteMatch, query: str, body: bytes) -> object:
+    def _params(self, route: RestRoute, found: RouteMatch, query: str, body: bytes) -> object:
         """All that is said, wherever it is said: the path counts most, then the body."""
         method, ids, given = route.method, route.ids, found.ids
         asked = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
@@ -299,7 +299,7 @@ def _checked(body: bytes) -> Raw:
     return Raw(body)
 
 
-def _queried(route: Route) -> bool:
+def _queried(route: RestRoute) -> bool:
     return route.verb != "POST"
 
 
