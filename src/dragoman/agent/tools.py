@@ -21,6 +21,8 @@ from dragoman.core.peer import Context
 
 WORK = "urn:dragoman:work:1"
 """Extension: thoughts, logs, progress, tools and approvals of a run."""
+PROGRESS = f"{WORK}/progress"
+"""In the metadata of an event that says how far the work is."""
 DETACHED = f"{WORK}/detached"
 """In the metadata of the event behind which a blocking send does not wait any longer."""
 TOOLS = f"{WORK}/tools"

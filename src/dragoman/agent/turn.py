@@ -32,7 +32,7 @@ from .answers import Answer, Failed, Rejected, bound, decision_in
 from .parts import builtins_of, first_data, json_of, parts_of
 from .remote_calls import AgentClient, TurnAccess
 from .run_api import RunApi
-from .tools import WORK, chosen, result_of
+from .tools import PROGRESS, WORK, chosen, result_of
 
 T = TypeVar("T")
 
@@ -219,7 +219,7 @@ class Turn:
         body: dict[str, Json] = {"fraction": fraction}
         if eta is not None:
             body["eta"] = eta
-        metadata = {f"{WORK}/progress": body}
+        metadata = {PROGRESS: body}
         self._run.emit(StateChanged(state=State.WORKING, metadata=metadata))
         await self._run.room()
 
@@ -388,8 +388,7 @@ class Turn:
         """
         if self._run.outside is None:
             raise Unsupported("This engine was made without a way to other agents")
-        seat = TurnAccess(self._run, self._call_key, self._ask)
-        return self._run.outside.agent(seat, address, options)
+        return self._run.outside.agent(access_of(self), address, options)
 
     def _message_if_any(
         self,
@@ -419,6 +418,11 @@ class Turn:
     async def _note(self, kind: Note, body: Json) -> None:
         self._run.emit(Noted(kind=kind, body=builtins_of(body)))
         await self._run.room()
+
+
+def access_of(turn: Turn) -> TurnAccess:
+    """What a relay or a bound client needs of a turn beyond its verbs."""
+    return TurnAccess(turn._run, turn._call_key, turn._ask)
 
 
 def _result_type(function: Callable[..., Any]) -> Any:

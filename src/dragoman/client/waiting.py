@@ -7,10 +7,10 @@ from dragoman.core.events import Ask, Asked, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Data, Json, State, Status, Task, Text
 from dragoman.core.operations import Watch
+from dragoman.core.stream_state import Entry, StreamState
 
 from .agent import RemoteAgent
 from .failover import RESTS
-from .stream_state import Entry, StreamState
 
 _KINDS = {kind.value: kind for kind in (Ask.INPUT, Ask.APPROVAL, Ask.CREDENTIALS)}
 

@@ -319,7 +319,7 @@ def engine_for(agent: Agent, settings: Settings) -> Served:
         sender=WebhookSender(egress, SecretBox(secret), push.timeout) if pushes else None,
         push=push,
         retention=settings.retention.values(),
-        outside=RemoteAgents(allow_private=server.allow_private, environ=os.environ),
+        outside=RemoteAgents(agent, allow_private=server.allow_private, environ=os.environ),
         audit=audit_of(server.store),
         workspace=space,
     )
