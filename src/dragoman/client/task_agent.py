@@ -253,7 +253,7 @@ class TaskAgent:
             if self._run.leaving:
                 first.cancel()
             else:
-                self._run.beside(self._unwanted(first, events, record))
+                self._run.spawn(self._unwanted(first, events, record))
             raise
         try:
             while entry is not None:
@@ -295,7 +295,7 @@ class TaskAgent:
         except asyncio.CancelledError:
             sent = self._sent(record)
             if sent is not None and not self._run.leaving and not self._run.cancelled:
-                self._run.beside(self._stop(sent))
+                self._run.spawn(self._stop(sent))
             raise
 
     # Records.
@@ -320,7 +320,7 @@ class TaskAgent:
             await self._run.record(f"{SENT}:{record}", msgspec.json.encode(sent))
             if (self._run.over or self._run.cancelled) and not self._run.leaving:
                 # The task ended while this call was on its way: nobody waits for it.
-                self._run.beside(self._stop(sent))
+                self._run.spawn(self._stop(sent))
 
     async def _keep(self, record: str, answer: Task | Message, value: Json = None) -> CallResult:
         task = answer if isinstance(answer, Task) else None
