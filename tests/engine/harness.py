@@ -68,7 +68,7 @@ class House:
         engine = client.engine
         await engine._maintenance.stop()
         for run in list(engine.runner.runs.values()):
-            run.closed = True
+            run.writer.closed = True
             if run.task is not None and not run.task.done():
                 run.task.cancel()
                 await asyncio.wait([run.task])

@@ -54,8 +54,8 @@ from .history import with_history, with_transitions
 from .hooks import Hooks
 from .listing import list_tasks, scope_of
 from .maintenance import Maintenance
-from .run import Run
 from .runner import Runner
+from .runs.run import Run
 from .send_message import MessageSender
 from .tail import Place, within
 from .task_ids import TaskNames, by_name
@@ -103,7 +103,7 @@ class Engine:
         self.webhooks: WebhookQueue | None = None
         if sender is not None:
             self.webhooks = WebhookQueue(store, sender, push or Push())
-            self.runner.mailed = self.webhooks.wake
+            self.runner.on_webhook_due = self.webhooks.wake
         self._view = TaskReader(self.runner)
         self._names = TaskNames(store, self._view.mine)
         self._hooks = Hooks(store, self.webhooks, self._view.mine)
@@ -224,7 +224,7 @@ class Engine:
             else:
                 await asyncio.sleep(AGAIN)
         self.runner.cancel(run)
-        await within(run.rest(), grace + 5)
+        await within(run.when_resting(), grace + 5)
 
     async def _watchable(self, task_id: str, ctx: Context) -> Stamped:
         begin, task = await self._view.snapshot(scope_of(ctx), task_id)
@@ -235,7 +235,9 @@ class Engine:
 
     async def _check_cursor(self, task_id: str, ctx: Context, cursor: int) -> None:
         run = self._view.mine(scope_of(ctx), task_id)
-        last = run.fold.seq if run else (await self.store.row(scope_of(ctx), task_id)).last_seq
+        last = (
+            run.writer.fold.seq if run else (await self.store.row(scope_of(ctx), task_id)).last_seq
+        )
         if not 0 <= cursor <= last:
             raise BadParams(f"The cursor {cursor} is no place in this task's log of {last}")
 
@@ -247,7 +249,7 @@ class Engine:
     async def live(self, ctx: Context) -> int:
         """How many tasks of this caller run or wait, here or elsewhere."""
         scope = scope_of(ctx)
-        kept = sum(run.committed > 0 for run in self._runs_of(scope))
+        kept = sum(run.log.committed > 0 for run in self._runs_of(scope))
         elsewhere = await self.store.live(scope, self.agent.name) - kept
         # Counted after the wait: what others opened meanwhile is not in the store yet.
         return max(0, elsewhere) + len(self._runs_of(scope))

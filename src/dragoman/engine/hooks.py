@@ -13,7 +13,7 @@ from dragoman.core.peer import Context
 from dragoman.store.interface import Scope, Store
 
 from .listing import scope_of
-from .run import Run
+from .runs.run import Run
 from .webhook_queue import WebhookQueue
 
 
@@ -56,7 +56,7 @@ class Hooks:
         await self._store.set_hook(scope, stored)
         run = self._mine(scope, task_id)
         if run is not None:
-            run.hooked = True
+            run.writer.has_webhooks = True
         webhooks.wake()
         return hook
 

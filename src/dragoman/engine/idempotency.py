@@ -17,7 +17,7 @@ from dragoman.core.peer import Context
 from dragoman.store.interface import Idempotency, Row, Store
 
 from .listing import scope_of
-from .run import REPLIES, Run
+from .runs.run import REPLIES, Run
 from .tail import Place
 
 KEY_TAKEN = "This idempotency key was used for another message"
@@ -35,7 +35,8 @@ class IdempotencyKeys:
         """The task of a send that was made before; empty if it was not."""
         run = self.replying.get((ctx.tenant, ctx.principal, key.key))
         if run is not None:
-            task_id, digest = run.task_id, run.digest
+            idempotency = run.writer.idempotency
+            task_id, digest = run.task_id, idempotency.digest if idempotency else b""
         else:
             known = await self._store.find_key(scope_of(ctx), key.key)
             task_id, digest = known or ("", key.digest)

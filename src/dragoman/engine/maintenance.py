@@ -136,11 +136,11 @@ class Maintenance:
 
     async def _held(self) -> list[HeldTask]:
         """What this worker holds; runs of what it does not hold any more are stopped."""
-        runs = [run for run in self._runner.runs.values() if run.committed]
+        runs = [run for run in self._runner.runs.values() if run.log.committed]
         held = await self._store.held(self._runner.worker)
         tokens = {one.claim.token for one in held}
         for run in runs:
-            if run.claim.token not in tokens:
+            if run.writer.claim.token not in tokens:
                 run.lose(Fenced(taskId=run.task_id))
         return held
 
@@ -183,7 +183,7 @@ class Maintenance:
                 await runner.resume(taken)  # the answer came in the last moment
                 return
             run = await runner.adopt(taken)
-        if run is not None and run.question == row.question:
+        if run is not None and run.writer.question.key == row.question:
             runner.expire(run)
 
     async def _tick(self) -> None:
@@ -244,7 +244,7 @@ class Maintenance:
         runner = self._runner
         for one in held:
             run = runner.runs.get(one.claim.task_id)
-            if run is None or run.claim != one.claim:
+            if run is None or run.writer.claim != one.claim:
                 continue
             if one.cancel:
                 runner.cancel(run)

@@ -19,8 +19,8 @@ from dragoman.store.interface import Existing, Idempotency, Input, Row
 from .hooks import Hooks
 from .idempotency import KEY_TAKEN, IdempotencyKeys, key_of, place_of, reply_in
 from .listing import scope_of
-from .run import Run
 from .runner import Runner
+from .runs.run import Run
 from .tail import Place, first_of
 from .task_ids import TaskNames, named, new_id
 from .task_reader import TaskReader
@@ -60,9 +60,9 @@ class MessageSender:
         if op.wait and (run is None or not await self._view.rest(run, since)):
             await self._view.rested(scope_of(ctx), task_id, since)
         if run is not None:
-            if run.direct is not None:
-                return run.direct
-            ended = run.ended if run.closed and run.error is None else None
+            if run.direct_reply is not None:
+                return run.direct_reply
+            ended = run.writer.final_task if run.closed and run.error is None else None
             task = ended or await self._view.committed(run)
             if task is not None:
                 return shortened(task, op.history_length)
@@ -81,8 +81,8 @@ class MessageSender:
         run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=True)
         if run is not None:
             await self._opened(run)
-            if run.direct is not None:
-                return Place(task_id, first=run.direct)
+            if run.direct_reply is not None:
+                return Place(task_id, first=run.direct_reply)
         return Place(task_id, ctx.cursor or 0, run=run)
 
     async def _before(
@@ -104,10 +104,10 @@ class MessageSender:
     async def _repeated(self, op: SendMessage, ctx: Context, task_id: str) -> Place:
         """Where the stream of a send begins that was made before."""
         run = self._runner.runs.get(task_id)
-        if run is not None and (run.unopened or run.direct is not None):
+        if run is not None and (run.writer.unopened or run.direct_reply is not None):
             await self._opened(run)
-            if run.direct is not None:
-                return Place(task_id, first=run.direct)
+            if run.direct_reply is not None:
+                return Place(task_id, first=run.direct_reply)
         row, task = await self._store.load(scope_of(ctx), task_id)
         return place_of(op, ctx, row, task, run, self._clock())
 
@@ -121,10 +121,10 @@ class MessageSender:
             return None
         skill.params.read(op.message)  # what is wrong is refused before a task is opened
         run = self._draft(op, ctx, skill, queued=False)
-        run.open(run.opened, None, working=True)
+        run.writer.open(run.opened, working=True)
         # The code's first step comes before the flush: a quick task is a single write.
         runner.start(run)
-        run.schedule()
+        run.writer.schedule()
         return run, run.task_id
 
     async def _begin(self, op: SendMessage, ctx: Context, *, waits: bool) -> tuple[Run | None, str]:
@@ -138,22 +138,23 @@ class MessageSender:
             raise TooMany("The agent has too much to do; try again later")
         run = self._draft(op, ctx, skill, queued=queued)
         if hook is not None:
-            run.hook, run.hooked = self._hooks.sealed(hook, run.task_id), True
+            run.writer.hook, run.writer.has_webhooks = self._hooks.sealed(hook, run.task_id), True
         key = key_of(op, ctx)
-        run.open(run.opened, key, working=not queued)
-        run.unopened = skill.may_reply and waits and not queued and not op.open_as
+        run.writer.idempotency = key
+        run.writer.open(run.opened, working=not queued)
+        run.writer.unopened = skill.may_reply and waits and not queued and not op.open_as
         place = (ctx.tenant, ctx.principal, key.key if key is not None else "")
-        if run.unopened:
+        if run.writer.unopened:
             if key is not None:
                 self._keys.replying[place] = run
             runner.start(run)
             if key is None:
                 return run, run.task_id
         else:
-            run.flush()
+            run.writer.flush()
         try:
             # Whether this is a new task is known only after the commit.
-            await (self._opened(run) if run.unopened else run.landed())
+            await (self._opened(run) if run.writer.unopened else run.writer.committed())
         except Existing as exc:
             if exc.same:
                 return runner.runs.get(exc.task_id), exc.task_id
@@ -170,12 +171,12 @@ class MessageSender:
     async def _opened(self, run: Run) -> None:
         """Waits until a run that may reply directly has replied, or opened its task. Who thinks
         longer than `max_wait` will not reply directly."""
-        if run.unopened and run.direct is None:
+        if run.writer.unopened and run.direct_reply is None:
             opened = self._runner.bell.listen(run.task_id)
-            await first_of(run.rest(), opened, seconds=self._runner.settings.max_wait)
+            await first_of(run.when_resting(), opened, seconds=self._runner.settings.max_wait)
             self._runner.bell.hush(run.task_id, opened)
-            if run.unopened and run.direct is None:
-                await run.landed()
+            if run.writer.unopened and run.direct_reply is None:
+                await run.writer.committed()
         if run.error is not None:
             raise run.error
 
@@ -218,7 +219,7 @@ class MessageSender:
             hops=ctx.hops,
             deadline=ctx.deadline,
         )
-        return Run(self._runner.works, row, skill, opened, ctx)
+        return Run(self._runner.shared, row, skill, opened, ctx)
 
     def skill(self, op: SendMessage) -> Skill:
         """The skill that a new task of this message has."""

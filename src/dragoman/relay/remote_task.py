@@ -77,7 +77,7 @@ class RemoteTask:
         await self._run.record(self._record, msgspec.json.encode(self._started))
         if (self._run.over or self._run.cancelled) and not self._run.leaving:
             # Our task ended while this call was on its way: nobody waits for it.
-            self._run.beside(self._stop_now())
+            self._run.spawn(self._stop_now())
 
     async def follow(self, events: EntryStream) -> AsyncGenerator[Entry, None]:
         """The events of a stream. The first one tells which task was opened, so it is waited for
@@ -89,7 +89,7 @@ class RemoteTask:
             if self._run.leaving:
                 first.cancel()
             else:
-                self._run.beside(self._stop_after(first, events))
+                self._run.spawn(self._stop_after(first, events))
             raise
         try:
             while entry is not None:
@@ -108,7 +108,7 @@ class RemoteTask:
             yield
         except asyncio.CancelledError:
             if self.id and not self._run.leaving and not self._run.cancelled:
-                self._run.beside(self._stop_now())
+                self._run.spawn(self._stop_now())
             raise
 
     async def _stop_after(
