@@ -25,8 +25,8 @@ from dragoman.core.errors import (
     UnknownMethod,
     Unparseable,
 )
-from dragoman.core.events import Opened, Snapshot, Stamped, StateChanged
-from dragoman.core.lifecycle import FINAL, Fold
+from dragoman.core.events import Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Hook, Json, Message, State, Task
 from dragoman.core.operations import AnyOperation, GetHook, SendMessage, SetHook, Watch
 from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, Signal, Update
@@ -35,6 +35,7 @@ from ... import jsonrpc
 from ...jsonrpc import NO_PARAMS
 from .. import errors, extensions
 from ..jsonrpc import JSON_TYPES, NO_CONTENT, NOTHING, RpcCaller, seq_in
+from ..members import Bag
 from ..scalars import Wrong
 from ..version import RpcMethod, Version
 from .v0_1 import V0_1, EventTeller, calls, wire
@@ -81,7 +82,7 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
     return entry, last
 
 
-def unhinted(metadata: wire.Bag, state: State) -> tuple[State, wire.Bag]:
+def unhinted(metadata: Bag, state: State) -> tuple[State, Bag]:
     """The state that there was no word for, and what metadata is left."""
     said = (metadata or {}).get(HINT)
     if not metadata or not isinstance(said, str) or said not in set(State):
@@ -196,7 +197,7 @@ class GoCallee(Session):
         if not self._begun:
             self._begun = True
             watching = self._asked is not None and isinstance(self._asked[1], Watch)
-            task = None if watching else task_of(entry)
+            task = None if watching else calls.task_of(entry)
             result: object = task_out(task, GO) if task is not None else RESUBSCRIBED
             body = jsonrpc.encode(jsonrpc.ResultOut(update.id, result))
             if task is not None:  # which is all that the event would say
@@ -215,19 +216,6 @@ class GoCallee(Session):
         message = errors.message_out(error, spelling)
         told = jsonrpc.Error(spelling.code, message, A2A_GO.details(error))
         return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, told)), "", NOTHING, status)
-
-
-def task_of(entry: Stamped | Message) -> Task | None:
-    """The whole task, if that is what an entry is."""
-    if not isinstance(entry, Stamped):
-        return calls.replied(entry)
-    if isinstance(entry.event, Snapshot):
-        return entry.event.task
-    if isinstance(entry.event, Opened):
-        fold = Fold(entry.task_id, entry.context_id)
-        fold.add(entry)
-        return fold.task()
-    return None
 
 
 class Bare(Struct, frozen=True, gc=False):
