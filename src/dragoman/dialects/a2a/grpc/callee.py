@@ -15,47 +15,21 @@ from typing import Any
 from dragoman.core import errors as e
 from dragoman.core.events import Stamped
 from dragoman.core.model import Json
-from dragoman.core.operations import Invoke, Operation
+from dragoman.core.operations import Operation
 from dragoman.core.session import Call, Fault, Frame, Result, Session, Signal, Update
 
 from .. import errors, extensions, v0_3, v1_0
+from ..extensions import CURSOR
 from ..jsonrpc import SUPPORTED, version_in
-from ..proto import Fields, Proto, bag_in, needed, value_out, writer
+from ..proto import Proto, writer
 from ..scalars import Wrong
 from ..v0_3 import grpc as old
 from ..v1_0 import grpc as new
 from ..version import Version
-from .service import Rpc, Service, rpc
+from .methods import METHODS as METHODS
+from .service import Rpc, Service
 
-CURSOR = "urn:dragoman:cursor:1"
-"""gRPC has no place for the seq of an event beside its message. Callers that activate this find it
-in the event's metadata under the same name (docs/extensions/cursor.md)."""
 NOTHING: Mapping[str, str] = {}
-
-# The agent's own methods
-
-
-def invoke_in(request: Proto) -> Invoke:
-    method = needed(request.method, "the name of a method", ".method")
-    return Invoke(method=method, params=bag_in(request, "params"))
-
-
-def result_out(value: Json) -> Fields:
-    return {"result": value_out(value)}
-
-
-METHODS = Service(
-    name="dragoman.v1.Methods",
-    dialect=new.SERVICE.dialect,
-    version="1.0",
-    step=new.SERVICE.step,
-    words=new.SERVICE.words,
-    rpcs={
-        "Invoke": rpc(
-            "dragoman.v1.InvokeRequest", invoke_in, "dragoman.v1.InvokeResponse", result_out
-        )
-    },
-)
 
 SERVICES = (new.SERVICE, old.SERVICE, METHODS)
 VERSIONS: dict[str, Version] = {"1.0": v1_0.V1_0, "0.3": v0_3.V0_3}
