@@ -21,7 +21,6 @@ from dragoman.core.errors import (
     BadParams,
     ContentTypeUnsupported,
     Malformed,
-    PeerMisbehaved,
     UnknownMethod,
     Unparseable,
 )
@@ -34,10 +33,12 @@ from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, 
 from ... import jsonrpc
 from ...jsonrpc import NO_PARAMS
 from .. import errors, extensions
-from ..jsonrpc import JSON_TYPES, NO_CONTENT, NOTHING, RpcCaller, seq_in
+from ..callee import NOTHING
+from ..jsonrpc import JSON_TYPES, NO_CONTENT, RpcCaller, seq_in
 from ..members import Bag
 from ..scalars import Wrong
 from ..version import RpcMethod, Version
+from .bare_stream import BareStreamCaller
 from .v0_1 import V0_1, EventTeller, calls, wire
 from .v0_1.convert import STATES_OUT, Flavour, task_out
 
@@ -229,33 +230,22 @@ class Bare(Struct, frozen=True, gc=False):
 _read_bare = msgspec.json.Decoder(Bare).decode
 
 
-class GoCaller(RpcCaller):
+class GoCaller(BareStreamCaller):
     """One exchange, on the side that asks."""
 
     def __init__(self) -> None:
         super().__init__(A2A_GO)
-        for headers in self._headers.values():
-            del headers["a2a-version"]
 
-    def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What a whole response, or one event of a stream, says."""
-        streams = [call for call, method in self._open.values() if method.stream]
-        if not streams or not frame.body:
-            return super().receive(frame)
-        (call,) = streams
-        try:
-            jsonrpc.check_answer(frame.body)
-            found = _read_bare(frame.body)
-            if found.jsonrpc is None and (found.status is not None or found.artifact is not None):
-                return self._happened(call.id, *event_in(Raw(frame.body), seq_in(frame.mark)))
-            response = jsonrpc.response_in(frame.body)
-            if response.error is not None:
-                return super().receive(frame)
-            if _read_bare(response.result).status == RESUBSCRIBED["status"]:
-                return ()
-            task = got_in(response.result)
-        except (ValueError, RecursionError, Wrong, PeerMisbehaved, Unparseable) as exc:
-            return (self._fault(call.id, PeerMisbehaved(str(exc))),)
+    def _receive_event(self, call: Call, frame: Frame) -> Iterable[Signal]:
+        found = _read_bare(frame.body)
+        if found.jsonrpc is None and (found.status is not None or found.artifact is not None):
+            return self._happened(call.id, *event_in(Raw(frame.body), seq_in(frame.mark)))
+        response = jsonrpc.response_in(frame.body)
+        if response.error is not None:
+            return RpcCaller.receive(self, frame)
+        if _read_bare(response.result).status == RESUBSCRIBED["status"]:
+            return ()
+        task = got_in(response.result)
         begin = Snapshot(task=task)
         entry = Stamped(task.id, task.context_id, seq_in(frame.mark), task.status.at, begin)
         return self._happened(call.id, entry, task.state in FINAL)
