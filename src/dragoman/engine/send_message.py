@@ -47,7 +47,9 @@ class MessageSender:
         if op.open_as or ctx.idempotency_key or ctx.extensions:
             op, key, task_id = await self._before(op, ctx)
         run: Run | None
-        since = 0
+        # A send that opens a task waits for whatever the task says, repeated ones as well. One to a
+        # task that exists does not know, repeated, what was said before it.
+        since = None if task_id and op.message.task_id else 0
         if task_id or op.message.task_id:
             if not task_id:
                 begin = await self._continue(op, ctx, key)

@@ -34,10 +34,10 @@ class TaskReader:
         runner = self._runner
         return follow(self._store, runner.bell, runner.idle, scope, place, runner.runs.get)
 
-    async def rest(self, run: Run, since: int = 0) -> bool:
+    async def rest(self, run: Run, since: int | None = 0) -> bool:
         """Waits until a run finishes, asks back or answers early (after the event `since`),
         `max_wait` at the most; false if it was lost."""
-        rest = run.when_resting(since)
+        rest = run.when_resting(since or 0)
         if not rest.done():
             waits = self._runner.waits
             waits[rest] = self._runner.shared.loop.time() + self._max_wait
@@ -49,8 +49,8 @@ class TaskReader:
             raise run.error
         return run.error is None
 
-    async def rested(self, scope: Scope, task_id: str, since: int = 0) -> None:
-        """The same for a task that does not run here."""
+    async def rested(self, scope: Scope, task_id: str, since: int | None) -> None:
+        """The same for a task that does not run here; `since` None is from now on."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._max_wait):
                 await self.rest_elsewhere(scope, task_id, since, until=_answers)
@@ -67,11 +67,11 @@ class TaskReader:
         self,
         scope: Scope,
         task_id: str,
-        since: int = 0,
+        since: int | None = None,
         until: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
         """Waits until a task rests that another process may be running, or `until` that is true of
-        something that happened after the event `since`."""
+        something that happened after the event `since`, else from now on."""
         await self._elsewhere(scope, task_id, lambda row: not row.resting, since, until)
 
     async def _elsewhere(
@@ -79,14 +79,16 @@ class TaskReader:
         scope: Scope,
         task_id: str,
         still: Callable[[Row], bool],
-        since: int = 0,
+        since: int | None = None,
         until: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
         """Waits while something holds for a task that another process may be running."""
         row = await self._store.row(scope, task_id)
         if not still(row):
             return
-        place = Place(task_id, since or row.last_seq)
+        # The row is read when others may have written long since: what happened after `since` but
+        # before this moment is told too.
+        place = Place(task_id, row.last_seq if since is None else since)
         async with aclosing(self.follow(scope, _at(place))) as batches:
             async for batch in batches:
                 if until(batch) or batch.last or not still(await self._store.row(scope, task_id)):

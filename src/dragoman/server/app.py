@@ -35,6 +35,7 @@ from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
 
 from .agent_loader import load_agent
+from .heap_trimmer import HeapTrimmer
 
 if TYPE_CHECKING:
     from dragoman.iat.registration import Registration
@@ -97,6 +98,7 @@ class App(Router):
         }
         pages = CardEndpoint(self.card_at, self.base, time.time())
         self.watchdog: Watchdog | None = None
+        self._trimmer: HeapTrimmer | None = None
         self._fatal = settings.server.watchdog
         self._push = settings.push.enabled and agent.push
         server = settings.server
@@ -158,6 +160,7 @@ class App(Router):
         await self.peer.start()
         await self.grpc.start()
         self.watchdog = Watchdog(self.log, self._fatal)
+        self._trimmer = HeapTrimmer()
         self.ready = True
         if self.joining is not None:
             self._joins = asyncio.get_running_loop().create_task(self.joining.run())
@@ -190,6 +193,8 @@ class App(Router):
             self.server.deadlines.stop()
             if self.watchdog is not None:
                 self.watchdog.stop()
+            if self._trimmer is not None:
+                self._trimmer.stop()
             self.log.flush()
 
 
