@@ -56,7 +56,7 @@ async def filled(engine: Engine, store: Store) -> tuple[Task, Task, Task]:
     waits = await send(engine, ALICE, f"ask {CANARY} 2")
     other = await send(engine, BOB, "bob's own", context_id="c1")
     hook = Hook(hook_id="h", task_id=waits.id, url=f"https://x.example/{CANARY}", token=CANARY)
-    await store.set_hook(Scope("acme", "alice"), hook)
+    await store.set_hook(Scope("acme", "alice", agent.name), hook)
     return done, waits, other
 
 
@@ -85,7 +85,7 @@ async def test_a_principal_is_erased_and_nobody_else(url: str, tmp_path: Path) -
         assert await store.erase([row.task_id for row in rows]) == 0
         for task in (done, waits):
             with pytest.raises(TaskNotFound):
-                await store.row(Scope("acme", "alice"), task.id)
+                await store.row(Scope("acme", "alice", agent.name), task.id)
         assert (await engine.call(GetTask(task_id=other.id), BOB)).state is State.COMPLETED
         assert await store.outbox(dead=False, limit=10) == []
         assert (await store.counts("Clerk")).get("completed") == 1
@@ -122,7 +122,7 @@ async def test_the_run_of_an_erased_task_ends(url: str) -> None:
         async with asyncio.timeout(60):
             await over.wait()
         with pytest.raises(TaskNotFound):
-            await store.row(Scope("acme", "alice"), task.id)
+            await store.row(Scope("acme", "alice", busy.name), task.id)
     finally:
         await engine.stop(0)
 

@@ -37,8 +37,6 @@ QUESTIONS = tuple(f"{kind}:" for kind in Ask)
 """How the records of questions begin: each holds the number of its answer."""
 STOPPING = 5.0
 """Seconds that agents elsewhere have to take a cancel, before our own task ends without them."""
-REPLIES = ""
-"""The agent of direct replies that are kept: no real one has this name."""
 GIVEN = b"null"
 """The record of credentials: that they were given, not which."""
 
@@ -300,7 +298,7 @@ class Run(EventWriter):
         """Tasks of this run's caller, by id or by the caller's name for them; no others."""
         found: list[Task] = []
         for said in dict.fromkeys(ids):
-            for task_id in (said, named(said, self.caller)):
+            for task_id in (said, named(said, self.row.scope)):
                 with suppress(TaskNotFound):
                     found.append((await self.works.store.load(self.row.scope, task_id))[1])
                     break
@@ -332,7 +330,7 @@ class Run(EventWriter):
                 self.close(None)
                 return
             # Kept for a repetition of the question, as a finished task that stands on no list.
-            self.row, self.hook = replace(self.row, agent=REPLIES), None
+            self.row, self.hook = replace(self.row, hidden=True), None
             self.finish(State.COMPLETED, message)
             await self.landed()
         else:
