@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -34,6 +35,8 @@ agent = Agent("Clerk", description="Files things.")
 async def file(turn: Turn) -> object:
     if turn.text.startswith("ask"):
         return await turn.ask(f"What of {turn.text}?")
+    if turn.text.startswith("approve"):
+        return await turn.approve(f"{turn.text}?")
     return [turn.text, {"kept": turn.text}, turn.text.encode()]
 
 
@@ -185,6 +188,43 @@ async def test_the_command_gives_out_and_erases(tmp_path: Path) -> None:
     assert run("data", "export", "--principal", "alice", "--store", url, cwd=tmp_path).stdout == ""
     assert run("data", "erase", "--store", url, "--yes", cwd=tmp_path).returncode == 2
     assert traces(tmp_path) == []
+
+
+async def test_the_operator_commands_tell_agents_apart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/t.db"
+    store = open_store(url)
+    await store.open()
+    for name in ("alpha", "beta"):
+        engine = Engine(agent, store, name=name, opens_store=False)
+        await engine.start()
+        await send(engine, ALICE, f"hello {name}")
+        asked = await send(engine, ALICE, f"approve {name}")
+        assert asked.state is State.INPUT_REQUIRED
+        done = await send(engine, ALICE, f"hello {name} again")
+        # A webhook of a finished task is told its end once; nobody here calls it.
+        hook = Hook(hook_id="h", task_id=done.id, url="https://x.example/")
+        await store.set_hook(Scope("acme", "alice", name), hook)
+        await engine.stop(0)
+    await store.close()
+
+    def lines(*words: str) -> list[Any]:
+        told = run(*words, "--store", url, cwd=tmp_path)
+        assert told.returncode == 0, told.stderr
+        return [json.loads(line) for line in told.stdout.splitlines()]
+
+    for words, count in (
+        (("data", "export"), 3),
+        (("outbox", "list", "--json"), 1),
+        (("approvals", "list", "--json"), 1),
+    ):
+        for name in ("alpha", "beta"):
+            told = lines(*words, "--agent", name)
+            assert [each["agent"] for each in told] == [name] * count, words
+        assert lines(*words, "--agent", "gamma") == []
+    erased = run("data", "erase", "--agent", "alpha", "--yes", "--store", url, cwd=tmp_path)
+    assert "Erased 3 tasks" in erased.stdout
+    assert lines("data", "export", "--agent", "alpha") == []
+    assert len(lines("data", "export", "--principal", "alice")) == 3
 
 
 @pytest.mark.parametrize("place", ["sqlite:///{}/t.db", "file:{}/store"])
