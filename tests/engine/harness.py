@@ -224,7 +224,7 @@ async def row_of(client: Client, task_id: str) -> Row:
 
 
 def _scope(client: Client) -> Scope:
-    return Scope(client.context.tenant, client.context.principal)
+    return client.engine.runner.scope_of(client.context)
 
 
 async def checked(client: Client, task_id: str) -> list[Stamped]:

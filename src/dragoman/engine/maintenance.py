@@ -49,6 +49,8 @@ class Maintenance:
         self._loops: asyncio.Task[None] | None = None
         self._last_beat = 0.0
         self._stray: set[str] = set()
+        self._changes = -1
+        """What the store said at the last look for changes by other processes."""
         self._overdue = 0
         """Tasks that could not be ended at the last look, and would take the places of others."""
         self._steady = steady_of(runner.clock)
@@ -150,7 +152,7 @@ class Maintenance:
         runner.place_free.clear()
         while runner.places > 0:
             places = min(BATCH, runner.places)
-            rows = await self._store.claim(runner.worker, runner.agent.name, places)
+            rows = await self._store.claim(runner.worker, runner.name, places)
             for row in rows:
                 await runner.resume(row)
             if len(rows) < places:
@@ -158,7 +160,7 @@ class Maintenance:
                 break
             runner.queued = max(0, runner.queued - len(rows))
         failed = 0
-        for row in await self._store.expired(runner.agent.name, BATCH + self._overdue):
+        for row in await self._store.expired(runner.name, BATCH + self._overdue):
             try:
                 await self._expire(row)
             except DragomanError as exc:  # its approval cannot be recorded: the others still end
@@ -217,15 +219,17 @@ class Maintenance:
         events_ms, tasks_ms = int(keep.keep_events * 1000), int(keep.keep_tasks * 1000)
         swept = SWEPT
         while swept >= SWEPT:
-            swept = await self._store.sweep(events_ms, tasks_ms, SWEPT)
+            swept = await self._store.sweep(self._runner.name, events_ms, tasks_ms, SWEPT)
         for sooner in self.sooner:
             await self._sweep_sooner(sooner)
 
     async def _sweep_sooner(self, sooner: Retention) -> None:
-        """Tasks of a tenant or an agent that are not to be kept as long as others."""
+        """Tasks of a tenant or of this agent that are not to be kept as long as others."""
+        if sooner.agent not in ("", self._runner.name):
+            return  # its own engine sees to it
         which = AdminFilter(
             tenant=sooner.tenant,
-            agent=sooner.agent or None,
+            agent=self._runner.name,
             ended_before=self._runner.clock() - int(sooner.keep_tasks * 1000),
         )
         while rows := await self._store.owned(which, SWEPT):
@@ -234,7 +238,10 @@ class Maintenance:
     async def _peek(self) -> None:
         """Looks for what other processes said or wanted, while anyone here could care."""
         runner = self._runner
-        if not (runner.runs or runner.bell.listening()) or not await self._store.changed():
+        if not (runner.runs or runner.bell.listening()):
+            return
+        before, self._changes = self._changes, await self._store.changed()
+        if self._changes == before:
             return
         runner.bell.ring_all()
         await self._bring(await self._held())

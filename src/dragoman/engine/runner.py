@@ -43,12 +43,15 @@ class Runner:
     def __init__(
         self,
         agent: Agent,
+        name: str,
         store: Store,
         settings: EngineSettings,
         clock: Callable[[], int],
         secret: bytes,
     ) -> None:
         self.agent = agent
+        self.name = name
+        """What the agent is called in the store."""
         self.store = store
         self.settings = settings
         self.clock = clock
@@ -96,6 +99,10 @@ class Runner:
             spawn=self.spawn,
             outside=self.outside,
         )
+
+    def scope_of(self, ctx: Context) -> Scope:
+        """The caller's own tasks of this agent, and no others."""
+        return Scope(ctx.tenant, ctx.principal, self.name)
 
     @property
     def places(self) -> int:
@@ -363,7 +370,7 @@ class Runner:
         self.parked.pop(run.task_id, None)
 
     async def _conversation(self, run: Run, limit: int) -> tuple[Message, ...]:
-        which = Filter(agent=self.agent.name, context_id=run.context_id)
+        which = Filter(context_id=run.context_id)
         found = await self.store.find(run.row.scope, which, limit)
         messages: list[Message] = []
         for task in reversed(found.tasks):

@@ -18,7 +18,6 @@ from dragoman.store.interface import Existing, Idempotency, Input, Row
 
 from .hooks import Hooks
 from .idempotency import KEY_TAKEN, IdempotencyKeys, key_of, place_of, reply_in
-from .listing import scope_of
 from .runner import Runner
 from .runs.run import Run
 from .tail import Place, first_of
@@ -32,6 +31,7 @@ class MessageSender:
     def __init__(self, runner: Runner, view: TaskReader, names: TaskNames, hooks: Hooks) -> None:
         self._runner = runner
         self._agent = runner.agent
+        self._scope_of = runner.scope_of
         self._store = runner.store
         self._clock = runner.clock
         self._workspaces = runner.workspaces
@@ -56,11 +56,11 @@ class MessageSender:
                 task_id, since = begin.task_id, begin.since
             run = self._runner.runs.get(task_id)
             if not op.wait:
-                await self._view.heard(scope_of(ctx), task_id)
+                await self._view.heard(self._scope_of(ctx), task_id)
         else:
             run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=op.wait)
         if op.wait and (run is None or not await self._view.rest(run, since)):
-            await self._view.rested(scope_of(ctx), task_id, since)
+            await self._view.rested(self._scope_of(ctx), task_id, since)
         if run is not None:
             if run.direct_reply is not None:
                 return run.direct_reply
@@ -68,7 +68,7 @@ class MessageSender:
             task = ended or await self._view.committed(run)
             if task is not None:
                 return shortened(task, op.history_length)
-        row, task = await self._store.load(scope_of(ctx), task_id)
+        row, task = await self._store.load(self._scope_of(ctx), task_id)
         return reply_in(row, task) or shortened(task, op.history_length)
 
     async def place(self, op: SendMessage, ctx: Context) -> Place:
@@ -95,12 +95,12 @@ class MessageSender:
         key = key_of(op, ctx)
         # A send that only opens a task need not look: `Store.create` finds out.
         if key is not None and (op.open_as or op.message.task_id or self.skill(op).may_reply):
-            again = await self._keys.made(key, ctx)
+            again = await self._keys.made(key, self._scope_of(ctx))
             if again:
-                await self._runner.remind(scope_of(ctx), again)
+                await self._runner.remind(self._scope_of(ctx), again)
                 return op, key, again
         if op.open_as:
-            op = await self._names.addressed(op, ctx)
+            op = await self._names.addressed(op, self._scope_of(ctx))
         return op, key, ""
 
     async def _repeated(self, op: SendMessage, ctx: Context, task_id: str) -> Place:
@@ -110,7 +110,7 @@ class MessageSender:
             await self._opened(run)
             if run.direct_reply is not None:
                 return Place(task_id, first=run.direct_reply)
-        row, task = await self._store.load(scope_of(ctx), task_id)
+        row, task = await self._store.load(self._scope_of(ctx), task_id)
         return place_of(op, ctx, row, task, run, self._clock())
 
     def _begun(self, op: SendMessage, ctx: Context) -> tuple[Run, str] | None:
@@ -145,7 +145,7 @@ class MessageSender:
         run.writer.idempotency = key
         run.writer.open(run.opened, working=not queued)
         run.writer.unopened = skill.may_reply and waits and not queued and not op.open_as
-        place = (ctx.tenant, ctx.principal, key.key if key is not None else "")
+        place = (self._scope_of(ctx), key.key if key is not None else "")
         if run.writer.unopened:
             if key is not None:
                 self._keys.replying[place] = run
@@ -186,7 +186,7 @@ class MessageSender:
         message = op.message
         now = self._clock()
         made = new_id()
-        task_id = named(op.open_as, ctx) if op.open_as else made
+        task_id = named(op.open_as, self._scope_of(ctx)) if op.open_as else made
         context_id = message.context_id or made  # so it has the id of its first task (ADR 0012)
         if self._workspaces is not None:
             self._workspaces.check(task_id, context_id, ctx, op.metadata, message.metadata)
@@ -195,7 +195,7 @@ class MessageSender:
             context_id=context_id,
             tenant=ctx.tenant,
             principal=ctx.principal,
-            agent=self._agent.name,
+            agent=self._runner.name,
             skill=skill.id,
             dialect=ctx.dialect,
             state=State.SUBMITTED,
@@ -239,10 +239,12 @@ class MessageSender:
         """Says something to a task that exists; gives the place where its stream begins."""
         message = op.message
         try:
-            begin, task = await self._view.snapshot(scope_of(ctx), message.task_id)
+            begin, task = await self._view.snapshot(self._scope_of(ctx), message.task_id)
         except TaskNotFound as missing:  # perhaps what its caller called it in 0.1
             try:
-                begin, task = await self._view.snapshot(scope_of(ctx), named(message.task_id, ctx))
+                begin, task = await self._view.snapshot(
+                    self._scope_of(ctx), named(message.task_id, self._scope_of(ctx))
+                )
             except TaskNotFound:
                 raise missing from None
         if message.context_id and message.context_id != task.context_id:
@@ -254,11 +256,11 @@ class MessageSender:
         message = replace(_heard(message), context_id=task.context_id)
         said = Input(message=message, by=_who(ctx), key=key)
         try:
-            await self._runner.add_input(scope_of(ctx), task.id, said, None)
+            await self._runner.add_input(self._scope_of(ctx), task.id, said, None)
         except Existing as exc:  # the same was said a moment ago
             if not exc.same:
                 raise Conflict(KEY_TAKEN) from exc
-            await self._runner.remind(scope_of(ctx), task.id)
+            await self._runner.remind(self._scope_of(ctx), task.id)
             return await self._repeated(op, ctx, task.id)
         answer = message.message_id if task.state in WAITING else ""
         return Place(task.id, first=begin, answer=answer)
@@ -267,9 +269,9 @@ class MessageSender:
         """Answers a question of a task."""
         message = Message(message_id=new_id(), role=Role.USER, parts=parts_of(op.value))
         said = Input(message=message, value=op.value, by=_who(ctx))
-        await self._runner.add_input(scope_of(ctx), op.task_id, said, op.question)
-        await self._view.heard(scope_of(ctx), op.task_id)
-        return await self._view.task(scope_of(ctx), op.task_id)
+        await self._runner.add_input(self._scope_of(ctx), op.task_id, said, op.question)
+        await self._view.heard(self._scope_of(ctx), op.task_id)
+        return await self._view.task(self._scope_of(ctx), op.task_id)
 
 
 def _who(ctx: Context) -> str:

@@ -112,7 +112,8 @@ class App(Router):
             lambda: self.ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
         )
-        self.iat = IatContext(self.server, self.access, settings, _sessions(peer))
+        book, name = _sessions(peer, agent)
+        self.iat = IatContext(self.server, self.access, settings, book, name)
         self.iat.workspace = _told_root(agent, settings)
         self.joining = _joining(self, settings)
         self._joins: asyncio.Task[None] | None = None
@@ -198,13 +199,16 @@ class App(Router):
             self.log.flush()
 
 
-def _sessions(peer: Served) -> SessionBook:
-    """Where sessions are kept: with the tasks. Who keeps its tasks itself has no store of ours."""
+def _sessions(peer: Served, agent: Agent) -> tuple[SessionBook, str]:
+    """Where sessions are kept, and what the agent is called there: with the tasks. An agent that
+    keeps its tasks itself has no store of ours."""
     from dragoman.engine import Engine
     from dragoman.store.clock import wall_clock
     from dragoman.store.memory.sessions import MemorySessions
 
-    return peer.store.sessions if isinstance(peer, Engine) else MemorySessions(wall_clock)
+    if isinstance(peer, Engine):
+        return peer.store.sessions, peer.name
+    return MemorySessions(wall_clock), agent.name
 
 
 def _told_root(agent: Agent, settings: Settings) -> str:

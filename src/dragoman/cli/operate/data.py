@@ -26,6 +26,7 @@ Principal = Annotated[str | None, Parameter(help="All tasks of this caller.")]
 ContextId = Annotated[str | None, Parameter(name="--context", help="All tasks of this context.")]
 TaskId = Annotated[str | None, Parameter(name="--task", help="This task.")]
 Tenant = Annotated[str | None, Parameter(help="Only in this tenant.")]
+AgentName = Annotated[str | None, Parameter(name="--agent", help="All tasks of this agent.")]
 
 
 @data.command
@@ -34,11 +35,12 @@ def export(
     principal: Principal = None,
     context: ContextId = None,
     task: TaskId = None,
+    agent: AgentName = None,
     tenant: Tenant = None,
     store: StoreUrl = None,
 ) -> None:
     """Write all that is kept as JSON, one task a line: task, log, webhooks (secrets masked)."""
-    which = _which(principal, context, task, tenant)
+    which = _which(principal, context, task, agent, tenant)
 
     async def work(found: Store) -> None:
         async for row in _rows(found, which):
@@ -54,6 +56,7 @@ def erase(
     principal: Principal = None,
     context: ContextId = None,
     task: TaskId = None,
+    agent: AgentName = None,
     tenant: Tenant = None,
     store: StoreUrl = None,
     yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
@@ -62,7 +65,7 @@ def erase(
 
     Running tasks are dropped too; their code ends at the next thing it says.
     """
-    which = _which(principal, context, task, tenant)
+    which = _which(principal, context, task, agent, tenant)
 
     async def work(found: Store) -> None:
         ids = [row.task_id async for row in _rows(found, which)]
@@ -111,10 +114,12 @@ async def _rows(store: Store, which: AdminFilter) -> AsyncGenerator[Row, None]:
 
 
 def _which(*named: str | None) -> AdminFilter:
-    principal, context, task, tenant = named
-    if principal is None and context is None and task is None:
-        raise ConfigError("Whose data? Give --principal, --context or --task.")
-    return AdminFilter(principal=principal, context_id=context, task_id=task, tenant=tenant)
+    principal, context, task, agent, tenant = named
+    if principal is None and context is None and task is None and agent is None:
+        raise ConfigError("Whose data? Give --principal, --context, --task or --agent.")
+    return AdminFilter(
+        principal=principal, context_id=context, task_id=task, agent=agent, tenant=tenant
+    )
 
 
 def _agreed(count: int) -> bool:

@@ -38,9 +38,6 @@ from .run_context import RunContext
 
 log = logging.getLogger("dragoman.run")
 
-REPLIES = ""
-"""The agent of direct replies that are stored: no real one has this name."""
-
 
 class StopReason(Enum):
     """Why a run's coroutine was told to stop."""
@@ -226,7 +223,7 @@ class Run:
         """Tasks of this run's caller, by id or by the caller's name for them; no others."""
         found: list[Task] = []
         for name in dict.fromkeys(ids):
-            for task_id in (name, named(name, self.caller)):
+            for task_id in (name, named(name, self.row.scope)):
                 with suppress(TaskNotFound):
                     found.append((await self.shared.store.load(self.row.scope, task_id))[1])
                     break
@@ -257,7 +254,7 @@ class Run:
             self.close(None)
             return
         # Stored for a repetition of the question, as a finished task that stands on no list.
-        writer.row, writer.hook = replace(writer.row, agent=REPLIES), None
+        writer.row, writer.hook = replace(writer.row, hidden=True), None
         self.finish(State.COMPLETED, message)
         await writer.committed()
 
