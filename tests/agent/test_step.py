@@ -207,7 +207,7 @@ async def test_a_step_returns_after_its_record_is_committed() -> None:
     @agent.skill("step")
     async def skill(turn: Turn) -> None:
         await turn.step("one", lambda: 1)
-        claim = client.engine.runner.runs[turn.task_id].claim
+        claim = client.engine.runner.runs[turn.task_id].writer.claim
         seen.append(len(await client.store.records(claim)))
 
     async with Client(agent) as client:

@@ -247,7 +247,7 @@ async def test_a_name_outlives_keep_tasks_with_the_task_of_the_author() -> None:
     peer = orders.backend(*EVERY).peer(store=store, keep=60.0)
     try:
         await peer.call(replace(said("slow"), open_as="t-1"), ALICE)
-        await store.sweep(-1, -1, 1000)  # the time of all that has ended is over
+        await store.sweep("Orders", -1, -1, 1000)  # the time of all that has ended is over
         await peer.call(replace(said("go on"), open_as="t-1"), ALICE)
         assert list(orders.tasks) == ["order-1"]
         (row,) = await store.owned(AdminFilter(), 9)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.client.stream_state import NoSnapshot, StreamState
 from dragoman.core.events import AnyEvent, ArtifactChunk, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Artifact, Data, Message, Role, State, Status, Task, Text
 from dragoman.core.operations import SendMessage, Watch
+from dragoman.core.stream_state import NoSnapshot, StreamState
 
 SAID = Message(message_id="m", role=Role.USER, parts=(Text("go"),))
 

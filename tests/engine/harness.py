@@ -68,7 +68,7 @@ class House:
         engine = client.engine
         await engine._maintenance.stop()
         for run in list(engine.runner.runs.values()):
-            run.closed = True
+            run.writer.closed = True
             if run.task is not None and not run.task.done():
                 run.task.cancel()
                 await asyncio.wait([run.task])
@@ -224,7 +224,7 @@ async def row_of(client: Client, task_id: str) -> Row:
 
 
 def _scope(client: Client) -> Scope:
-    return Scope(client.context.tenant, client.context.principal)
+    return client.engine.runner.scope_of(client.context)
 
 
 async def checked(client: Client, task_id: str) -> list[Stamped]:

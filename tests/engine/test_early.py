@@ -9,7 +9,8 @@ import pytest
 
 from dragoman import Agent, ArtifactChunk, Message, Stamped, State, StateChanged, SyncTurn, Turn
 from dragoman.testing import Client
-from engine.harness import House, checked, ended, in_state, terminals
+from engine.harness import House, checked, client_of, ended, in_state, terminals, until
+from engine.harness import Slow as SlowStore
 
 LONG = 60.0
 
@@ -244,6 +245,47 @@ async def test_a_caller_that_waits_in_another_process_is_answered_too(shared: Ho
         assert task.status.message.text == "an hour, then."
         slow.on.set()
         assert (await ended(other, task.id, LONG)).text == "the result"
+
+
+async def test_an_early_answer_of_another_process_is_not_missed_by_the_send_that_opened_the_task(
+    shared: House,
+) -> None:
+    slow = Slow()
+    store = SlowStore(shared.store())
+    full = client_of(slow.agent, store, shared.clock, max_runs=1)  # type: ignore[arg-type]
+    async with full, shared.client(slow.agent) as other:
+        await full.send("This takes the only place.")
+        store.hold("row")
+        sent = asyncio.create_task(full.send("Come back later."))
+        await until(lambda: store.waiting > 0)
+        (waiting,) = [task for task in (await other.list()).tasks if "later" in str(task)]
+        await _answered_early(other, waiting.id)
+        store.let_go()
+        async with asyncio.timeout(LONG):
+            task = await sent
+        assert (task.id, task.state) == (waiting.id, State.WORKING)
+        slow.on.set()
+        assert (await ended(full, task.id, LONG)).text == "the result"
+
+
+async def test_a_send_that_is_repeated_elsewhere_is_answered_as_early(shared: House) -> None:
+    slow = Slow()
+    async with shared.client(slow.agent) as one, shared.client(slow.agent) as other:
+        task = await one.send("Come back later.", key="k", message_id="m")
+        async with asyncio.timeout(LONG):
+            again = await other.send("Come back later.", key="k", message_id="m")
+        assert (again.id, again.state) == (task.id, State.WORKING)
+        slow.on.set()
+        assert (await ended(other, task.id, LONG)).text == "the result"
+
+
+async def _answered_early(client: Client, task_id: str) -> None:
+    """Waits until the skill has answered those that wait."""
+
+    async def answered() -> bool:
+        return (await client.get(task_id)).status.message is not None
+
+    await until(answered)
 
 
 async def test_a_cancel_does_not_take_it_for_the_end() -> None:

@@ -26,7 +26,7 @@ async def test_every_acknowledged_task_ends(durable: House, tmp_path: Path, afte
         env={**os.environ, "PYTHONPATH": str(TESTS)},
     )
     try:
-        await until(lambda: (tmp_path / "pid").exists() and _count(did) >= after, 8)
+        await until(lambda: (tmp_path / "pid").exists() and _count(did) >= after, 60)
     finally:
         victim.send_signal(signal.SIGKILL)
         await victim.wait()

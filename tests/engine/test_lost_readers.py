@@ -10,7 +10,7 @@ import pytest
 from dragoman import Agent, State, Turn
 from dragoman.core.errors import Fenced
 from dragoman.core.events import Asked, Stamped
-from dragoman.engine.run import Run
+from dragoman.engine.runs.run import Run
 from dragoman.testing import Client
 from engine.harness import House, Slow, background, until
 

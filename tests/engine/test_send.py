@@ -59,7 +59,7 @@ async def test_a_send_that_does_not_wait_is_answered_once_the_task_is_kept(house
     async with house.client(agent) as client:
         task = await client.send("go", wait=False)
         assert task.state is State.WORKING
-        row, stored = await client.store.load(Scope("", "anonymous"), task.id)
+        row, stored = await client.store.load(Scope("", "anonymous", agent.name), task.id)
         assert stored.history == task.history
         assert row.last_seq == 2
         go.set()

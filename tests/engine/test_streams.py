@@ -14,7 +14,8 @@ from dragoman.core.events import Snapshot, Stamped
 from dragoman.core.lifecycle import Fold
 from dragoman.core.operations import SendMessage, Watch
 from dragoman.core.peer import ANYONE, Batch
-from dragoman.engine import live_log, tail
+from dragoman.engine import tail
+from dragoman.engine.runs import live_log
 from dragoman.testing import Client
 from engine.harness import House, background, checked, gathered, log_of, story, until
 
@@ -249,7 +250,7 @@ async def test_the_ring_is_bounded(memory: House, monkeypatch: pytest.MonkeyPatc
         task = await client.send("go", wait=False)
         counter.go_on(150)
         await until(lambda: _said(client, task.id, 150))
-        assert len(client.engine.runner.runs[task.id].ring) <= 16
+        assert len(client.engine.runner.runs[task.id].log.ring) <= 16
 
 
 async def _said(client: Client, task_id: str, count: int) -> bool:
@@ -267,7 +268,7 @@ async def test_a_reader_that_leaves_leaves_nothing(house: House) -> None:
             async with background(gathered(client.watch(task.id, 2))):
                 await asyncio.sleep(0.005)
         assert not client.engine.runner.idle
-        assert not client.engine.runner.runs[task.id]._readers
+        assert not client.engine.runner.runs[task.id].log._readers
         assert not client.engine.runner.bell.listening()
         counter.go_on(3)
         await until(lambda: _text_is(client, task.id, "1 2 3 "))

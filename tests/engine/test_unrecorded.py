@@ -8,7 +8,7 @@ import pytest
 
 from dragoman import Agent, Message, Role, State, Text, Turn
 from dragoman.engine import maintenance
-from dragoman.store.interface import Input, Scope
+from dragoman.store.interface import Input
 from engine.harness import House, ended
 
 
@@ -56,7 +56,7 @@ async def test_a_run_that_cannot_hear_keeps_no_other_from_hearing(
         client.engine.runner.audit.path = tmp_path  # a folder
         elsewhere = shared.store()
         await elsewhere.open()
-        scope = Scope(client.context.tenant, client.context.principal)
+        scope = client.engine.runner.scope_of(client.context)
         for task in (stuck, *others):
             await elsewhere.add_input(scope, task.id, Input(message=said), None)
         await elsewhere.close()

@@ -66,14 +66,23 @@ async def slow_bodies(peer: Peer) -> None:
     await peer.trickle(b"[" * 4000)
 
 
-async def slow_readers(peer: Peer) -> None:
-    text = b"x" * 1_000_000
+async def _slow_reader(peer: Peer, size: int) -> None:
+    """Has this much echoed, and takes a byte of it each second."""
     body = b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m",'
-    body += b'"role":"ROLE_USER","parts":[{"text":"%s"}]}}}' % text
+    body += b'"role":"ROLE_USER","parts":[{"text":"%s"}]}}}' % (b"x" * size)
     said = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     await peer.say(said + b"A2A-Version: 1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     while await peer.reader.read(1):  # noqa: ASYNC110  a second for each byte
         await asyncio.sleep(1)
+
+
+async def slow_readers(peer: Peer) -> None:
+    await _slow_reader(peer, 1_000_000)
+
+
+async def slow_readers_of_little(peer: Peer) -> None:
+    """Each answer is so small that the server lets go of it at once, and the kernel keeps it."""
+    await _slow_reader(peer, 30_000)
 
 
 async def idle_handshakes(peer: Peer) -> None:
@@ -172,6 +181,7 @@ ATTACKS: dict[str, tuple[Attack, int]] = {
     "slow_headers": (slow_headers, 300),
     "slow_bodies": (slow_bodies, 200),
     "slow_readers": (slow_readers, 50),
+    "slow_readers_of_little": (slow_readers_of_little, 1000),
     "http2_resets": (http2_resets, 2),
     "http2_slow_resets": (http2_slow_resets, 2),
     "http2_continuations": (http2_continuations, 2),

@@ -111,7 +111,7 @@ async def test_a_late_yes_is_refused_and_silence_is_a_no(url: str, tmp_path: Pat
         said = Input(message=(await client.engine.call(GetTask(task_id=task_id), ANN)).history[0])
         # Before the keeper has looked: straight at the store.
         with pytest.raises(Conflict, match="expired"):
-            await client.engine.store.add_input(Scope("", "ann"), task_id, said, question)
+            await client.engine.store.add_input(Scope("", "ann", "Shop"), task_id, said, question)
         assert await ended(client.engine, task_id, ANN) == "left"
         assert acts == []
 
@@ -125,7 +125,7 @@ async def test_a_yes_is_for_these_details_alone() -> None:
     task_id, question = await waiting(client)
     store = client.engine.store
     await house.crash(client)
-    row = await store.row(Scope("", "ann"), task_id)
+    row = await store.row(Scope("", "ann", "Shop"), task_id)
     said = Input(message=(await store.load(row.scope, task_id))[1].history[0], value=YES, by="ann")
     await store.add_input(row.scope, task_id, said, question)
     seen.append("swap: a yacht")

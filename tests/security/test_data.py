@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -34,6 +35,8 @@ agent = Agent("Clerk", description="Files things.")
 async def file(turn: Turn) -> object:
     if turn.text.startswith("ask"):
         return await turn.ask(f"What of {turn.text}?")
+    if turn.text.startswith("approve"):
+        return await turn.approve(f"{turn.text}?")
     return [turn.text, {"kept": turn.text}, turn.text.encode()]
 
 
@@ -56,7 +59,7 @@ async def filled(engine: Engine, store: Store) -> tuple[Task, Task, Task]:
     waits = await send(engine, ALICE, f"ask {CANARY} 2")
     other = await send(engine, BOB, "bob's own", context_id="c1")
     hook = Hook(hook_id="h", task_id=waits.id, url=f"https://x.example/{CANARY}", token=CANARY)
-    await store.set_hook(Scope("acme", "alice"), hook)
+    await store.set_hook(Scope("acme", "alice", agent.name), hook)
     return done, waits, other
 
 
@@ -85,7 +88,7 @@ async def test_a_principal_is_erased_and_nobody_else(url: str, tmp_path: Path) -
         assert await store.erase([row.task_id for row in rows]) == 0
         for task in (done, waits):
             with pytest.raises(TaskNotFound):
-                await store.row(Scope("acme", "alice"), task.id)
+                await store.row(Scope("acme", "alice", agent.name), task.id)
         assert (await engine.call(GetTask(task_id=other.id), BOB)).state is State.COMPLETED
         assert await store.outbox(dead=False, limit=10) == []
         assert (await store.counts("Clerk")).get("completed") == 1
@@ -122,7 +125,7 @@ async def test_the_run_of_an_erased_task_ends(url: str) -> None:
         async with asyncio.timeout(60):
             await over.wait()
         with pytest.raises(TaskNotFound):
-            await store.row(Scope("acme", "alice"), task.id)
+            await store.row(Scope("acme", "alice", busy.name), task.id)
     finally:
         await engine.stop(0)
 
@@ -185,6 +188,43 @@ async def test_the_command_gives_out_and_erases(tmp_path: Path) -> None:
     assert run("data", "export", "--principal", "alice", "--store", url, cwd=tmp_path).stdout == ""
     assert run("data", "erase", "--store", url, "--yes", cwd=tmp_path).returncode == 2
     assert traces(tmp_path) == []
+
+
+async def test_the_operator_commands_tell_agents_apart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/t.db"
+    store = open_store(url)
+    await store.open()
+    for name in ("alpha", "beta"):
+        engine = Engine(agent, store, name=name, opens_store=False)
+        await engine.start()
+        await send(engine, ALICE, f"hello {name}")
+        asked = await send(engine, ALICE, f"approve {name}")
+        assert asked.state is State.INPUT_REQUIRED
+        done = await send(engine, ALICE, f"hello {name} again")
+        # A webhook of a finished task is told its end once; nobody here calls it.
+        hook = Hook(hook_id="h", task_id=done.id, url="https://x.example/")
+        await store.set_hook(Scope("acme", "alice", name), hook)
+        await engine.stop(0)
+    await store.close()
+
+    def lines(*words: str) -> list[Any]:
+        told = run(*words, "--store", url, cwd=tmp_path)
+        assert told.returncode == 0, told.stderr
+        return [json.loads(line) for line in told.stdout.splitlines()]
+
+    for words, count in (
+        (("data", "export"), 3),
+        (("outbox", "list", "--json"), 1),
+        (("approvals", "list", "--json"), 1),
+    ):
+        for name in ("alpha", "beta"):
+            told = lines(*words, "--agent", name)
+            assert [each["agent"] for each in told] == [name] * count, words
+        assert lines(*words, "--agent", "gamma") == []
+    erased = run("data", "erase", "--agent", "alpha", "--yes", "--store", url, cwd=tmp_path)
+    assert "Erased 3 tasks" in erased.stdout
+    assert lines("data", "export", "--agent", "alpha") == []
+    assert len(lines("data", "export", "--principal", "alice")) == 3
 
 
 @pytest.mark.parametrize("place", ["sqlite:///{}/t.db", "file:{}/store"])

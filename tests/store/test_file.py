@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from msgspec.structs import replace
 from dragoman.core.errors import ConfigError, StoreUnavailable, TaskNotFound
 from dragoman.core.events import StateChanged
 from dragoman.core.lifecycle import Fold
-from dragoman.core.model import Role, State
+from dragoman.core.model import Hook, Role, State
 from dragoman.store import Store, open_store
 from dragoman.store.file import writer
-from dragoman.store.interface import Existing, Idempotency, Input, Record
+from dragoman.store.interface import Existing, Idempotency, Input, Record, Scope
 from dragoman.testing.stores import Bench, HandClock
 from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
 from store.disk import full_disk
@@ -329,3 +330,42 @@ async def test_what_json_cannot_say_is_taken_back(tmp_path: Path) -> None:
             await bench.append(write)
         assert await bench.store.row(ALICE, "t1") == row
         await bench.append(replace(write, entries=(replace(write.entries[0], event=WORKING),)))
+
+
+# Files of older versions.
+
+
+@pytest.mark.parametrize("agents", [("desk",), ("desk", "another")])
+async def test_what_no_list_showed_is_given_to_the_only_agent(
+    tmp_path: Path, agents: tuple[str, ...]
+) -> None:
+    """It had an empty name instead of an agent, and webhooks said nothing of agents."""
+    async with _bench(tmp_path) as bench:
+        for agent in (*agents, ""):
+            name, scope = f"t-{agent}", Scope("", "alice", agent)
+            key = Idempotency(name, b"d")
+            await bench.create(bench.draft(name, scope=scope, key=key, end=State.COMPLETED))
+            hook = Hook(hook_id="h", task_id=name, url="https://example.com/")
+            await bench.store.set_hook(scope, hook)
+        waiting = await bench.open_task("t-waiting", scope=Scope("", "alice", ""))
+        await bench.ask(waiting)
+    for path in (tmp_path / "store" / "hooks").iterdir():
+        text = path.read_text()
+        assert '"principal":"alice"' in text
+        path.write_text(re.sub(r',"agent":"[a-z]*"', "", text))
+    only = "desk" if len(agents) == 1 else ""
+    async with _bench(tmp_path) as bench:
+        for _ in range(2):
+            for agent in agents:
+                scope = Scope("", "alice", agent)
+                assert (await bench.store.row(scope, f"t-{agent}")).hidden is False
+                assert await bench.store.counts(agent) == {"completed": 1, "runnable": 0}
+                assert await bench.store.find_key(scope, f"t-{agent}") == (f"t-{agent}", b"d")
+            scope = Scope("", "alice", only)
+            for name in ("t-", "t-waiting"):
+                assert (await bench.store.row(scope, name)).hidden is True
+            assert await bench.store.find_key(scope, "t-") == ("t-", b"d")
+            waits = await bench.store.outbox(dead=False, limit=9)
+            assert {one.scope.agent for one in waits} == {*agents, only}
+            await bench.store.ask_cancel(scope, "t-waiting")  # its row is written anew
+            await bench.reopen()

@@ -312,7 +312,7 @@ class Machine(RuleBasedStateMachine):
             for name, age in ended.items()
             if tasks_ms > age >= events_ms and self.tasks[name]["whole"]
         ]
-        assert self.run(self.store.sweep(events_ms, tasks_ms, 99)) == len(gone) + len(shrunk)
+        assert self.run(self.store.sweep(AGENT, events_ms, tasks_ms, 99)) == len(gone) + len(shrunk)
         for name in gone:
             del self.tasks[name]
         for name in shrunk:
@@ -371,7 +371,7 @@ class Machine(RuleBasedStateMachine):
                 assert heard == task["inputs"]
                 assert self.run(self.store.records(claim)) == list(task["records"].values())
         assert self.run(self.store.counts(AGENT)) == counts
-        listing = self.run(self.store.find(ALICE, Filter(agent=AGENT), 999))
+        listing = self.run(self.store.find(ALICE, Filter(), 999))
         order = sorted(((t["at"], n) for n, t in self.tasks.items()), reverse=True)
         assert (listing.places, listing.total) == (order, len(order))
         expired = sorted(

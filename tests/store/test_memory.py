@@ -33,9 +33,9 @@ async def test_the_oldest_finished_tasks_make_room(tmp_path: Path) -> None:
             with pytest.raises(TaskNotFound):
                 await bench.store.row(ALICE, f"t{n}")
         for which, left in (
-            (Filter(agent=AGENT), {"live", "t3", "t4", "t5"}),
-            (Filter(agent=AGENT, context_id="shared"), {"t3", "t4"}),
-            (Filter(agent=AGENT, context_id="own"), {"t5"}),
+            (Filter(), {"live", "t3", "t4", "t5"}),
+            (Filter(context_id="shared"), {"t3", "t4"}),
+            (Filter(context_id="own"), {"t5"}),
         ):
             listing = await bench.store.find(ALICE, which, 99)
             assert {task.id for task in listing.tasks} == left
@@ -72,14 +72,14 @@ async def test_a_list_is_in_order_when_the_clock_is_not(tmp_path: Path) -> None:
         for since in (None, ends[20][0], ends[0][0], ends[-1][0]):
             for limit in (1, 3, 10, 99):
                 seen: list[tuple[int, str]] = []
-                which = Filter(agent=AGENT, since=since)
+                which = Filter(since=since)
                 fitting = [end for end in ends if since is None or end[0] >= since]
                 while (page := await bench.store.find(ALICE, which, limit)).places:
                     assert page.total == len(fitting)
                     seen += page.places
                     which = replace(which, before=page.places[-1])
                 assert seen == fitting
-        failed = await bench.store.find(ALICE, Filter(agent=AGENT, state=State.FAILED), 3)
+        failed = await bench.store.find(ALICE, Filter(state=State.FAILED), 3)
         assert failed.places == [end for end in ends if int(end[1][1:]) % 5 == 0][:3]
         assert failed.total == 9
 

@@ -19,9 +19,10 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import StoreUnavailable
 from dragoman.core.events import Opened, StateChanged
-from dragoman.core.model import State
+from dragoman.core.model import Hook, State
 from dragoman.store import Store, open_store
-from dragoman.store.interface import Filter
+from dragoman.store.codec import pack
+from dragoman.store.interface import Filter, Scope
 from dragoman.store.sqlite import database_file, migrations
 from dragoman.store.worker_thread import Job, Outcome, WorkerThread
 from dragoman.testing.stores import Bench, HandClock
@@ -105,17 +106,17 @@ async def test_a_list_says_how_many_there_are_without_a_scan(
         store = bench.store
         await store._lists.ask(lambda reader, _: traced(reader._db), None)  # type: ignore[attr-defined]
         for which, total in (
-            (Filter(agent=AGENT), 301),
-            (Filter(agent=AGENT, state=State.COMPLETED), 300),
-            (Filter(agent=AGENT, state=State.WORKING), 1),
-            (Filter(agent=AGENT, state=State.FAILED), 0),
+            (Filter(), 301),
+            (Filter(state=State.COMPLETED), 300),
+            (Filter(state=State.WORKING), 1),
+            (Filter(state=State.FAILED), 0),
         ):
             assert (await store.find(ALICE, which, 1)).total == total
         few = steps
         for n in range(600):
             await bench.create(bench.draft(f"u{n:03}", end=State.COMPLETED))
         steps = 0
-        assert (await store.find(ALICE, Filter(agent=AGENT), 1)).total == 901
+        assert (await store.find(ALICE, Filter(), 1)).total == 901
         assert steps <= few + 1
 
 
@@ -331,6 +332,40 @@ async def test_a_file_of_layout_7_is_counted_anew_and_loses_its_wall_clock_lease
             "failed": 1,
             "runnable": 0,
         }
-        assert await bench.store.live(ALICE, AGENT) == 1
+        assert await bench.store.live(ALICE) == 1
         # Its lease would have lasted for ever, but nobody is there.
         assert await bench.store.reap() == ["t1"]
+
+
+@pytest.mark.parametrize("agents", [("desk",), ("desk", "another")])
+async def test_a_file_of_layout_10_gives_what_it_hid_to_its_only_agent(
+    tmp_path: Path, agents: tuple[str, ...]
+) -> None:
+    path = tmp_path / "tasks.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    migrations.migrate(connection, str(path), migrations.scripts()[:10])
+    task = "('{0}', 'c', '', 'alice', '{1}', '', 'a2a-1.0', 'completed', 2, 1, 1, '', '', 1, 1, 0,"
+    task += " 1, 0, 0, '', '', 0, 0, 1, '{0}', x'00', NULL)"
+    for agent in (*agents, ""):
+        connection.execute("INSERT INTO task VALUES " + task.format(f"t-{agent}", agent))
+        connection.execute(f"INSERT INTO tally VALUES ('{agent}', '', 'alice', 'completed', 1)")
+        hook = Hook(hook_id="h", task_id=f"t-{agent}", url="https://example.com/")
+        connection.execute(
+            "INSERT INTO hook (task_id, hook_id, tenant, principal, body, sent, due_at, taken,"
+            " attempt, status, error) VALUES (?, 'h', '', 'alice', ?, 1, 1, 0, 0, 0, '')",
+            (hook.task_id, pack(hook)),
+        )
+    connection.close()
+    async with _bench(tmp_path) as bench:
+        for agent in agents:
+            scope = Scope("", "alice", agent)
+            assert (await bench.store.row(scope, f"t-{agent}")).hidden is False
+            assert await bench.store.counts(agent) == {"completed": 1, "runnable": 0}
+            due = await bench.store.due(agent, 9, 1000)
+            mine = [f"t-{agent}", "t-"] if len(agents) == 1 else [f"t-{agent}"]
+            assert [one.hook.task_id for one in due] == mine
+            assert {one.scope for one in due} == {scope}
+            for key in mine:
+                assert await bench.store.find_key(scope, key) == (key, b"\x00")
+        hidden = Scope("", "alice", "desk" if len(agents) == 1 else "")
+        assert (await bench.store.row(hidden, "t-")).hidden is True

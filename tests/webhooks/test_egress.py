@@ -24,7 +24,6 @@ from dragoman.security.outbound.guarded_http import (
     parse,
     system_resolver,
 )
-from dragoman.store.interface import Scope
 from webhooks.harness import ALICE, QUICK, empty, engine, hook, send, sender
 from webhooks.hostile import RESOLVED, URLS
 from webhooks.receiver import Heard, Receiver
@@ -81,7 +80,7 @@ async def test_no_hostile_url_is_called() -> None:
                     continue
                 done = await send(running, "0")
                 stored = carrier.sealed(replace(at, task_id=done.id))
-                await running.store.set_hook(Scope(ALICE.tenant, ALICE.principal), stored)
+                await running.store.set_hook(running.runner.scope_of(ALICE), stored)
             await empty(running)
             dead = await running.store.outbox(dead=True, limit=999)
             assert len(dead) == len(URLS) - names_without_address

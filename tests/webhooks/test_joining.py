@@ -69,7 +69,7 @@ class Talking(Engine):
 async def over(running: Engine, task: Task) -> None:
     """Waits until a task is finished."""
     async with asyncio.timeout(LONG):
-        while not (await running.store.row(Scope("", "alice"), task.id)).final:  # noqa: ASYNC110
+        while not (await running.store.row(Scope("", "alice", running.name), task.id)).final:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

@@ -9,7 +9,7 @@ from dragoman.core.model import Hook
 from dragoman.store import Store, open_store
 from dragoman.store.sqlite.migrations import migrate, scripts
 from dragoman.testing.stores import Bench, HandClock
-from dragoman.testing.stores.fixture import ALICE
+from dragoman.testing.stores.fixture import AGENT, ALICE
 
 
 async def test_an_older_file_learns_webhooks(tmp_path: Path) -> None:
@@ -27,5 +27,5 @@ async def test_an_older_file_learns_webhooks(tmp_path: Path) -> None:
         hook = Hook(hook_id="h", task_id="t1", url="https://example.com/")
         await bench.store.set_hook(ALICE, hook)
         await bench.end(row)
-        (due,) = await bench.store.due(9, 1000)
+        (due,) = await bench.store.due(AGENT, 9, 1000)
         assert (due.hook, due.seq) == (hook, 3)

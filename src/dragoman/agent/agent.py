@@ -19,6 +19,7 @@ from dragoman.core.model import Json
 from dragoman.workspace import Space, space_of
 
 from .parameters import Params
+from .remote_calls import StartedCall
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -351,6 +352,11 @@ class Agent:
         }
         # An author may say more of one of ours, such as that it is required.
         return tuple((ours | self.extensions).values())
+
+    async def stop_remote(self, call: StartedCall) -> bool:
+        """Cancels a task that a relay of this agent opened elsewhere. False: whoever can connect
+        to the address can do it, and nothing was done."""
+        return False
 
     def serve(self, **options: Any) -> None:
         """Serves the agent in every dialect until Ctrl-C; options as `dragoman serve` has them."""

@@ -41,13 +41,18 @@ T = TypeVar("T")
 class Turn:
     """One run of a skill: read what was asked, answer with the verbs."""
 
+    # Most turns never change these, so they are set on the class: one turn is made per task.
+    _messages = 0
+    """How many messages it has made: the number is part of their ids."""
+    _unnamed = 0
+    """How many artifacts without a name it has begun."""
+    _calls: dict[str, int] | None = None
+    """How often each recorded call was made in this run."""
+    _asking: asyncio.Lock | None = None
+
     def __init__(self, run: RunApi, skill: str) -> None:
         self._run = run
         self._skill = skill
-        self._said = 0
-        self._unnamed = 0
-        self._calls: dict[str, int] = {}
-        self._asking: asyncio.Lock | None = None
 
     # What the caller said.
 
@@ -160,7 +165,7 @@ class Turn:
         """Tells the caller something while working; `extensions` names those it is told in."""
         message = self._message(what, metadata, extensions)
         self._run.emit(StateChanged(state=State.WORKING, message=message))
-        await self._run.room()
+        await self._run.throttle()
 
     async def artifact(
         self,
@@ -193,7 +198,7 @@ class Turn:
                 metadata=builtins_of(update_metadata),
             )
         )
-        await self._run.room()
+        await self._run.throttle()
 
     def next_artifact(self, *, append: bool = False) -> str:
         """The id of the next unnamed artifact (or of the latest, to append): stable over runs."""
@@ -222,7 +227,7 @@ class Turn:
             body["eta"] = eta
         metadata = {PROGRESS: body}
         self._run.emit(StateChanged(state=State.WORKING, metadata=metadata))
-        await self._run.room()
+        await self._run.throttle()
 
     async def detach(
         self,
@@ -365,7 +370,8 @@ class Turn:
 
     def _call_key(self, kind: str, name: str) -> str:
         key = f"{kind}:{name}"
-        count = self._calls[key] = self._calls.get(key, 0) + 1
+        calls = self._calls = self._calls or {}
+        count = calls[key] = calls.get(key, 0) + 1
         return key if count == 1 else f"{key}#{count}"
 
     # Ending.
@@ -388,8 +394,7 @@ class Turn:
         """
         if self._run.outside is None:
             raise Unsupported("This engine was made without a way to other agents")
-        seat = TurnAccess(self._run, self._call_key, self._ask)
-        return self._run.outside.agent(seat, address, options)
+        return self._run.outside.agent(access_of(self), address, options)
 
     def _message_if_any(
         self,
@@ -405,9 +410,9 @@ class Turn:
         metadata: dict[str, Json] | None = None,
         extensions: Iterable[str] = (),
     ) -> Message:
-        self._said += 1
+        self._messages += 1
         return Message(
-            message_id=f"{self.task_id}.{self._said}",
+            message_id=f"{self.task_id}.{self._messages}",
             role=Role.AGENT,
             parts=parts_of(list(what)) or (Text(""),),
             context_id=self.context_id,
@@ -418,7 +423,12 @@ class Turn:
 
     async def _note(self, kind: Note, body: Json) -> None:
         self._run.emit(Noted(kind=kind, body=builtins_of(body)))
-        await self._run.room()
+        await self._run.throttle()
+
+
+def access_of(turn: Turn) -> TurnAccess:
+    """What a relay or a bound client needs of a turn beyond its verbs."""
+    return TurnAccess(turn._run, turn._call_key, turn._ask)
 
 
 def _result_type(function: Callable[..., Any]) -> Any:

@@ -123,17 +123,24 @@ class Backend(Agent):
         )
 
     def peer(
-        self, *, push: bool = True, store: Store | str = "memory:", keep: float = KEEP
+        self,
+        *,
+        push: bool = True,
+        store: Store | str = "memory:",
+        keep: float = KEEP,
+        name: str = "",
+        opens_store: bool = True,
     ) -> BackendPeer:
         """What is served: the functions, asked like any agent. `push`: whether webhooks may be.
 
-        `store` is where we keep what they do not, finished tasks for `keep` seconds.
+        `store` is where we keep what they do not, finished tasks for `keep` seconds. `name` and
+        `opens_store` are for agents that share a store, as `Engine` has them.
         """
         store = open_store(store) if isinstance(store, str) else store
         return BackendPeer(
             self,
             self.functions,
-            FallbackTasks(store, self.name, keep),
+            FallbackTasks(store, name or self.name, keep, opens_store=opens_store),
             push=push and self.push,
             timeout=self.timeout,
             around=(self.on_start, self.on_stop),

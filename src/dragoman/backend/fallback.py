@@ -31,8 +31,6 @@ SWEEP = 3600.0
 """Seconds between two looks for what is too old, at the most."""
 MOST = 1_000
 """Tasks that the store is asked to remove at a time."""
-NAMES = ""
-"""The agent of the rows of names: none, so that nobody counts or lists them as tasks."""
 TRIES = 8
 """How often a save is tried while others save the same task."""
 LEASE = 60_000
@@ -40,12 +38,20 @@ LEASE = 60_000
 
 
 class FallbackTasks:
-    """Tasks and names of one backend in a store, which is opened when it is first needed."""
+    """Tasks and names of one backend in a store, which is opened when it is first needed, unless
+    it is shared: then it is open already, and others close it."""
 
     def __init__(
-        self, store: Store, agent: str, keep: float, clock: Callable[[], int] | None = None
+        self,
+        store: Store,
+        agent: str,
+        keep: float,
+        clock: Callable[[], int] | None = None,
+        *,
+        opens_store: bool = True,
     ) -> None:
         self._store, self._agent, self._keep_ms = store, agent, int(keep * 1000)
+        self._opens_store = opens_store
         self._pause = min(SWEEP, max(1.0, keep / 4))
         self._now = clock or _now
         self._opening: asyncio.Task[None] | None = None
@@ -57,7 +63,7 @@ class FallbackTasks:
         """The store, open."""
         self._used = True
         if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._store.open())
+            self._opening = asyncio.get_running_loop().create_task(self._open())
         try:
             await asyncio.shield(self._opening)
         except Exception:
@@ -66,6 +72,10 @@ class FallbackTasks:
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().create_task(self._keep_swept())
         return self._store
+
+    async def _open(self) -> None:
+        if self._opens_store:
+            await self._store.open()
 
     async def close(self) -> None:
         """Lets go of the store."""
@@ -76,7 +86,8 @@ class FallbackTasks:
             await asyncio.wait([self._sweeping])
         if self._worker:
             await self._store.retire(self._worker)
-        await self._store.close()
+        if self._opens_store:
+            await self._store.close()
 
     async def probe(self) -> None:
         """Raises what would keep a task from being kept, once anything was to be kept."""
@@ -87,14 +98,14 @@ class FallbackTasks:
         """The task as it was saved last; `TaskNotFound` if it never was."""
         store = await self.open()
         try:
-            _, task = await store.load(_scope(ctx), self._key("task", task_id, ctx))
+            _, task = await store.load(self._scope(ctx), self._key("task", task_id, ctx))
         except TaskNotFound:
             raise TaskNotFound(taskId=task_id) from None
         return replace(task, id=task_id)
 
     async def save(self, task: Task, ctx: Context) -> None:
         """Keeps a task as it stands. What is finished does not change any more."""
-        await self._save(self._key("task", task.id, ctx), task, self._agent, ctx)
+        await self._save(self._key("task", task.id, ctx), task, ctx)
 
     async def named(self, name: str, ctx: Context) -> str:
         """The id of the task that the caller calls so; empty if there is none."""
@@ -118,16 +129,16 @@ class FallbackTasks:
         # Among the states only a waiting one can expire.
         status = Status(State.COMPLETED if ended else State.INPUT_REQUIRED, self._now())
         told = Task(id=key, context_id=key, status=status, metadata={"id": task_id})
-        await self._save(key, told, NAMES, ctx, first=found is None)
+        await self._save(key, told, ctx, hidden=True, first=found is None)
 
     async def sweep(self) -> None:
         """Drops finished tasks, and names that nobody uses, when their time is over."""
         removed = MOST
         while removed >= MOST:
-            removed = await self._store.sweep(self._keep_ms, self._keep_ms, MOST)
+            removed = await self._store.sweep(self._agent, self._keep_ms, self._keep_ms, MOST)
         removed = MOST
         while removed >= MOST:
-            rows = await self._store.expired(NAMES, MOST)
+            rows = await self._store.expired(self._agent, MOST)  # only names expire
             removed = await self._store.erase([row.task_id for row in rows]) if rows else 0
 
     async def _keep_swept(self) -> None:
@@ -141,7 +152,7 @@ class FallbackTasks:
     async def _name(self, name: str, ctx: Context) -> tuple[Row, str] | None:
         store = await self.open()
         try:
-            row, found = await store.load(_scope(ctx), self._key("name", name, ctx))
+            row, found = await store.load(self._scope(ctx), self._key("name", name, ctx))
         except TaskNotFound:
             return None
         return row, str((found.metadata or {}).get("id", ""))
@@ -170,20 +181,23 @@ class FallbackTasks:
 
     def _key(self, kind: str, id: str, ctx: Context) -> str:
         # Ids of authors are unique among their own tasks at best, those of stores among all.
-        return task_id_of(ctx.tenant, ctx.principal, f"{self._agent}/{kind}/{id}")
+        return task_id_of(f"{self._agent}/{kind}/{id}", ctx.tenant, ctx.principal)
+
+    def _scope(self, ctx: Context) -> Scope:
+        return Scope(ctx.tenant, ctx.principal, self._agent)
 
     async def _save(
-        self, key: str, task: Task, agent: str, ctx: Context, *, first: bool = False
+        self, key: str, task: Task, ctx: Context, *, hidden: bool = False, first: bool = False
     ) -> None:
-        """`first`: only if there is none yet."""
+        """`hidden`: what nobody counts or lists as a task; `first`: only if there is none yet."""
         store, task = await self.open(), replace(task, id=key)
-        draft = _draft(task, agent, ctx)
-        if agent == NAMES and task.state not in FINAL:
-            expires = self._now() + self._keep_ms
-            draft = replace(draft, row=replace(draft.row, expires_at=expires))
+        draft = _draft(task, self._agent, ctx)
+        if hidden:
+            expires = self._now() + self._keep_ms if task.state not in FINAL else 0
+            draft = replace(draft, row=replace(draft.row, hidden=True, expires_at=expires))
         for _ in range(TRIES):
             try:
-                row = await store.row(_scope(ctx), key)
+                row = await store.row(self._scope(ctx), key)
             except TaskNotFound:
                 try:
                     await acknowledged(partial(store.create, draft))
@@ -245,10 +259,6 @@ def _write(row: Row, task: Task) -> Write:
 
 def _entry(task: Task, seq: int) -> Stamped:
     return Stamped(task.id, task.context_id, seq, _now(), Snapshot(task=task))
-
-
-def _scope(ctx: Context) -> Scope:
-    return Scope(ctx.tenant, ctx.principal)
 
 
 def _now() -> int:

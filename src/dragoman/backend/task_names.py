@@ -46,7 +46,7 @@ def name_in(said: str) -> str:
 
 def shown_as(name: str, ctx: Context) -> str:
     """The id of a named task as its caller is shown it."""
-    return task_id_of(ctx.tenant, ctx.principal, name)
+    return task_id_of(name, ctx.tenant, ctx.principal)
 
 
 def renamed(answer: Any, task_id: str) -> Any:

@@ -27,10 +27,10 @@ from dragoman.core.errors import (
 from dragoman.core.model import Message, Task
 from dragoman.core.operations import GetTask, Operation, R, SendMessage, Streamed, Watch
 from dragoman.core.peer import Batch, Context, Peer
+from dragoman.core.stream_state import Entry, NoSnapshot, StreamState
 
 from .limits import ClientLimits
 from .retry import Patience, Pauses, interface_unusable, is_transient, not_executed
-from .stream_state import Entry, NoSnapshot, StreamState
 
 ALL_HISTORY = 1000
 """0.1 tells none of it unless it is asked for a number."""

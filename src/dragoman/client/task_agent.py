@@ -8,10 +8,9 @@ the same idempotency key as before, so that a server that keeps keys opens no se
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +19,26 @@ import msgspec
 from dragoman.agent.parts import json_of, parts_of
 from dragoman.agent.remote_calls import (
     AGENT,
-    MOST_HOPS,
-    SENT,
     CallResult,
-    StartedCall,
     TurnAccess,
     name_of,
 )
 from dragoman.core.card import Card
-from dragoman.core.errors import DragomanError, PeerMisbehaved, TaskFinished, Unsupported
+from dragoman.core.errors import PeerMisbehaved, TaskFinished
 from dragoman.core.events import Ask, Snapshot, Stamped
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Json, Message, State, Task
 from dragoman.core.questions import answer_value, question_in
+from dragoman.core.stream_state import Entry
+from dragoman.relay.remote_task import RemoteTask, Stop, context_for
 
 from .agent import RemoteAgent, result_parts
 from .arguments import check_arguments, fitting, schemas_of
 from .event_stream import Events
 from .failover import RESTS
-from .stream_state import Entry
 from .waiting import rested, retold, waits
 
 Reach = Callable[[], AbstractAsyncContextManager[RemoteAgent]]
-Stop = Callable[[StartedCall], Any]
 
 
 class TaskAgent:
@@ -58,8 +54,8 @@ class TaskAgent:
         """What may be recorded of how the agent is reached."""
         self._reach = reach
         self._stop = stop
-        self._known: dict[str, StartedCall] = {}
-        """Records of this run's own, and those it has looked up."""
+        self._tasks: dict[str, RemoteTask] = {}
+        """By the record of the call that opened or spoke to them."""
 
     def __repr__(self) -> str:
         return f"<BoundAgent {self.address} for {self._run.task_id}>"
@@ -143,12 +139,13 @@ class TaskAgent:
                 yield entry
             return
         await self._run.begin()
-        sent = self._sent(record)
+        remote = self._remote(record)
+        known = remote.id
         async with self._agent() as agent:
-            events = agent.watch(sent.task_id) if sent else self._saying(agent, record, what, about)
-            async with self._stopping(record), aclosing(self._told_by(events, record)) as entries:
+            events = agent.watch(known) if known else self._saying(agent, record, what, about)
+            async with remote.stopped_with_us(), aclosing(remote.follow(events)) as entries:
                 async for entry in entries:
-                    if sent and isinstance(entry, Stamped) and isinstance(entry.event, Snapshot):
+                    if known and isinstance(entry, Stamped) and isinstance(entry.event, Snapshot):
                         for piece in retold(entry.event.task):
                             yield piece
                     else:
@@ -176,7 +173,7 @@ class TaskAgent:
         self, record: str, what: tuple[object, ...], about: dict[str, Any], pass_up: bool
     ) -> Task | Message:
         await self._run.begin()
-        async with self._stopping(record):
+        async with self._remote(record).stopped_with_us():
             if about.get("task"):
                 answer = await self._told(record, what, about)
             else:
@@ -189,17 +186,17 @@ class TaskAgent:
         self, record: str, what: tuple[object, ...], about: dict[str, Any]
     ) -> Task | Message:
         """A message that opens a task, or the task that an earlier run has opened with it."""
-        sent = self._sent(record)
+        remote = self._remote(record)
         async with self._agent() as agent:
-            if sent is not None:
-                return await rested(agent, sent.task_id)
+            if remote.id:
+                return await rested(agent, remote.id)
             if not about.get("wait", True):
                 answer = await agent.send(*what, **about, **self._marks(record))
                 if isinstance(answer, Task):
-                    await self._note(record, answer.id)
+                    await remote.started(answer.id)
                 return answer
             events = self._saying(agent, record, what, about)
-            async with aclosing(self._told_by(events, record)) as entries:
+            async with aclosing(remote.follow(events)) as entries:
                 async for entry in entries:
                     if waits(entry):
                         break
@@ -218,11 +215,12 @@ class TaskAgent:
         about = dict(about)
         task_id = _id(about.pop("task"))
         async with self._agent() as agent:
-            if self._sent(record) is not None:
+            remote = self._remote(record)
+            if remote.id:
                 task = await agent.get(task_id)
                 if task.state not in WAITING:
                     return await rested(agent, task_id)
-            await self._note(record, task_id)
+            await remote.started(task_id)
             try:
                 answer = await agent.send(*what, task=task_id, **about, **self._marks(record))
             except TaskFinished:
@@ -246,37 +244,6 @@ class TaskAgent:
         parts = parts_of(value) if value is not None else message.parts
         return await self._told(name, parts, {"task": task})
 
-    async def _told_by(self, events: Events, record: str) -> AsyncGenerator[Entry, None]:
-        """What a stream tells. With its first event it is known which task was opened, and that is
-        waited for even when nobody wants the rest: it is the task that has to be stopped."""
-        first = asyncio.ensure_future(anext(events, None))
-        try:
-            entry = await asyncio.shield(first)
-        except asyncio.CancelledError:
-            if self._run.leaving:
-                first.cancel()
-            else:
-                self._run.beside(self._unwanted(first, events, record))
-            raise
-        try:
-            while entry is not None:
-                if isinstance(entry, Stamped):
-                    await self._note(record, entry.task_id)
-                yield entry
-                entry = await anext(events, None)
-        finally:
-            await events.aclose()
-
-    async def _unwanted(
-        self, first: asyncio.Future[Entry | None], events: Events, record: str
-    ) -> None:
-        with suppress(DragomanError):  # it never came to a task
-            entry = await first
-            if isinstance(entry, Stamped):
-                await self._note(record, entry.task_id)
-                await self._stop(self._known[record])
-        await events.aclose()
-
     def _saying(
         self, agent: RemoteAgent, record: str, what: tuple[object, ...], about: dict[str, Any]
     ) -> Events:
@@ -286,20 +253,8 @@ class TaskAgent:
 
     def _marks(self, record: str) -> dict[str, Any]:
         """The same in every run, so that a repeated message is known for one."""
-        mark = f"{self._run.task_id}.{hashlib.sha256(record.encode()).hexdigest()[:24]}"
-        return {"key": mark, "message_id": mark}
-
-    @asynccontextmanager
-    async def _stopping(self, record: str) -> AsyncIterator[None]:
-        """A call that its own skill gives up is given up there too. One that only moves to another
-        process goes on; of one that is canceled the engine knows."""
-        try:
-            yield
-        except asyncio.CancelledError:
-            sent = self._sent(record)
-            if sent is not None and not self._run.leaving and not self._run.cancelled:
-                self._run.beside(self._stop(sent))
-            raise
+        key = self._remote(record).key
+        return {"key": key, "message_id": key}
 
     # Records.
 
@@ -311,19 +266,14 @@ class TaskAgent:
         raw = self._run.recorded(record)
         return None if raw is None else msgspec.json.decode(raw, type=CallResult)
 
-    def _sent(self, record: str) -> StartedCall | None:
-        raw = self._run.recorded(f"{SENT}:{record}") if record not in self._known else None
-        if raw is not None:
-            self._known[record] = msgspec.json.decode(raw, type=StartedCall)
-        return self._known.get(record)
-
-    async def _note(self, record: str, task_id: str) -> None:
-        if record not in self._known:
-            sent = self._known[record] = StartedCall(self.address, task_id, self._options)
-            await self._run.record(f"{SENT}:{record}", msgspec.json.encode(sent))
-            if (self._run.over or self._run.cancelled) and not self._run.leaving:
-                # The task ended while this call was on its way: nobody waits for it.
-                self._run.beside(self._stop(sent))
+    def _remote(self, record: str) -> RemoteTask:
+        """The task that the call under this record opens or speaks to."""
+        found = self._tasks.get(record)
+        if found is None:
+            found = self._tasks[record] = RemoteTask(
+                self._seat, record, self._stop, self.address, self._options
+            )
+        return found
 
     async def _keep(self, record: str, answer: Task | Message, value: Json = None) -> CallResult:
         task = answer if isinstance(answer, Task) else None
@@ -336,15 +286,9 @@ class TaskAgent:
 
     @asynccontextmanager
     async def _agent(self) -> AsyncIterator[RemoteAgent]:
-        opened = self._run.opened
-        if opened.hops >= MOST_HOPS:
-            raise Unsupported(f"More than {MOST_HOPS} agents call each other in a row")
+        ctx = context_for(self._seat)
         async with self._reach() as agent:
-            yield agent.bearing(
-                trace=opened.trace or _trace(self._run.task_id),
-                hops=opened.hops + 1,
-                deadline=self._run.seconds_left,
-            )
+            yield agent.bearing(trace=ctx.trace, hops=ctx.hops, deadline=ctx.deadline)
 
 
 def _answer(done: CallResult) -> Task | Message:
@@ -369,9 +313,3 @@ def _spelled(said: object) -> str:
 
 def _id(task: Task | str) -> str:
     return task.id if isinstance(task, Task) else task
-
-
-def _trace(task_id: str) -> str:
-    """A trace that begins with this task, the same in every run of it (W3C traceparent)."""
-    digest = hashlib.sha256(task_id.encode()).hexdigest()
-    return f"00-{digest[:32]}-{digest[32:48]}-00"

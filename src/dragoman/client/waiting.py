@@ -6,10 +6,10 @@ from dragoman.core.events import Asked, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import State, Status, Task
 from dragoman.core.operations import Watch
+from dragoman.core.stream_state import Entry, StreamState
 
 from .agent import RemoteAgent
 from .failover import RESTS
-from .stream_state import Entry, StreamState
 
 
 async def rested(agent: RemoteAgent, task_id: str) -> Task:

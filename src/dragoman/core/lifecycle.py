@@ -110,6 +110,9 @@ def _whole(known: Artifact | _Growing) -> Artifact:
     return known.artifact() if isinstance(known, _Growing) else known
 
 
+_NEW = Status(S.SUBMITTED)
+
+
 class Fold:
     """A task made of its events, one at a time, at a cost that does not grow with its length."""
 
@@ -128,7 +131,7 @@ class Fold:
         self.task_id = task_id
         self.context_id = context_id
         self.seq = 0
-        self.status = Status(S.SUBMITTED)
+        self.status = _NEW
         self._history: list[Message] = []
         self._artifacts: dict[str, Artifact | _Growing] = {}
         self._metadata: dict[str, Json] | None = None

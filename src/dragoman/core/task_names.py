@@ -19,10 +19,11 @@ LONGEST = 200
 _HEX = frozenset("0123456789abcdef")
 
 
-def task_id_of(tenant: str, principal: str, name: str) -> str:
-    """The id of the task that this caller calls so."""
-    # repr: no choice of the three can be read as another three, whatever they contain.
-    owned = repr((tenant, principal, name)).encode()
+def task_id_of(name: str, *owner: str) -> str:
+    """The id of the task that its owner calls so: a caller, and the agent it calls if several share
+    a store."""
+    # repr: no choice of these can be read as another one, whatever they contain.
+    owned = repr((*owner, name)).encode()
     return f"{name}{MARK}{hashlib.sha256(owned).hexdigest()[:DIGITS]}"
 
 

@@ -52,10 +52,10 @@ from dragoman.workspace import Space, Workspaces, space_of
 
 from .history import with_history, with_transitions
 from .hooks import Hooks
-from .listing import list_tasks, scope_of
+from .listing import list_tasks
 from .maintenance import Maintenance
-from .run import Run
 from .runner import Runner
+from .runs.run import Run
 from .send_message import MessageSender
 from .tail import Place, within
 from .task_ids import TaskNames, by_name
@@ -69,7 +69,13 @@ AGAIN = 0.05
 
 
 class Engine:
-    """Answers operations on the tasks of one agent, and runs them."""
+    """Answers operations on the tasks of one agent, and runs them.
+
+    Several engines may share a store, each with a `name` of its own: the tasks of one do not exist
+    for another. Then `opens_store` is false: whoever starts them opens the store first, and closes
+    it after the last one has stopped. Without a name the agent is the only one that is served, and
+    its tasks are kept under its own name.
+    """
 
     def __init__(
         self,
@@ -77,6 +83,8 @@ class Engine:
         store: Store,
         settings: EngineSettings | None = None,
         *,
+        name: str = "",
+        opens_store: bool = True,
         secret: bytes | None = None,
         clock: Clock = wall_clock,
         sender: Courier | None = None,
@@ -87,33 +95,39 @@ class Engine:
         outside: Outside | None = None,
     ) -> None:
         self.agent = agent
+        self.name = name or agent.name
+        """What the agent is called in the store."""
         self.store = store
+        self._opens_store = opens_store
         self.settings = settings or EngineSettings()
         self._secret = secret or secrets.token_bytes(32)
-        self.runner = Runner(agent, store, self.settings, clock, self._secret)
+        self.runner = Runner(agent, self.name, store, self.settings, clock, self._secret)
         if audit is not None:
             self.runner.audit = audit
         self.runner.outside = outside
         space = space_of(workspace) or agent.workspace
-        self._workspaces = Workspaces(space) if space is not None else None
+        self._workspaces = Workspaces(space, agent=name) if space is not None else None
         self.runner.workspaces = self._workspaces
         self._maintenance = Maintenance(self.runner)
         self._maintenance.sooner = tuple(retention)
         self._clock = clock
         self.webhooks: WebhookQueue | None = None
         if sender is not None:
-            self.webhooks = WebhookQueue(store, sender, push or Push())
-            self.runner.mailed = self.webhooks.wake
+            self.webhooks = WebhookQueue(self.name, store, sender, push or Push())
+            self.runner.on_webhook_due = self.webhooks.wake
+        self._scope_of = self.runner.scope_of
         self._view = TaskReader(self.runner)
         self._names = TaskNames(store, self._view.mine)
-        self._hooks = Hooks(store, self.webhooks, self._view.mine)
+        self._hooks = Hooks(store, self.webhooks, self._view.mine, self._scope_of)
         self._sending = MessageSender(self.runner, self._view, self._names, self._hooks)
 
     async def start(self) -> None:
-        """Opens the store, takes over what dead processes left, and begins to run tasks."""
+        """Takes over what dead processes left, and begins to run tasks; opens the store before
+        that, unless it is shared."""
         if self._workspaces is not None:
             self._workspaces.open()
-        await self.store.open()
+        if self._opens_store:
+            await self.store.open()
         await self._maintenance.start()
         if self.webhooks is not None:
             await self.webhooks.start()
@@ -130,13 +144,14 @@ class Engine:
             await self.store.retire(self.runner.worker)
         except DragomanError as exc:  # its lock goes with the store, so others learn of it anyway
             log.warning("The worker was not retired", worker=self.runner.worker, reason=exc.reason)
-        await self.store.close()
+        if self._opens_store:
+            await self.store.close()
         if self._workspaces is not None:
             self._workspaces.close()
 
     async def counts(self) -> dict[str, int]:
         """Tasks by state, and `runnable` ones that wait for a worker."""
-        return await self.store.counts(self.agent.name)
+        return await self.store.counts(self.name)
 
     async def probe(self) -> None:
         """Raises what would keep a task from being kept."""
@@ -154,7 +169,7 @@ class Engine:
         try:
             answer = await _ANSWERS[type(op)](self, op, ctx)
         except TaskNotFound as missing:
-            known = by_name(op, ctx)
+            known = by_name(op, self._scope_of(ctx))
             if known is None:
                 raise
             try:
@@ -162,12 +177,12 @@ class Engine:
             except TaskNotFound:
                 raise missing from None
         if ctx.extensions and TRANSITIONS in ctx.extensions and isinstance(answer, Task):
-            answer = await with_transitions(self.store, scope_of(ctx), answer)
+            answer = await with_transitions(self.store, self._scope_of(ctx), answer)
         return cast(R, answer)
 
     def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Every step of a task, in batches of what is ready together."""
-        steps = self._view.follow(scope_of(ctx), partial(self._place, op, ctx))
+        steps = self._view.follow(self._scope_of(ctx), partial(self._place, op, ctx))
         if type(op) is SendMessage and op.history_length is not None:
             return with_history(steps, op.history_length)
         return steps
@@ -175,7 +190,7 @@ class Engine:
     async def _place(self, op: Streamed, ctx: Context) -> Place:
         """Where the stream of an operation begins."""
         if isinstance(op, Watch):
-            task_id = await self._names.id_of(op.task_id, ctx) or op.task_id
+            task_id = await self._names.id_of(op.task_id, self._scope_of(ctx)) or op.task_id
             if ctx.cursor is None:
                 return Place(task_id, first=await self._watchable(task_id, ctx))
             await self._check_cursor(task_id, ctx, ctx.cursor)
@@ -185,14 +200,14 @@ class Engine:
     # The other operations.
 
     async def _get(self, op: GetTask, ctx: Context) -> Task:
-        task = await self._view.task(scope_of(ctx), op.task_id)
+        task = await self._view.task(self._scope_of(ctx), op.task_id)
         return shortened(task, op.history_length)
 
     async def _list(self, op: ListTasks, ctx: Context) -> TaskPage:
-        return await list_tasks(self.store, self.agent.name, self._secret, op, ctx)
+        return await list_tasks(self.store, self._scope_of(ctx), self._secret, op)
 
     async def _cancel(self, op: CancelTask, ctx: Context) -> Task:
-        scope = scope_of(ctx)
+        scope = self._scope_of(ctx)
         row = await self.store.ask_cancel(scope, op.task_id)
         if row.final:
             raise NotCancelable(taskId=op.task_id)
@@ -224,18 +239,19 @@ class Engine:
             else:
                 await asyncio.sleep(AGAIN)
         self.runner.cancel(run)
-        await within(run.rest(), grace + 5)
+        await within(run.when_resting(), grace + 5)
 
     async def _watchable(self, task_id: str, ctx: Context) -> Stamped:
-        begin, task = await self._view.snapshot(scope_of(ctx), task_id)
+        begin, task = await self._view.snapshot(self._scope_of(ctx), task_id)
         if task.state in FINAL:
             # A2A 1.0 §3.1.6: only a task that still goes on can be followed.
             raise TaskFinished("The task is finished; get it instead", taskId=task_id)
         return begin
 
     async def _check_cursor(self, task_id: str, ctx: Context, cursor: int) -> None:
-        run = self._view.mine(scope_of(ctx), task_id)
-        last = run.fold.seq if run else (await self.store.row(scope_of(ctx), task_id)).last_seq
+        scope = self._scope_of(ctx)
+        run = self._view.mine(scope, task_id)
+        last = run.writer.fold.seq if run else (await self.store.row(scope, task_id)).last_seq
         if not 0 <= cursor <= last:
             raise BadParams(f"The cursor {cursor} is no place in this task's log of {last}")
 
@@ -246,23 +262,19 @@ class Engine:
 
     async def live(self, ctx: Context) -> int:
         """How many tasks of this caller run or wait, here or elsewhere."""
-        scope = scope_of(ctx)
-        kept = sum(run.committed > 0 for run in self._runs_of(scope))
-        elsewhere = await self.store.live(scope, self.agent.name) - kept
+        scope = self._scope_of(ctx)
+        kept = sum(run.log.committed > 0 for run in self._runs_of(scope))
+        elsewhere = await self.store.live(scope) - kept
         # Counted after the wait: what others opened meanwhile is not in the store yet.
         return max(0, elsewhere) + len(self._runs_of(scope))
 
     def _runs_of(self, scope: Scope) -> list[Run]:
-        return [
-            run
-            for run in self.runner.runs.values()
-            if run.row.principal == scope.principal and run.row.tenant == scope.tenant
-        ]
+        return [run for run in self.runner.runs.values() if run.row.belongs_to(scope)]
 
     async def skill_of(self, ctx: Context, task_id: str) -> str:
         """The skill of a caller's task."""
-        task_id = await self._names.id_of(task_id, ctx) or task_id
-        return (await self.store.row(scope_of(ctx), task_id)).skill
+        task_id = await self._names.id_of(task_id, self._scope_of(ctx)) or task_id
+        return (await self.store.row(self._scope_of(ctx), task_id)).skill
 
     def skill_for(self, op: SendMessage) -> Skill:
         """The skill that a new task of this message would have."""

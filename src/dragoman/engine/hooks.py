@@ -12,8 +12,7 @@ from dragoman.core.operations import DeleteHook, GetHook, HookPage, ListHooks, S
 from dragoman.core.peer import Context
 from dragoman.store.interface import Scope, Store
 
-from .listing import scope_of
-from .run import Run
+from .runs.run import Run
 from .webhook_queue import WebhookQueue
 
 
@@ -21,11 +20,16 @@ class Hooks:
     """Sets, shows and ends webhooks, if there is someone to call them."""
 
     def __init__(
-        self, store: Store, webhooks: WebhookQueue | None, mine: Callable[[Scope, str], Run | None]
+        self,
+        store: Store,
+        webhooks: WebhookQueue | None,
+        mine: Callable[[Scope, str], Run | None],
+        scope_of: Callable[[Context], Scope],
     ) -> None:
         self._store = store
         self._webhooks = webhooks
         self._mine = mine
+        self._scope_of = scope_of
 
     @property
     def webhooks(self) -> WebhookQueue:
@@ -47,7 +51,7 @@ class Hooks:
         """See `SetHook`. Its owner is shown what was sent; afterwards its secrets are masked, and
         a masked one that is sent again stays what it was."""
         task_id = op.hook.task_id
-        webhooks, scope = self.webhooks, scope_of(ctx)
+        webhooks, scope = self.webhooks, self._scope_of(ctx)
         known = {hook.hook_id: hook for hook in await self._store.hooks(scope, task_id)}
         hook = _named(await self.checked(op.hook, ctx), task_id)
         if hook.hook_id not in known and len(known) >= webhooks.settings.max_hooks:
@@ -56,7 +60,7 @@ class Hooks:
         await self._store.set_hook(scope, stored)
         run = self._mine(scope, task_id)
         if run is not None:
-            run.hooked = True
+            run.writer.has_webhooks = True
         webhooks.wake()
         return hook
 
@@ -80,11 +84,11 @@ class Hooks:
     async def delete(self, op: DeleteHook, ctx: Context) -> None:
         """See `DeleteHook`."""
         await self._shown(op.task_id, ctx)  # the task must be there, the hook need not
-        await self._store.delete_hook(scope_of(ctx), op.task_id, op.hook_id)
+        await self._store.delete_hook(self._scope_of(ctx), op.task_id, op.hook_id)
 
     async def _shown(self, task_id: str, ctx: Context) -> tuple[Hook, ...]:
         masked = self.webhooks.sender.masked
-        return tuple(map(masked, await self._store.hooks(scope_of(ctx), task_id)))
+        return tuple(map(masked, await self._store.hooks(self._scope_of(ctx), task_id)))
 
 
 def _named(hook: Hook, task_id: str) -> Hook:

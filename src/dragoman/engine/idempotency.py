@@ -14,10 +14,9 @@ from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Message, Task
 from dragoman.core.operations import SendMessage
 from dragoman.core.peer import Context
-from dragoman.store.interface import Idempotency, Row, Store
+from dragoman.store.interface import Idempotency, Row, Scope, Store
 
-from .listing import scope_of
-from .run import REPLIES, Run
+from .runs.run import Run
 from .tail import Place
 
 KEY_TAKEN = "This idempotency key was used for another message"
@@ -28,16 +27,17 @@ class IdempotencyKeys:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.replying: dict[tuple[str, str, str], Run] = {}
+        self.replying: dict[tuple[Scope, str], Run] = {}
         """Runs that may still reply directly, by the keys of their callers."""
 
-    async def made(self, key: Idempotency, ctx: Context) -> str:
+    async def made(self, key: Idempotency, scope: Scope) -> str:
         """The task of a send that was made before; empty if it was not."""
-        run = self.replying.get((ctx.tenant, ctx.principal, key.key))
+        run = self.replying.get((scope, key.key))
         if run is not None:
-            task_id, digest = run.task_id, run.digest
+            idempotency = run.writer.idempotency
+            task_id, digest = run.task_id, idempotency.digest if idempotency else b""
         else:
-            known = await self._store.find_key(scope_of(ctx), key.key)
+            known = await self._store.find_key(scope, key.key)
             task_id, digest = known or ("", key.digest)
         if digest != key.digest:
             raise Conflict(KEY_TAKEN)
@@ -58,7 +58,7 @@ def key_of(op: SendMessage, ctx: Context) -> Idempotency | None:
 
 def reply_in(row: Row, task: Task) -> Message | None:
     """The direct reply that is kept for a repetition of its question; None for a task."""
-    said = task.status.message if row.agent == REPLIES else None
+    said = task.status.message if row.hidden else None
     return replace(said, task_id="") if said is not None else None
 
 

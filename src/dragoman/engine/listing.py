@@ -12,18 +12,13 @@ from msgspec.structs import replace
 from dragoman.core.errors import BadParams
 from dragoman.core.lifecycle import shortened
 from dragoman.core.operations import ListTasks, TaskPage
-from dragoman.core.peer import Context
 from dragoman.store.interface import Filter, Scope, Store
 
 
-async def list_tasks(
-    store: Store, agent: str, secret: bytes, op: ListTasks, ctx: Context
-) -> TaskPage:
-    """One page; the token of the next one is bound to what was asked."""
-    scope = scope_of(ctx)
-    bound = (scope, agent, op.context_id, op.state, op.since)
+async def list_tasks(store: Store, scope: Scope, secret: bytes, op: ListTasks) -> TaskPage:
+    """One page; the token of the next one is bound to what was asked, and of which agent."""
+    bound = (scope, op.context_id, op.state, op.since)
     which = Filter(
-        agent=agent,
         context_id=op.context_id,
         state=op.state,
         since=op.since,
@@ -36,11 +31,6 @@ async def list_tasks(
     more = len(found.tasks) > op.page_size
     token = sign_page_token(secret, found.places[op.page_size - 1], bound) if more else ""
     return TaskPage(tasks=tasks, next_token=token, page_size=op.page_size, total=found.total)
-
-
-def scope_of(ctx: Context) -> Scope:
-    """The caller's own tasks, and nobody else's."""
-    return Scope(ctx.tenant, ctx.principal)
 
 
 _MAC = 16

@@ -50,6 +50,8 @@ class Maintenance:
         self._loops: asyncio.Task[None] | None = None
         self._last_beat = 0.0
         self._stray: set[str] = set()
+        self._changes = -1
+        """What the store said at the last look for changes by other processes."""
         self._overdue = 0
         """Tasks that could not be ended at the last look, and would take the places of others."""
         self._steady = steady_of(runner.clock)
@@ -137,11 +139,11 @@ class Maintenance:
 
     async def _held(self) -> list[HeldTask]:
         """What this worker holds; runs of what it does not hold any more are stopped."""
-        runs = [run for run in self._runner.runs.values() if run.committed]
+        runs = [run for run in self._runner.runs.values() if run.log.committed]
         held = await self._store.held(self._runner.worker)
         tokens = {one.claim.token for one in held}
         for run in runs:
-            if run.claim.token not in tokens:
+            if run.writer.claim.token not in tokens:
                 run.lose(Fenced(taskId=run.task_id))
         return held
 
@@ -151,7 +153,7 @@ class Maintenance:
         runner.place_free.clear()
         while runner.places > 0:
             places = min(BATCH, runner.places)
-            rows = await self._store.claim(runner.worker, runner.agent.name, places)
+            rows = await self._store.claim(runner.worker, runner.name, places)
             for row in rows:
                 await runner.resume(row)
             if len(rows) < places:
@@ -159,7 +161,7 @@ class Maintenance:
                 break
             runner.queued = max(0, runner.queued - len(rows))
         failed = 0
-        for row in await self._store.expired(runner.agent.name, BATCH + self._overdue):
+        for row in await self._store.expired(runner.name, BATCH + self._overdue):
             try:
                 await self._expire(row)
             except DragomanError as exc:  # its approval cannot be recorded: the others still end
@@ -186,7 +188,7 @@ class Maintenance:
                 await runner.resume(taken)  # the answer came in the last moment
                 return
             run = await runner.adopt(taken)
-        if run is not None and run.question == row.question:
+        if run is not None and run.writer.question.key == row.question:
             runner.expire(run)
 
     async def _tick(self) -> None:
@@ -220,15 +222,17 @@ class Maintenance:
         events_ms, tasks_ms = int(keep.keep_events * 1000), int(keep.keep_tasks * 1000)
         swept = SWEPT
         while swept >= SWEPT:
-            swept = await self._store.sweep(events_ms, tasks_ms, SWEPT)
+            swept = await self._store.sweep(self._runner.name, events_ms, tasks_ms, SWEPT)
         for sooner in self.sooner:
             await self._sweep_sooner(sooner)
 
     async def _sweep_sooner(self, sooner: Retention) -> None:
-        """Tasks of a tenant or an agent that are not to be kept as long as others."""
+        """Tasks of a tenant or of this agent that are not to be kept as long as others."""
+        if sooner.agent not in ("", self._runner.name):
+            return  # its own engine sees to it
         which = AdminFilter(
             tenant=sooner.tenant,
-            agent=sooner.agent or None,
+            agent=self._runner.name,
             ended_before=self._runner.clock() - int(sooner.keep_tasks * 1000),
         )
         while rows := await self._store.owned(which, SWEPT):
@@ -237,7 +241,10 @@ class Maintenance:
     async def _peek(self) -> None:
         """Looks for what other processes said or wanted, while anyone here could care."""
         runner = self._runner
-        if not (runner.runs or runner.bell.listening()) or not await self._store.changed():
+        if not (runner.runs or runner.bell.listening()):
+            return
+        before, self._changes = self._changes, await self._store.changed()
+        if self._changes == before:
             return
         runner.bell.ring_all()
         await self._bring(await self._held())
@@ -247,7 +254,7 @@ class Maintenance:
         runner = self._runner
         for one in held:
             run = runner.runs.get(one.claim.task_id)
-            if run is None or run.claim != one.claim:
+            if run is None or run.writer.claim != one.claim:
                 continue
             if one.cancel:
                 runner.cancel(run)

@@ -23,10 +23,10 @@ from dragoman.store.interface import WORKER_LOST, Filter, Input, Row, Scope, Sto
 from dragoman.store.sealed_inputs import InputSealer
 from dragoman.workspace import Workspaces
 
-from .replay import Replay
-from .run import Run, StopReason
-from .run_context import RunContext
-from .skill_driver import SYNC_THREADS, TOO_LONG, fail, perform
+from .runs.replay import Replay
+from .runs.run import Run, StopReason
+from .runs.run_context import RunContext
+from .runs.skill_driver import SYNC_THREADS, TOO_LONG, perform
 from .tail import Idle, send_on
 from .task_ids import new_id
 
@@ -43,12 +43,15 @@ class Runner:
     def __init__(
         self,
         agent: Agent,
+        name: str,
         store: Store,
         settings: EngineSettings,
         clock: Callable[[], int],
         secret: bytes,
     ) -> None:
         self.agent = agent
+        self.name = name
+        """What the agent is called in the store."""
         self.store = store
         self.settings = settings
         self.clock = clock
@@ -63,8 +66,8 @@ class Runner:
         self.waits: dict[asyncio.Future[None], float] = {}
         """Blocking sends, and when each has waited long enough (loop time), oldest first."""
         self.idle: Idle = {}
-        self.mailed: Callable[[], None] = lambda: None
-        """Told when something is due to a webhook; set by the engine."""
+        self.on_webhook_due: Callable[[], None] = lambda: None
+        """Called when something is due to a webhook; set by the engine."""
         self.audit = Audit()
         self.outside: Outside | None = None
         self.workspaces: Workspaces | None = None
@@ -75,8 +78,8 @@ class Runner:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @cached_property
-    def works(self) -> RunContext:
-        """What every run needs; made within the loop that runs them."""
+    def shared(self) -> RunContext:
+        """What all runs share; made within the loop that runs them."""
         return RunContext(
             # Asked for once: in Python 3.11 `get_running_loop` is a system call.
             loop=asyncio.get_running_loop(),
@@ -85,17 +88,21 @@ class Runner:
             clock=self.clock,
             waiting_ms=int(self.settings.waiting * 1000),
             max_task_size=self.settings.max_task_size,
-            over=self._over,
-            parked=self._parked,
-            woken=self._woken,
+            on_close=self._on_close,
+            on_park=self._on_park,
+            on_wake=self._on_wake,
             conversation=self._conversation,
-            mailed=lambda: self.mailed(),
+            on_webhook_due=lambda: self.on_webhook_due(),
             workspaces=self.workspaces,
-            opened=self._credentials.opened,
+            open_input=self._credentials.opened,
             audit=self.audit,
             spawn=self.spawn,
             outside=self.outside,
         )
+
+    def scope_of(self, ctx: Context) -> Scope:
+        """The caller's own tasks of this agent, and no others."""
+        return Scope(ctx.tenant, ctx.principal, self.name)
 
     @property
     def places(self) -> int:
@@ -110,7 +117,7 @@ class Runner:
     def start(self, run: Run) -> None:
         """Begins to run a task that this worker holds."""
         self.runs[run.task_id] = run
-        run.task = self.works.loop.create_task(perform(run, self._threads))
+        run.task = self.shared.loop.create_task(perform(run, self._threads))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Does something beside; kept until it is done."""
@@ -137,10 +144,10 @@ class Runner:
             hops=first.hops,
             deadline=first.deadline,
         )
-        run = Run(self.works, row, self.skill_of(row), first, caller)
-        run.take_over(task)
-        run.remembers = False
-        run.hooked = bool(await self.store.hooks(scope, row.task_id))
+        run = Run(self.shared, row, self.skill_of(row), first, caller)
+        run.writer.load(task)
+        run.journal.loaded = False
+        run.writer.has_webhooks = bool(await self.store.hooks(scope, row.task_id))
         self.runs[row.task_id] = run
         return run
 
@@ -157,36 +164,36 @@ class Runner:
         except DragomanError as exc:
             log.warning("A task was not resumed", task=row.task_id, reason=exc.reason, why=exc)
             run = self.runs.get(row.task_id)
-            if run is not None and run.claim == row.claim:
+            if run is not None and run.writer.claim == row.claim:
                 run.lose(exc)
 
     async def _go_on(self, run: Run, row: Row) -> None:
-        run.remember(await self.store.records(row.claim))
+        run.journal.load(await self.store.records(row.claim))
         if row.cancel:
             self.cancel(run)
             return
         if row.skill not in self.agent.skills:
-            fail(run, f"This agent has no skill `{row.skill}` any more", "skill_gone")
+            run.fail(f"This agent has no skill `{row.skill}` any more", "skill_gone")
             return
         # Who only waited was not lost at work, and the answer makes the attempts count anew.
         crashed = row.state not in WAITING and row.attempt > run.skill.max_attempts
         if crashed or (run.skill.on_crash == "fail" and row.attempt > 1):
-            fail(run, "The process that ran this task was lost", WORKER_LOST)
+            run.fail("The process that ran this task was lost", WORKER_LOST)
             return
-        since, records = run.recorded_at, len(run.journal)
+        since, records = run.journal.last_seq, len(run.journal.entries)
         told = await self._entries(row.scope, row.task_id, since)
         inputs = await self._inputs(run)
-        if run.over or run.why is not None:
+        if run.over or run.stop_reason is not None:
             return  # canceled meanwhile
-        run.take_up(inputs)
+        run.questions.load(inputs)
         if row.last_seq == 1:
             run.emit(StateChanged(state=State.WORKING))
         else:
             if row.state not in WAITING:
                 run.emit(StateChanged(state=State.WORKING, metadata={"attempt": row.attempt}))
             self._hear(run, inputs)
-            answered = len(run.journal) > records
-            run.replay = Replay(list(run.journal), [] if answered else told, run.history())
+            answered = len(run.journal.entries) > records
+            run.replay = Replay(list(run.journal.entries), [] if answered else told, run.history())
         log.info("A task was resumed", task=row.task_id, attempt=row.attempt)
         self.start(run)
         # What came while the run was not ready to hear.
@@ -226,18 +233,18 @@ class Runner:
         """What a task waits for."""
         run = self.runs.get(task_id)
         if run is not None and run.row.scope == scope:
-            return run.asking
+            return run.writer.question.kind
         return (await self.store.row(scope, task_id)).asking
 
     async def _inputs(self, run: Run) -> list[Input]:
         """All that was said to a run."""
-        inputs = await self.store.inputs(run.claim)
+        inputs = await self.store.inputs(run.writer.claim)
         return [self._credentials.opened(run.task_id, said) for said in inputs]
 
     async def remind(self, scope: Scope, task_id: str) -> None:
         """Has a run hear what was said a moment ago: who says it again asks what became of it."""
         run = self.runs.get(task_id)
-        if run is not None and run.committed:
+        if run is not None and run.log.committed:
             try:
                 await self.bring(run, (await self.store.row(scope, task_id)).inputs)
             except Fenced as lost:
@@ -245,21 +252,21 @@ class Runner:
 
     async def bring(self, run: Run, count: int) -> None:
         """Hands a run what the store holds for it, up to the `count`th input."""
-        if run.task is not None and run.heard < count and not run.closed:
+        if run.task is not None and run.writer.heard < count and not run.closed:
             self._hear(run, await self._inputs(run))
 
     def _hear(self, run: Run, inputs: list[Input]) -> None:
         for said in inputs:
-            if said.n > run.heard:
-                run.hear(said)
+            if said.n > run.writer.heard:
+                run.questions.receive(said)
 
     # Stopping.
 
     def cancel(self, run: Run) -> None:
         """Tells the code to stop; after its grace the task is canceled without it."""
-        if run.why is not None:
+        if run.stop_reason is not None:
             return
-        run.why = StopReason.CANCELED
+        run.stop_reason = StopReason.CANCELED
         run.stop_calls()
         if run.task is None or run.task.done():
             run.finish(State.CANCELED)
@@ -271,19 +278,24 @@ class Runner:
 
     def expire(self, run: Run) -> None:
         """Ends a task whose caller never answered."""
-        fail(run, "Nobody answered in time", "expired")
+        run.fail("Nobody answered in time", "expired")
         run.stop_code()
 
     def tick(self) -> None:
         """Ends what took too long. One look now and then is cheaper than a timer for each."""
         now = asyncio.get_running_loop().time()
         for run in list(self.runs.values()):
-            if run.deadline and run.deadline < now and run.why is None and run.task is not None:
-                run.why = StopReason.TIMED_OUT
+            if (
+                run.deadline
+                and run.deadline < now
+                and run.stop_reason is None
+                and run.task is not None
+            ):
+                run.stop_reason = StopReason.TIMED_OUT
                 run.task.cancel()
                 # Code that ignores the cancel is left behind: its task ends without it.
                 asyncio.get_running_loop().call_later(
-                    run.skill.cancel_grace, fail, run, TOO_LONG, "agent_timed_out"
+                    run.skill.cancel_grace, run.fail, TOO_LONG, "agent_timed_out"
                 )
         send_on(self.idle, now)
         for waiter, until in list(self.waits.items()):
@@ -297,7 +309,7 @@ class Runner:
         if run.closed:
             return
         try:
-            await run.landed()
+            await run.writer.committed()
         except DragomanError as exc:
             log.warning("A task was lost", task=run.task_id, reason=exc.reason)
             return
@@ -306,12 +318,12 @@ class Runner:
         # Closed before it is stopped: what the code says on its way out does not count, and what
         # comes for it stays in the store for whoever runs it next.
         waiting = run.resting
-        run.why = run.why or StopReason.GIVEN_BACK
+        run.stop_reason = run.stop_reason or StopReason.GIVEN_BACK
         run.close(None)
         if run.task is not None and not run.task.done():
             run.task.cancel()
             await asyncio.wait([run.task], timeout=0.5)
-        await self.store.release(run.claim, runnable=not waiting)
+        await self.store.release(run.writer.claim, runnable=not waiting)
         self.place_free.set()  # what came for it meanwhile has made it due
 
     async def stop(self, grace: float) -> None:
@@ -327,19 +339,19 @@ class Runner:
     def lose_all(self) -> None:
         """This worker counts as dead: nothing here may go on."""
         for run in list(self.runs.values()):
-            if run.committed:  # one that is only being created was never anyone else's
+            if run.log.committed:  # one that is only being created was never anyone else's
                 run.lose(Fenced("This process was silent for too long"))
 
     # What runs tell.
 
-    def _over(self, run: Run) -> None:
+    def _on_close(self, run: Run) -> None:
         if self.runs.get(run.task_id) is run:
             del self.runs[run.task_id]
         self.parked.pop(run.task_id, None)
         if self.queued:
             self.place_free.set()
 
-    def _parked(self, run: Run) -> None:
+    def _on_park(self, run: Run) -> None:
         self.parked[run.task_id] = run
         if len(self.parked) > self.settings.max_parked:
             self._drop(next(iter(self.parked.values())))
@@ -354,11 +366,11 @@ class Runner:
         del self.parked[run.task_id]
         self.spawn(self.give_back(run))
 
-    def _woken(self, run: Run) -> None:
+    def _on_wake(self, run: Run) -> None:
         self.parked.pop(run.task_id, None)
 
     async def _conversation(self, run: Run, limit: int) -> tuple[Message, ...]:
-        which = Filter(agent=self.agent.name, context_id=run.context_id)
+        which = Filter(context_id=run.context_id)
         found = await self.store.find(run.row.scope, which, limit)
         messages: list[Message] = []
         for task in reversed(found.tasks):

@@ -18,9 +18,8 @@ from dragoman.store.interface import Existing, Idempotency, Input, Row
 
 from .hooks import Hooks
 from .idempotency import KEY_TAKEN, IdempotencyKeys, key_of, place_of, reply_in
-from .listing import scope_of
-from .run import Run
 from .runner import Runner
+from .runs.run import Run
 from .tail import Place, first_of
 from .task_ids import TaskNames, named, new_id
 from .task_reader import TaskReader
@@ -32,6 +31,7 @@ class MessageSender:
     def __init__(self, runner: Runner, view: TaskReader, names: TaskNames, hooks: Hooks) -> None:
         self._runner = runner
         self._agent = runner.agent
+        self._scope_of = runner.scope_of
         self._store = runner.store
         self._clock = runner.clock
         self._workspaces = runner.workspaces
@@ -47,26 +47,28 @@ class MessageSender:
         if op.open_as or ctx.idempotency_key or ctx.extensions:
             op, key, task_id = await self._before(op, ctx)
         run: Run | None
-        since = 0
+        # A send that opens a task waits for whatever the task says, repeated ones as well. One to a
+        # task that exists does not know, repeated, what was said before it.
+        since = None if task_id and op.message.task_id else 0
         if task_id or op.message.task_id:
             if not task_id:
                 begin = await self._continue(op, ctx, key)
                 task_id, since = begin.task_id, begin.since
             run = self._runner.runs.get(task_id)
             if not op.wait:
-                await self._view.heard(scope_of(ctx), task_id)
+                await self._view.heard(self._scope_of(ctx), task_id)
         else:
             run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=op.wait)
         if op.wait and (run is None or not await self._view.rest(run, since)):
-            await self._view.rested(scope_of(ctx), task_id, since)
+            await self._view.rested(self._scope_of(ctx), task_id, since)
         if run is not None:
-            if run.direct is not None:
-                return run.direct
-            ended = run.ended if run.closed and run.error is None else None
+            if run.direct_reply is not None:
+                return run.direct_reply
+            ended = run.writer.final_task if run.closed and run.error is None else None
             task = ended or await self._view.committed(run)
             if task is not None:
                 return shortened(task, op.history_length)
-        row, task = await self._store.load(scope_of(ctx), task_id)
+        row, task = await self._store.load(self._scope_of(ctx), task_id)
         return reply_in(row, task) or shortened(task, op.history_length)
 
     async def place(self, op: SendMessage, ctx: Context) -> Place:
@@ -81,8 +83,8 @@ class MessageSender:
         run, task_id = self._begun(op, ctx) or await self._begin(op, ctx, waits=True)
         if run is not None:
             await self._opened(run)
-            if run.direct is not None:
-                return Place(task_id, first=run.direct)
+            if run.direct_reply is not None:
+                return Place(task_id, first=run.direct_reply)
         return Place(task_id, ctx.cursor or 0, run=run)
 
     async def _before(
@@ -93,22 +95,22 @@ class MessageSender:
         key = key_of(op, ctx)
         # A send that only opens a task need not look: `Store.create` finds out.
         if key is not None and (op.open_as or op.message.task_id or self.skill(op).may_reply):
-            again = await self._keys.made(key, ctx)
+            again = await self._keys.made(key, self._scope_of(ctx))
             if again:
-                await self._runner.remind(scope_of(ctx), again)
+                await self._runner.remind(self._scope_of(ctx), again)
                 return op, key, again
         if op.open_as:
-            op = await self._names.addressed(op, ctx)
+            op = await self._names.addressed(op, self._scope_of(ctx))
         return op, key, ""
 
     async def _repeated(self, op: SendMessage, ctx: Context, task_id: str) -> Place:
         """Where the stream of a send begins that was made before."""
         run = self._runner.runs.get(task_id)
-        if run is not None and (run.unopened or run.direct is not None):
+        if run is not None and (run.writer.unopened or run.direct_reply is not None):
             await self._opened(run)
-            if run.direct is not None:
-                return Place(task_id, first=run.direct)
-        row, task = await self._store.load(scope_of(ctx), task_id)
+            if run.direct_reply is not None:
+                return Place(task_id, first=run.direct_reply)
+        row, task = await self._store.load(self._scope_of(ctx), task_id)
         return place_of(op, ctx, row, task, run, self._clock())
 
     def _begun(self, op: SendMessage, ctx: Context) -> tuple[Run, str] | None:
@@ -121,10 +123,10 @@ class MessageSender:
             return None
         skill.params.read(op.message)  # what is wrong is refused before a task is opened
         run = self._draft(op, ctx, skill, queued=False)
-        run.open(run.opened, None, working=True)
+        run.writer.open(run.opened, working=True)
         # The code's first step comes before the flush: a quick task is a single write.
         runner.start(run)
-        run.schedule()
+        run.writer.schedule()
         return run, run.task_id
 
     async def _begin(self, op: SendMessage, ctx: Context, *, waits: bool) -> tuple[Run | None, str]:
@@ -138,22 +140,23 @@ class MessageSender:
             raise TooMany("The agent has too much to do; try again later")
         run = self._draft(op, ctx, skill, queued=queued)
         if hook is not None:
-            run.hook, run.hooked = self._hooks.sealed(hook, run.task_id), True
+            run.writer.hook, run.writer.has_webhooks = self._hooks.sealed(hook, run.task_id), True
         key = key_of(op, ctx)
-        run.open(run.opened, key, working=not queued)
-        run.unopened = skill.may_reply and waits and not queued and not op.open_as
-        place = (ctx.tenant, ctx.principal, key.key if key is not None else "")
-        if run.unopened:
+        run.writer.idempotency = key
+        run.writer.open(run.opened, working=not queued)
+        run.writer.unopened = skill.may_reply and waits and not queued and not op.open_as
+        place = (self._scope_of(ctx), key.key if key is not None else "")
+        if run.writer.unopened:
             if key is not None:
                 self._keys.replying[place] = run
             runner.start(run)
             if key is None:
                 return run, run.task_id
         else:
-            run.flush()
+            run.writer.flush()
         try:
             # Whether this is a new task is known only after the commit.
-            await (self._opened(run) if run.unopened else run.landed())
+            await (self._opened(run) if run.writer.unopened else run.writer.committed())
         except Existing as exc:
             if exc.same:
                 return runner.runs.get(exc.task_id), exc.task_id
@@ -170,12 +173,12 @@ class MessageSender:
     async def _opened(self, run: Run) -> None:
         """Waits until a run that may reply directly has replied, or opened its task. Who thinks
         longer than `max_wait` will not reply directly."""
-        if run.unopened and run.direct is None:
+        if run.writer.unopened and run.direct_reply is None:
             opened = self._runner.bell.listen(run.task_id)
-            await first_of(run.rest(), opened, seconds=self._runner.settings.max_wait)
+            await first_of(run.when_resting(), opened, seconds=self._runner.settings.max_wait)
             self._runner.bell.hush(run.task_id, opened)
-            if run.unopened and run.direct is None:
-                await run.landed()
+            if run.writer.unopened and run.direct_reply is None:
+                await run.writer.committed()
         if run.error is not None:
             raise run.error
 
@@ -183,7 +186,7 @@ class MessageSender:
         message = op.message
         now = self._clock()
         made = new_id()
-        task_id = named(op.open_as, ctx) if op.open_as else made
+        task_id = named(op.open_as, self._scope_of(ctx)) if op.open_as else made
         context_id = message.context_id or made  # so it has the id of its first task (ADR 0012)
         if self._workspaces is not None:
             self._workspaces.check(task_id, context_id, ctx, op.metadata, message.metadata)
@@ -192,7 +195,7 @@ class MessageSender:
             context_id=context_id,
             tenant=ctx.tenant,
             principal=ctx.principal,
-            agent=self._agent.name,
+            agent=self._runner.name,
             skill=skill.id,
             dialect=ctx.dialect,
             state=State.SUBMITTED,
@@ -218,7 +221,7 @@ class MessageSender:
             hops=ctx.hops,
             deadline=ctx.deadline,
         )
-        return Run(self._runner.works, row, skill, opened, ctx)
+        return Run(self._runner.shared, row, skill, opened, ctx)
 
     def skill(self, op: SendMessage) -> Skill:
         """The skill that a new task of this message has."""
@@ -236,10 +239,12 @@ class MessageSender:
         """Says something to a task that exists; gives the place where its stream begins."""
         message = op.message
         try:
-            begin, task = await self._view.snapshot(scope_of(ctx), message.task_id)
+            begin, task = await self._view.snapshot(self._scope_of(ctx), message.task_id)
         except TaskNotFound as missing:  # perhaps what its caller called it in 0.1
             try:
-                begin, task = await self._view.snapshot(scope_of(ctx), named(message.task_id, ctx))
+                begin, task = await self._view.snapshot(
+                    self._scope_of(ctx), named(message.task_id, self._scope_of(ctx))
+                )
             except TaskNotFound:
                 raise missing from None
         if message.context_id and message.context_id != task.context_id:
@@ -251,11 +256,11 @@ class MessageSender:
         message = replace(_heard(message), context_id=task.context_id)
         said = Input(message=message, by=_who(ctx), key=key)
         try:
-            await self._runner.add_input(scope_of(ctx), task.id, said, None)
+            await self._runner.add_input(self._scope_of(ctx), task.id, said, None)
         except Existing as exc:  # the same was said a moment ago
             if not exc.same:
                 raise Conflict(KEY_TAKEN) from exc
-            await self._runner.remind(scope_of(ctx), task.id)
+            await self._runner.remind(self._scope_of(ctx), task.id)
             return await self._repeated(op, ctx, task.id)
         answer = message.message_id if task.state in WAITING else ""
         return Place(task.id, first=begin, answer=answer)
@@ -264,9 +269,9 @@ class MessageSender:
         """Answers a question of a task."""
         message = Message(message_id=new_id(), role=Role.USER, parts=parts_of(op.value))
         said = Input(message=message, value=op.value, by=_who(ctx))
-        await self._runner.add_input(scope_of(ctx), op.task_id, said, op.question)
-        await self._view.heard(scope_of(ctx), op.task_id)
-        return await self._view.task(scope_of(ctx), op.task_id)
+        await self._runner.add_input(self._scope_of(ctx), op.task_id, said, op.question)
+        await self._view.heard(self._scope_of(ctx), op.task_id)
+        return await self._view.task(self._scope_of(ctx), op.task_id)
 
 
 def _who(ctx: Context) -> str:

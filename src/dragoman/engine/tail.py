@@ -16,7 +16,7 @@ from dragoman.core.model import Message, State
 from dragoman.core.peer import Batch, Tap
 from dragoman.store.interface import Scope, Store
 
-from .run import Run
+from .runs.run import Run
 
 PAGE = 64
 """Events read from the store at once."""
@@ -91,12 +91,12 @@ async def follow(
     while True:
         if run is None or run.closed:
             run = find(task_id) or run
-        if run is not None and run.error is not None and not run.committed:
+        if run is not None and run.error is not None and not run.log.committed:
             raise run.error  # it never came into being
         live = run if run is not None and not run.closed else None
         news: asyncio.Future[bool] | None = None
         try:
-            entries = run.since(after) if run is not None else None
+            entries = run.log.since(after) if run is not None else None
             if entries is None or (live is None and not entries):
                 # Listen before reading, or an event slips between.
                 news = bell.listen(task_id)
@@ -111,7 +111,9 @@ async def follow(
                     entries = [Stamped(task_id, row.context_id, row.last_seq, at, stands)]
                 over = complete and (row.final or (told and _ends(row.resting, row.state)))
             else:
-                over = run is not None and bool(entries) and _ends(run.resting, run.fold.state)
+                over = (
+                    run is not None and bool(entries) and _ends(run.resting, run.writer.fold.state)
+                )
             if entries or over:
                 after = entries[-1].seq if entries else after
                 quiet, told = 0.0, True
@@ -131,7 +133,7 @@ async def follow(
             # A run of this process always tells; for any other the store is asked again.
             tap.after = after
             if news is None:
-                news = live.news(tap) if live is not None else bell.listen(task_id)
+                news = live.log.listen(tap) if live is not None else bell.listen(task_id)
             patience = POLL if live is None else IDLE
             idle[news] = now() + patience
             heard = await news
@@ -148,7 +150,7 @@ async def follow(
                 idle.pop(news, None)
                 bell.hush(task_id, news)
                 if live is not None:
-                    live.hush(news)
+                    live.log.hush(news)
 
 
 def _behind_answer(task: Fold, entries: Sequence[Stamped], answer: str) -> list[Stamped]:

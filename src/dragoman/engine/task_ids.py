@@ -11,11 +11,8 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.operations import SendMessage, SetHook
-from dragoman.core.peer import Context
 from dragoman.core.task_names import task_id_of
 from dragoman.store.interface import Scope, Store
-
-from .listing import scope_of
 
 _RANDOM = 8
 """Bytes of randomness in an id; the system is asked for many at once."""
@@ -58,22 +55,23 @@ def now_ms() -> int:
 
 
 class TaskNames:
-    """The names of tasks in one store. `mine` finds the run of a task in this process."""
+    """The names that callers of an agent gave their tasks. `mine` finds the run of a task in this
+    process."""
 
     def __init__(self, store: Store, mine: Callable[[Scope, str], object]) -> None:
         self._store, self._mine = store, mine
 
-    async def addressed(self, op: SendMessage, ctx: Context) -> SendMessage:
+    async def addressed(self, op: SendMessage, scope: Scope) -> SendMessage:
         """A send that says what its task is called: to that task, or if there is none, as it is."""
-        task_id = await self.id_of(op.open_as, ctx)
+        task_id = await self.id_of(op.open_as, scope)
         if task_id is None:
             return op
         return replace(op, message=replace(op.message, task_id=task_id), open_as="")
 
-    async def id_of(self, said: str, ctx: Context) -> str | None:
+    async def id_of(self, said: str, scope: Scope) -> str | None:
         """The id of the caller's task that has this id, or else this name."""
-        for task_id in (said, named(said, ctx)):
-            if await self._exists(scope_of(ctx), task_id):
+        for task_id in (said, named(said, scope)):
+            if await self._exists(scope, task_id):
                 return task_id
         return None
 
@@ -87,15 +85,15 @@ class TaskNames:
         return True
 
 
-def by_name(op: Any, ctx: Context) -> Any:
+def by_name(op: Any, scope: Scope) -> Any:
     """The same operation on the task that the caller calls so; None if it is on no task, or says
     beside its id what the task is called (`SendMessage.open_as`)."""
     if isinstance(op, SetHook):
-        return replace(op, hook=replace(op.hook, task_id=named(op.hook.task_id, ctx)))
+        return replace(op, hook=replace(op.hook, task_id=named(op.hook.task_id, scope)))
     task_id = getattr(op, "task_id", "")
-    return replace(op, task_id=named(task_id, ctx)) if task_id else None
+    return replace(op, task_id=named(task_id, scope)) if task_id else None
 
 
-def named(name: str, ctx: Context) -> str:
+def named(name: str, scope: Scope) -> str:
     """The id of the task that the caller calls so."""
-    return task_id_of(ctx.tenant, ctx.principal, name)
+    return task_id_of(name, scope.agent, scope.tenant, scope.principal)

@@ -14,8 +14,8 @@ from dragoman.core.model import Task
 from dragoman.core.peer import Batch
 from dragoman.store.interface import Row, Scope
 
-from .run import Run
 from .runner import Runner
+from .runs.run import Run
 from .tail import Place, follow
 
 
@@ -34,23 +34,23 @@ class TaskReader:
         runner = self._runner
         return follow(self._store, runner.bell, runner.idle, scope, place, runner.runs.get)
 
-    async def rest(self, run: Run, since: int = 0) -> bool:
+    async def rest(self, run: Run, since: int | None = 0) -> bool:
         """Waits until a run finishes, asks back or answers early (after the event `since`),
         `max_wait` at the most; false if it was lost."""
-        rest = run.rest(since)
+        rest = run.when_resting(since or 0)
         if not rest.done():
             waits = self._runner.waits
-            waits[rest] = self._runner.works.loop.time() + self._max_wait
+            waits[rest] = self._runner.shared.loop.time() + self._max_wait
             try:
                 await rest
             finally:
                 del waits[rest]
-        if run.error is not None and run.committed == 0:
+        if run.error is not None and run.log.committed == 0:
             raise run.error
         return run.error is None
 
-    async def rested(self, scope: Scope, task_id: str, since: int = 0) -> None:
-        """The same for a task that does not run here."""
+    async def rested(self, scope: Scope, task_id: str, since: int | None) -> None:
+        """The same for a task that does not run here; `since` None is from now on."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._max_wait):
                 await self.rest_elsewhere(scope, task_id, since, until=_answers)
@@ -67,11 +67,11 @@ class TaskReader:
         self,
         scope: Scope,
         task_id: str,
-        since: int = 0,
+        since: int | None = None,
         until: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
         """Waits until a task rests that another process may be running, or `until` that is true of
-        something that happened after the event `since`."""
+        something that happened after the event `since`, else from now on."""
         await self._elsewhere(scope, task_id, lambda row: not row.resting, since, until)
 
     async def _elsewhere(
@@ -79,14 +79,16 @@ class TaskReader:
         scope: Scope,
         task_id: str,
         still: Callable[[Row], bool],
-        since: int = 0,
+        since: int | None = None,
         until: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
         """Waits while something holds for a task that another process may be running."""
         row = await self._store.row(scope, task_id)
         if not still(row):
             return
-        place = Place(task_id, since or row.last_seq)
+        # The row is read when others may have written long since: what happened after `since` but
+        # before this moment is told too.
+        place = Place(task_id, row.last_seq if since is None else since)
         async with aclosing(self.follow(scope, _at(place))) as batches:
             async for batch in batches:
                 if until(batch) or batch.last or not still(await self._store.row(scope, task_id)):
@@ -94,15 +96,15 @@ class TaskReader:
 
     async def committed(self, run: Run) -> Task | None:
         """The run's task as it stands, once that is on disk; None if it never came there."""
-        fold = run.fold
-        task, seq = run.ended or fold.task(), fold.seq
+        fold = run.writer.fold
+        task, seq = run.writer.final_task or fold.task(), fold.seq
         try:
-            await run.landed()
+            await run.writer.committed()
         except DragomanError:
-            if run.committed == 0:
+            if run.log.committed == 0:
                 raise
             return None
-        return task if run.fold is fold and run.committed >= seq else None
+        return task if run.writer.fold is fold and run.log.committed >= seq else None
 
     async def task(self, scope: Scope, task_id: str) -> Task:
         """A task as it stands."""
@@ -113,7 +115,7 @@ class TaskReader:
     async def snapshot(self, scope: Scope, task_id: str) -> tuple[Stamped, Task]:
         """A task as it stands, and as the beginning of a stream."""
         run = self.mine(scope, task_id)
-        seq = run.fold.seq if run is not None else 0
+        seq = run.writer.fold.seq if run is not None else 0
         task = await self.committed(run) if run is not None else None
         if task is None:
             row, task = await self._store.load(scope, task_id)
@@ -125,7 +127,7 @@ class TaskReader:
     def mine(self, scope: Scope, task_id: str) -> Run | None:
         """The run of a task in this process, if the caller may know of it."""
         run = self._runner.runs.get(task_id)
-        if run is None or run.unopened or run.row.scope != scope:
+        if run is None or run.writer.unopened or run.row.scope != scope:
             return None
         return run
 

@@ -154,9 +154,10 @@ class Breaker:
 
 
 class WebhookQueue:
-    """Delivers what is due, several hooks at a time."""
+    """Delivers what is due to the webhooks of an agent's tasks, several at a time."""
 
-    def __init__(self, store: Store, sender: Courier, settings: Push) -> None:
+    def __init__(self, agent: str, store: Store, sender: Courier, settings: Push) -> None:
+        self._agent = agent
         self.sender = sender
         self.settings = settings
         self._store = store
@@ -210,7 +211,7 @@ class WebhookQueue:
             taken: list[Delivery] = []
             if free > 0:
                 try:
-                    taken = await self._store.due(free, hold_ms, self._bulkheads())
+                    taken = await self._store.due(self._agent, free, hold_ms, self._bulkheads())
                 except DragomanError as exc:
                     log.warning("No deliveries could be read", reason=exc.reason, why=exc)
             for delivery in taken:
@@ -370,7 +371,7 @@ class WebhookQueue:
 
     async def figures(self, now: int) -> WebhookFigures:
         """How it goes. `now` is the time of the log, in milliseconds."""
-        waiting = await self._store.outbox(dead=False, limit=AGED)
+        waiting = await self._store.outbox(dead=False, limit=AGED, agent=self._agent)
         # Only the first of a hook is looked at: what comes behind it is younger.
         heads = {_key(one): one for one in reversed(waiting)}
         found = [await self._happened(head) for head in heads.values()]

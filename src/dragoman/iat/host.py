@@ -16,6 +16,7 @@ from typing import Any, TypeVar, overload
 from uuid import uuid4
 
 from dragoman.agent import Agent, Turn
+from dragoman.agent.remote_calls import StartedCall
 from dragoman.core.card import Card, Tool
 from dragoman.core.errors import BadParams, ConfigError, DragomanError, PeerUnreachable, Unsupported
 from dragoman.core.extensions import WORK
@@ -26,11 +27,13 @@ from dragoman.core.peer import Batch, Context, Peer
 from dragoman.core.session import Introduction
 from dragoman.dialects.iat.wire import TTL
 from dragoman.net.websocket.peer import WebSocketPeer
+from dragoman.relay import Relay
 from dragoman.security.iat import PROVED
 from dragoman.workspace import WISH
 
 from .sub_agent import AgentLine, Dial, KnownAgent, Reachable, Socket, SubAgent
 from .tools import HostTool, tool_of
+from .upstream import PREFIX, SubAgentUpstream, stop_task
 
 log = Logger("iat")
 
@@ -266,9 +269,14 @@ class Host(Agent):
 
     async def _execute(self, turn: Turn) -> None:
         """The skill: relays between the task and the sub-agent."""
-        from .relay import Relay
+        await Relay(turn, SubAgentUpstream(self, turn)).run()
 
-        await Relay(self, turn).run()
+    async def stop_remote(self, call: StartedCall) -> bool:
+        """Terminates what a sub-agent does for a task of ours, also after a restart."""
+        if not call.address.startswith(PREFIX):
+            return False
+        await stop_task(self, call.address.removeprefix(PREFIX), call.task_id)
+        return True
 
     def execute(
         self,

@@ -35,6 +35,7 @@ from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
 
 from .agent_loader import load_agent
+from .heap_trimmer import HeapTrimmer
 
 if TYPE_CHECKING:
     from dragoman.iat.registration import Registration
@@ -97,6 +98,7 @@ class App(Router):
         }
         pages = CardEndpoint(self.card_at, self.base, time.time())
         self.watchdog: Watchdog | None = None
+        self._trimmer: HeapTrimmer | None = None
         self._fatal = settings.server.watchdog
         self._push = settings.push.enabled and agent.push
         server = settings.server
@@ -110,7 +112,8 @@ class App(Router):
             lambda: self.ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
         )
-        self.iat = IatContext(self.server, self.access, settings, _sessions(peer))
+        book, name = _sessions(peer, agent)
+        self.iat = IatContext(self.server, self.access, settings, book, name)
         self.iat.workspace = _told_root(agent, settings)
         self.joining = _joining(self, settings)
         self._joins: asyncio.Task[None] | None = None
@@ -158,6 +161,7 @@ class App(Router):
         await self.peer.start()
         await self.grpc.start()
         self.watchdog = Watchdog(self.log, self._fatal)
+        self._trimmer = HeapTrimmer()
         self.ready = True
         if self.joining is not None:
             self._joins = asyncio.get_running_loop().create_task(self.joining.run())
@@ -190,16 +194,21 @@ class App(Router):
             self.server.deadlines.stop()
             if self.watchdog is not None:
                 self.watchdog.stop()
+            if self._trimmer is not None:
+                self._trimmer.stop()
             self.log.flush()
 
 
-def _sessions(peer: Served) -> SessionBook:
-    """Where sessions are kept: with the tasks. Who keeps its tasks itself has no store of ours."""
+def _sessions(peer: Served, agent: Agent) -> tuple[SessionBook, str]:
+    """Where sessions are kept, and what the agent is called there: with the tasks. An agent that
+    keeps its tasks itself has no store of ours."""
     from dragoman.engine import Engine
     from dragoman.store.clock import wall_clock
     from dragoman.store.memory.sessions import MemorySessions
 
-    return peer.store.sessions if isinstance(peer, Engine) else MemorySessions(wall_clock)
+    if isinstance(peer, Engine):
+        return peer.store.sessions, peer.name
+    return MemorySessions(wall_clock), agent.name
 
 
 def _told_root(agent: Agent, settings: Settings) -> str:
@@ -319,7 +328,7 @@ def engine_for(agent: Agent, settings: Settings) -> Served:
         sender=WebhookSender(egress, SecretBox(secret), push.timeout) if pushes else None,
         push=push,
         retention=settings.retention.values(),
-        outside=RemoteAgents(allow_private=server.allow_private, environ=os.environ),
+        outside=RemoteAgents(agent, allow_private=server.allow_private, environ=os.environ),
         audit=audit_of(server.store),
         workspace=space,
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dragoman.agent import Agent
 from dragoman.agent.remote_calls import AgentClient, StartedCall, TurnAccess
 
 if TYPE_CHECKING:
@@ -16,8 +17,13 @@ class RemoteAgents:
     """See `agent.calls.Outside`. Who only serves never loads an HTTP client."""
 
     def __init__(
-        self, *, allow_private: bool = False, environ: Mapping[str, str] | None = None
+        self,
+        agent: Agent | None = None,
+        *,
+        allow_private: bool = False,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
+        self._agent = agent
         self._allow_private = allow_private
         self._environ = environ
 
@@ -33,7 +39,8 @@ class RemoteAgents:
 
     async def stop(self, sent: StartedCall) -> None:
         """Cancels a task elsewhere; fine if it is over."""
-        await self._board.stop(sent)
+        if self._agent is None or not await self._agent.stop_remote(sent):
+            await self._board.stop(sent)
 
     async def close(self) -> None:
         """Ends all connections."""

@@ -65,10 +65,10 @@ def name_of(task_id: str, question: str) -> str:
     return hashlib.sha256(f"{task_id}\n{question}".encode()).hexdigest()[:12]
 
 
-async def open_approvals(store: Store) -> list[Approval]:
-    """What waits for a yes or a no, of whomever, oldest first."""
+async def open_approvals(store: Store, agent: str | None = None) -> list[Approval]:
+    """What waits for a yes or a no, of whomever, oldest first; of all agents if none is named."""
     found: list[Approval] = []
-    for row in await store.owned(AdminFilter(), MOST):
+    for row in await store.owned(AdminFilter(agent=agent), MOST):
         if row.asking is Ask.APPROVAL and row.state is State.INPUT_REQUIRED and row.resting:
             try:
                 found.append(_approval(row, (await store.load(row.scope, row.task_id))[1]))

@@ -37,10 +37,12 @@ SILENCE = "nobody"
 
 
 class Scope(Struct, frozen=True, gc=False):
-    """Whose tasks: what belongs to anyone else does not exist."""
+    """Whose tasks: what belongs to anyone else, or to another agent, does not exist."""
 
     tenant: str
     principal: str
+    agent: str = ""
+    """The name of the agent in this store; no agent has an empty one."""
 
 
 class Claim(Struct, frozen=True, gc=False):
@@ -80,11 +82,22 @@ class Row(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     asking: Ask | None = None
     expires_at: int = 0
     cancel: bool = False
+    hidden: bool = False
+    """Whether no list shows it and nobody counts it: it is kept only to be found by its id or its
+    key."""
 
     @property
     def scope(self) -> Scope:
         """Whose task it is."""
-        return Scope(self.tenant, self.principal)
+        return Scope(self.tenant, self.principal, self.agent)
+
+    def belongs_to(self, scope: Scope) -> bool:
+        """Whether it exists for this caller of this agent."""
+        return (
+            self.principal == scope.principal
+            and self.tenant == scope.tenant
+            and self.agent == scope.agent
+        )
 
     @property
     def claim(self) -> Claim:
@@ -178,9 +191,8 @@ class Page(Struct, frozen=True, gc=False):
 
 
 class Filter(Struct, frozen=True, gc=False, kw_only=True):
-    """Which tasks to list."""
+    """Which tasks of a scope to list."""
 
-    agent: str
     context_id: str = ""
     state: State | None = None
     since: int | None = None
@@ -291,7 +303,7 @@ class Store(Protocol):
         """Continues a log; `Fenced` without the claim, `Unheard` if it would end too early."""
 
     async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
-        """Takes up to `limit` runnable tasks whose time has come, oldest first."""
+        """Takes up to `limit` runnable tasks of an agent whose time has come, oldest first."""
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
         """Takes one unfinished task from whoever holds it, if its epoch is still this one.
@@ -351,10 +363,10 @@ class Store(Protocol):
         """Ends a webhook and what is still due to it; fine if there is none."""
 
     async def due(
-        self, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
+        self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
-        """Takes deliveries whose time has come, oldest first, and hides them for `hold_ms` from
-        other takers; those that the bulkheads do not admit are passed over.
+        """Takes deliveries of an agent's tasks whose time has come, oldest first, and hides them
+        for `hold_ms` from other takers; those that the bulkheads do not admit are passed over.
 
         Of each hook only the oldest that is neither delivered nor given up: in order per hook."""
 
@@ -370,8 +382,9 @@ class Store(Protocol):
         """It never will: a dead letter, which stands for all up to the seq `through`. What comes
         behind it is tried again."""
 
-    async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
-        """What is on its way, or (dead) what was given up, oldest first."""
+    async def outbox(self, *, dead: bool, limit: int, agent: str | None = None) -> list[Delivery]:
+        """What is on its way, or (dead) what was given up, oldest first; of all agents if none is
+        named."""
 
     async def redeliver(self, id: int) -> bool:
         """Tries a dead letter again, from its first attempt on; False if there is none."""
@@ -379,23 +392,25 @@ class Store(Protocol):
     # Housekeeping.
 
     async def expired(self, agent: str, limit: int) -> list[Row]:
-        """Waiting tasks whose time is over."""
+        """Waiting tasks of an agent whose time is over."""
 
-    async def sweep(self, events_ms: int, tasks_ms: int, limit: int) -> int:
-        """Drops events, then whole tasks, that ended this long ago; tells how many tasks shrank
-        or went."""
+    async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
+        """Drops events, then whole tasks, of an agent that ended this long ago; tells how many
+        tasks shrank or went."""
 
     async def counts(self, agent: str) -> dict[str, int]:
-        """How many tasks are in each state, and `runnable` ones waiting for a worker."""
+        """How many tasks of an agent are in each state, and `runnable` ones waiting for a
+        worker."""
 
-    async def live(self, scope: Scope, agent: str) -> int:
+    async def live(self, scope: Scope) -> int:
         """How many tasks of a caller are not finished."""
 
     async def probe(self) -> None:
         """Writes something that does not matter; raises what would keep a task from being kept."""
 
-    async def changed(self) -> bool:
-        """Whether another process has changed something since the last look."""
+    async def changed(self) -> int:
+        """A number that is another one whenever another process has changed something since the
+        last look. Several may look: each compares it with what it saw itself."""
 
     # The operator's side: privacy (A2A 0.3 §10.2) and retention.
 

@@ -301,11 +301,15 @@ class MemoryOutbox:
         return bool(gone)
 
     def due(
-        self, limit: int, now: int, hold_ms: int, bulkheads: Bulkheads | None
+        self, agent: str, limit: int, now: int, hold_ms: int, bulkheads: Bulkheads | None
     ) -> list[Delivery]:
         """See `Store.due`."""
         self._hold = max(self._hold, hold_ms)
-        ready = [mail for n in self._due if (mail := self._mails[n]).due_at <= now]
+        ready = [
+            mail
+            for n in self._due
+            if (mail := self._mails[n]).due_at <= now and mail.scope.agent == agent
+        ]
         ready.sort(key=lambda mail: (mail.due_at, mail.n))
         found: list[Delivery] = []
         for mail in ready:
@@ -338,9 +342,13 @@ class MemoryOutbox:
         self.keep(after)
         return after.hook.task_id
 
-    def outbox(self, *, dead_ones: bool, limit: int) -> list[Delivery]:
+    def outbox(self, *, dead_ones: bool, limit: int, agent: str | None) -> list[Delivery]:
         """See `Store.outbox`."""
-        mails = (self._mails[n] for n in sorted(self._mails))
+        mails = (
+            mail
+            for n in sorted(self._mails)
+            if agent in (None, (mail := self._mails[n]).scope.agent)
+        )
         if not dead_ones:
             return list(islice(chain.from_iterable(map(waiting, mails)), limit))
         found = sorted(chain.from_iterable(map(dead, mails)), key=lambda one: (one.dead_at, one.id))

@@ -30,18 +30,19 @@ def _digest(*words: str) -> str:
     return told.hexdigest()[:40]
 
 
-def _task(task_id: str, context_id: str, caller: Context) -> Steps:
+Owner = tuple[str, ...]
+"""Tenant and principal of a caller, and the agent it calls if that is one of several."""
+
+
+def _task(task_id: str, context_id: str, owner: Owner) -> Steps:
     return "tasks", task_id if _PLAIN.fullmatch(task_id) else _digest(task_id)
 
 
 # A context's id is the caller's own word, so others must not come upon its folder by guessing it.
-_FOLDERS: dict[Per, Callable[[str, str, Context], Steps]] = {
+_FOLDERS: dict[Per, Callable[[str, str, Owner], Steps]] = {
     "task": _task,
-    "context": lambda _, context, who: (
-        "contexts",
-        _digest(who.tenant, who.principal, context),
-    ),
-    "caller": lambda _, __, who: ("callers", _digest(who.tenant, who.principal)),
+    "context": lambda _, context, owner: ("contexts", _digest(*owner, context)),
+    "caller": lambda _, __, owner: ("callers", _digest(*owner)),
     "shared": lambda _, __, ___: (),
 }
 
@@ -51,10 +52,18 @@ def _wish(said: Iterable[Mapping[str, Json] | None]) -> Json:
 
 
 class Workspaces:
-    """Opens the root once, and gives every run its folder beneath it."""
+    """Opens the root once, and gives every run its folder beneath it. Agents that share a root
+    each have a name; what is not `shared` is then of one agent alone."""
 
-    def __init__(self, space: Space, choose_door: Callable[[int], Door | None] = best_door) -> None:
+    def __init__(
+        self,
+        space: Space,
+        choose_door: Callable[[int], Door | None] = best_door,
+        *,
+        agent: str = "",
+    ) -> None:
         self.space = space
+        self._agent = agent
         self._choose = choose_door
         self._root: Root | None = None
         self._usages: WeakValueDictionary[Steps, Usage] = WeakValueDictionary()
@@ -87,7 +96,7 @@ class Workspaces:
         `WorkspaceViolation` if that is not within what the run would have anyway."""
         if self._root is None:
             raise Unsupported("The workspace is closed")
-        home = _FOLDERS[self.space.per](task_id, context_id, caller)
+        home = self._home(task_id, context_id, caller)
         with self._lock:
             usage = self._usages.get(home)
             if usage is None:
@@ -100,7 +109,12 @@ class Workspaces:
         """`WorkspaceViolation` for a wish that `folder` would refuse; touches no file."""
         wish = _wish(wishes)
         if wish is not None:
-            self._narrowed(_FOLDERS[self.space.per](task_id, context_id, caller), wish)
+            self._narrowed(self._home(task_id, context_id, caller), wish)
+
+    def _home(self, task_id: str, context_id: str, caller: Context) -> Steps:
+        agent = (self._agent,) if self._agent else ()
+        owner = (*agent, caller.tenant, caller.principal)
+        return _FOLDERS[self.space.per](task_id, context_id, owner)
 
     def _narrowed(self, home: Steps, wanted: Json) -> Steps:
         if wanted is None:

@@ -23,9 +23,14 @@ Id = Annotated[str, Parameter(help="The name that `list` shows, or the beginning
 
 
 @approvals.command(name="list")
-def listed(*, as_json: AsJson = False, store: StoreUrl = None) -> None:
+def listed(
+    *,
+    agent: Annotated[str | None, Parameter(help="Only of this agent. [default: all]")] = None,
+    as_json: AsJson = False,
+    store: StoreUrl = None,
+) -> None:
     """List what waits for a yes or a no, oldest first."""
-    waiting = opened(store, open_approvals)
+    waiting = opened(store, lambda found: open_approvals(found, agent))
     if not waiting and not as_json:
         print("Nothing waits for approval.")
     for one in waiting:

@@ -33,16 +33,18 @@ class Selection:
     principal: Annotated[str | None, Parameter(help="All tasks of this caller.")] = None
     context: Annotated[str | None, Parameter(help="All tasks of this context.")] = None
     task: Annotated[str | None, Parameter(help="This task.")] = None
+    agent: Annotated[str | None, Parameter(help="All tasks of this agent.")] = None
     tenant: Annotated[str | None, Parameter(help="Only in this tenant.")] = None
 
     def filter(self) -> AdminFilter:
         """The same for the store; `ConfigError` if nobody is named."""
-        if self.principal is None and self.context is None and self.task is None:
-            raise ConfigError("Whose data? Give --principal, --context or --task.")
+        if all(each is None for each in (self.principal, self.context, self.task, self.agent)):
+            raise ConfigError("Whose data? Give --principal, --context, --task or --agent.")
         return AdminFilter(
             principal=self.principal,
             context_id=self.context,
             task_id=self.task,
+            agent=self.agent,
             tenant=self.tenant,
         )
 

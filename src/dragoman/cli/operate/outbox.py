@@ -18,6 +18,9 @@ outbox = App(name="outbox", help="Look at what webhooks are told, and tell it ag
 
 MOST = 1_000_000
 
+AgentName = Annotated[
+    str | None, Parameter(name="--agent", help="Only of this agent. [default: all]")
+]
 Id = Annotated[int, Parameter(help="The number that `list` shows.")]
 
 
@@ -26,14 +29,15 @@ def listed(
     *,
     dead: Annotated[bool, Parameter(help="Only what was given up.")] = False,
     limit: Annotated[int, Parameter(help="Lines at most, of each kind.")] = 100,
+    agent: AgentName = None,
     as_json: AsJson = False,
     store: StoreUrl = None,
 ) -> None:
     """List what was given up and what is on its way, oldest first."""
 
     async def look(found: Store) -> list[Delivery]:
-        waiting = [] if dead else await found.outbox(dead=False, limit=limit)
-        return await found.outbox(dead=True, limit=limit) + waiting
+        waiting = [] if dead else await found.outbox(dead=False, limit=limit, agent=agent)
+        return await found.outbox(dead=True, limit=limit, agent=agent) + waiting
 
     deliveries = opened(store, look)
     if not deliveries and not as_json:
@@ -63,6 +67,7 @@ def show(id: Id, /, *, as_json: AsJson = False, store: StoreUrl = None) -> None:
 def redeliver(
     *ids: Id,
     every: Annotated[bool, Parameter(name="--all", help="Everything that was given up.")] = False,
+    agent: AgentName = None,
     store: StoreUrl = None,
 ) -> None:
     """Try dead letters again, from their first attempt on."""
@@ -72,7 +77,9 @@ def redeliver(
         )
 
     async def work(found: Store) -> tuple[list[int], list[int]]:
-        chosen = list(ids) or [one.id for one in await found.outbox(dead=True, limit=MOST)]
+        chosen = list(ids) or [
+            one.id for one in await found.outbox(dead=True, limit=MOST, agent=agent)
+        ]
         done = [id for id in chosen if await found.redeliver(id)]
         return done, [id for id in chosen if id not in done]
 
@@ -98,6 +105,7 @@ def _fields(one: Delivery) -> dict[str, int | str]:
         "webhook": one.hook.hook_id,
         "url": _shown(one.hook.url),
         "dialect": one.hook.dialect,
+        "agent": one.scope.agent,
         "owner": f"{one.scope.tenant}/{one.scope.principal}".lstrip("/"),
         "state": _state(one),
         "tries": one.attempt,

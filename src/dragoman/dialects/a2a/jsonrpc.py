@@ -7,8 +7,7 @@ header is taken as 1.0, though the spec would have it be 0.3 (D1): real clients 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -23,12 +22,12 @@ from dragoman.core.errors import (
     VersionUnsupported,
 )
 from dragoman.core.events import Stamped
-from dragoman.core.extensions import WORK
 from dragoman.core.operations import AnyOperation
 from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, Signal, Update
 
 from .. import jsonrpc
-from . import errors, extensions
+from . import errors
+from .callee import NOTHING, A2ACallee
 from .legacy.detect import LOOKS, named_by
 from .legacy.v0_1 import V0_1
 from .scalars import Wrong
@@ -37,7 +36,6 @@ from .v0_3 import V0_3
 from .v1_0 import V1_0
 from .version import OWN, RpcMethod, Version, own
 
-NOTHING: Mapping[str, str] = {}
 NO_CONTENT = Frame(b"", "", NOTHING, 204)
 """All that a notification is told that was done (JSON-RPC §4.1). One that fails is answered under
 the id null: most of those without an id have forgotten it, and should be told."""
@@ -60,39 +58,18 @@ _REFUSED: dict[str, tuple[Version, type[DragomanError]]] = {
 }
 
 
-class RpcCallee(Session):
-    """One exchange, on the side that is asked."""
+class RpcCallee(A2ACallee):
+    """One JSON-RPC exchange, on the side that is asked."""
 
-    # One of these is made per request: what is not touched costs nothing.
-    _headers = NOTHING
     _version: Version = V0_3
     _asked: tuple[RpcMethod, Struct, AnyOperation] | None = None
     _silent = _streams = False
     _unread: DragomanError | None = None
 
     @property
-    def dialect(self) -> str:
-        """Which dialect the caller speaks, as far as it is known."""
-        return self._version.dialect
-
-    @property
     def tenant(self) -> str:
         """The tenant the caller named in its params; 1.0 only."""
         return getattr(self._asked[1], "tenant", None) or "" if self._asked else ""
-
-    @property
-    def extensions_header(self) -> str:
-        """Under which name this version says what extensions are active."""
-        return self._version.extensions_header
-
-    @cached_property
-    def extensions(self) -> tuple[str, ...]:
-        """The extensions the caller activated."""
-        return extensions.activated(self._headers)
-
-    @cached_property
-    def _notes(self) -> bool:
-        return WORK in self.extensions
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """One `Call` or one `Fault`."""
@@ -161,11 +138,6 @@ class RpcCallee(Session):
         self._version = version_in(said) or V1_0 if said else guess
         return Fault(id, error)
 
-    def send(self, signal: Signal) -> Iterable[Frame]:
-        """One frame, but none for `End`: the stream's closing says it."""
-        say = _SAY.get(type(signal))
-        return (say(self, signal),) if say is not None else ()
-
     def _update(self, update: Update) -> Frame:
         entry = update.entry
         step = self._version.event_out(entry, self._notes)
@@ -190,13 +162,6 @@ class RpcCallee(Session):
         as_event = self._streams and status == 200 and version.refuses_in_stream
         headers = EVENT_STREAM if as_event else NOTHING
         return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, told)), "", headers, status)
-
-
-_SAY: dict[type[Signal], Callable[..., Frame]] = {
-    Update: RpcCallee._update,
-    Result: RpcCallee._answer,
-    Fault: RpcCallee._failure,
-}
 
 
 def version_in(said: str) -> Version | None:

@@ -19,16 +19,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from dragoman.core import events as ev
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import (
-    ArtifactChunk,
-    Asked,
-    Noted,
-    Opened,
-    Snapshot,
-    Stamped,
-    StateChanged,
-)
+from dragoman.core.events import Stamped
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import AnyPart, Artifact, Data, Hook, Message, Status, Task, Text
 from dragoman.core.operations import HookPage, Invoke, ListHooks, SendMessage, SetHook, TaskPage
@@ -126,23 +119,23 @@ def _inline(hook: Hook | None, version: Version) -> Hook | None:
 
 def _entry(entry: Stamped, wire: WireLosses) -> Stamped:
     match entry.event:
-        case ArtifactChunk() as event:
+        case ev.ArtifactChunk() as event:
             chunk = replace(event, artifact=_artifact(event.artifact, wire))
             return replace(entry, at=0, event=chunk)
-        case StateChanged() as event:
+        case ev.StateChanged() as event:
             message = _maybe(event.message, wire)
             return replace(entry, event=replace(event, message=message, heard=None))
-        case Asked() as event:
+        case ev.Asked() as event:
             message = _message(event.message, wire)
-            return replace(entry, event=StateChanged(state=event.state, message=message))
-        case Noted() as event:
-            return replace(entry, event=StateChanged(state=event.state))
-        case Opened():
+            return replace(entry, event=ev.StateChanged(state=event.state, message=message))
+        case ev.Noted() as event:
+            return replace(entry, event=ev.StateChanged(state=event.state))
+        case ev.Opened():
             fold = Fold(entry.task_id, entry.context_id)
             fold.add(entry)
-            return replace(entry, event=Snapshot(task=_task(fold.task(), wire)))
-        case Snapshot(task=task):
-            told = Snapshot(task=_task(task, wire))
+            return replace(entry, event=ev.Snapshot(task=_task(fold.task(), wire)))
+        case ev.Snapshot(task=task):
+            told = ev.Snapshot(task=_task(task, wire))
             return Stamped(task.id, task.context_id, entry.seq, task.status.at, told)
 
 

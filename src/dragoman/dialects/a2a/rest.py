@@ -8,7 +8,6 @@ an error object is here the status and a body of the version's own (1.0 §11.6, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from urllib.parse import parse_qsl, quote
 
 import msgspec
@@ -24,18 +23,18 @@ from dragoman.core.errors import (
     VersionUnsupported,
 )
 from dragoman.core.events import Stamped
-from dragoman.core.extensions import WORK
 from dragoman.core.model import Json
 from dragoman.core.operations import AnyOperation, DeleteHook
 from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Signal, Update
 
 from .. import jsonrpc
-from . import errors, extensions
-from .jsonrpc import JSON_TYPES, NOTHING, SUPPORTED, seq_in, version_in
+from . import errors
+from .callee import NOTHING, A2ACallee
+from .jsonrpc import JSON_TYPES, SUPPORTED, seq_in, version_in
 from .routes import BINDINGS, REST_1_0, Binding, RestRoute, RouteMatch, looked_up
 from .scalars import Wrong, query_out
 from .stream_end import Ending
-from .version import RpcMethod, Version
+from .version import RpcMethod
 
 A2A_JSON = "application/a2a+json"
 EMPTY = b"{}"
@@ -47,44 +46,20 @@ _ANSWERS: dict[bool, Mapping[str, str]] = {
 }
 
 
-class RestCallee(Session):
-    """One exchange, on the side that is asked."""
+class RestCallee(A2ACallee):
+    """One REST exchange, on the side that is asked."""
 
-    # One of these is made per request: what is not touched costs nothing.
-    _headers = NOTHING
     _binding: Binding = REST_1_0
+    _version = REST_1_0.version
     _asked: tuple[RpcMethod, object, AnyOperation] | None = None
     _tenant = ""
     _refusal: tuple[DragomanError, int, Mapping[str, str]] | None = None
     """What only HTTP has a status for, that status, and the headers it asks for."""
 
     @property
-    def dialect(self) -> str:
-        """Which dialect the caller speaks."""
-        return self._binding.version.dialect
-
-    @property
     def tenant(self) -> str:
         """The tenant the caller named, in the path or elsewhere; 1.0 only."""
         return self._tenant
-
-    @property
-    def extensions_header(self) -> str:
-        """Under which name this version says what extensions are active."""
-        return self._version.extensions_header
-
-    @cached_property
-    def extensions(self) -> tuple[str, ...]:
-        """The extensions the caller activated."""
-        return extensions.activated(self._headers)
-
-    @cached_property
-    def _notes(self) -> bool:
-        return WORK in self.extensions
-
-    @property
-    def _version(self) -> Version:
-        return self._binding.version
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """One `Call` or one `Fault`."""
@@ -109,12 +84,14 @@ class RestCallee(Session):
     def _routed(self, verb: str, path: str) -> tuple[RestRoute, RouteMatch]:
         """What is asked, if this caller may ask it so."""
         self._binding, found = looked_up(path)
+        self._version = self._binding.version
         said = self._headers.get("a2a-version")
         if said:
             named = version_in(said)
             if named is None or named.name != self._version.name:
                 # An unknown version hears of it in 1.0: only there is a word for it.
                 self._binding = _NAMED.get(named.name, REST_1_0) if named else REST_1_0
+                self._version = self._binding.version
                 what = f"Version {said[:20]!r} does not go with {path[:80]!r} here"
                 raise VersionUnsupported(what, supported=SUPPORTED)
         if found is None:
@@ -166,11 +143,6 @@ class RestCallee(Session):
             return ()
         return self._asked[0].notes(self._asked[1])
 
-    def send(self, signal: Signal) -> Iterable[Frame]:
-        """One frame, but none for `End`: the stream's closing says it."""
-        say = _SAY.get(type(signal))
-        return (say(self, signal),) if say is not None else ()
-
     @property
     def _answer_headers(self) -> Mapping[str, str]:
         """application/a2a+json only to those who use it: some insist on the plain one (D3)."""
@@ -207,13 +179,6 @@ class RestCallee(Session):
             headers = {**headers, **more}
         told = _TELL[version.name](error, spelling, status)
         return Frame(jsonrpc.encode(told), "", headers, status)
-
-
-_SAY: dict[type[Signal], Callable[..., Frame]] = {
-    Update: RestCallee._update,
-    Result: RestCallee._answer,
-    Fault: RestCallee._failure,
-}
 
 
 class RestCaller(Session):

@@ -37,8 +37,14 @@ class IatContext:
     """What all IAT endpoints of an agent share."""
 
     def __init__(
-        self, server: ServerContext, access: AccessControl, settings: Settings, book: SessionBook
+        self,
+        server: ServerContext,
+        access: AccessControl,
+        settings: Settings,
+        book: SessionBook,
+        name: str = "",
     ) -> None:
+        """`name` is what the agent is called in the store of its sessions."""
         self.server, self.settings = server, settings.iat
         self.agent: Agent = access.agent
         self.me = settings.iat.agent_id or self.agent.name
@@ -53,7 +59,7 @@ class IatContext:
         self.guard = IatAuthenticator(
             settings.iat,
             access.admit,
-            agent=self.agent.name,
+            agent=name or self.agent.name,
             me=self.me,
             book=book,
             locked=access.locked,

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.core.errors import StoreError
 from dragoman.core.events import (
@@ -289,11 +290,29 @@ def story(path: Path) -> TaskFile | None:
 
 
 def _keys(row: Row, found: list[Idempotency]) -> tuple[tuple[Key, ...], tuple[bytes, ...]]:
-    keys = tuple((row.tenant, row.principal, each.key) for each in found)
+    keys = tuple((row.agent, row.tenant, row.principal, each.key) for each in found)
     return keys, tuple(each.digest for each in found)
 
 
-def _key(line: FileLine) -> tuple[tuple[str, str, str] | None, bytes | None]:
+def _key(line: FileLine) -> tuple[Key | None, bytes | None]:
     if line.key is None:
         return None, None
-    return (line.row.tenant, line.row.principal, line.key.key), line.key.digest
+    row = line.row
+    return (row.agent, row.tenant, row.principal, line.key.key), line.key.digest
+
+
+def only_agent(found: Iterable[TaskFile]) -> str:
+    """The agent whose tasks these are; empty if they are of several, or of none that is named."""
+    names = {each.kept.row.agent for each in found} - {""}
+    return names.pop() if len(names) == 1 else ""
+
+
+def name_agent(found: TaskFile, agent: str) -> None:
+    """Brings up to date what an older version wrote: what no list shows had an empty name instead
+    of an agent. Whose it is is known where only one agent has used the folder."""
+    kept = found.kept
+    if not kept.row.agent:
+        kept.row = replace(kept.row, agent=agent, hidden=True)
+        kept.key = (agent, *kept.key[1:]) if kept.key is not None else None
+        keys = [(agent, *key[1:]) for key in kept.keys]
+        kept.keys = keys if isinstance(kept, LiveTask) else tuple(keys)

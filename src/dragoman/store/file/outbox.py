@@ -54,8 +54,9 @@ class FileOutbox:
             if not kept:
                 path.unlink()  # its task was never acknowledged, or went
             for mail in kept:
-                last = ledger.last_seq(mail.hook.task_id)
-                mail = replace(mail, last=last, taken=0)
+                row = ledger.row_of(mail.hook.task_id)
+                # The scope too: an older version wrote no agent.
+                mail = replace(mail, last=row.last_seq, scope=row.scope, taken=0)
                 due_at = (mail.due_at or now) if outbox.head(mail) is not None else 0
                 ledger.post.keep(replace(mail, due_at=due_at))
 

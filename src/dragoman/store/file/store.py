@@ -49,7 +49,19 @@ from ..sessions import SessionBook
 from ..worker_locks import same_file
 from ..worker_thread import WorkerThread
 from .damage import Damaged, Quarantine
-from .format import FileLine, TaskFile, entries_out, file_name, last_line, story, told, when, whole
+from .format import (
+    FileLine,
+    TaskFile,
+    entries_out,
+    file_name,
+    last_line,
+    name_agent,
+    only_agent,
+    story,
+    told,
+    when,
+    whole,
+)
 from .outbox import FileOutbox, content
 from .reader import Shelf
 from .sessions import FileSessions
@@ -85,6 +97,7 @@ class FileStore:
         self._pending = 0
         self._failures = 0
         self._lock = -1
+        self._only_agent = ""
         self._lane: WorkerThread[FileWriter]
 
     async def open(self) -> None:
@@ -118,10 +131,15 @@ class FileStore:
             else:
                 stories.append(found)
         self._ledger = Ledger(self._clock, sys.maxsize)
+        self._only_agent = only_agent(stories)
         for found in sorted(stories, key=_end):
-            self._ledger.adopt(found.kept, found.digest, found.digests)
+            self._adopt(found)
         self._post.recover(self._ledger, damaged)
         self._sessions.recover(damaged)
+
+    def _adopt(self, found: TaskFile) -> None:
+        name_agent(found, self._only_agent)
+        self._ledger.adopt(found.kept, found.digest, found.digests)
 
     async def close(self) -> None:
         """See `Store`."""
@@ -168,7 +186,7 @@ class FileStore:
         try:
             found = story(book.path)
             if found is not None:
-                self._ledger.adopt(found.kept, found.digest, found.digests)
+                self._adopt(found)
             else:
                 book.path.unlink()
         except FileNotFoundError:
@@ -285,12 +303,12 @@ class FileStore:
         if write.ended is not None:
             line.task = write.ended
             line.key = self._idempotency(live.key)
-            line.keys = [Idempotency(key[2], self._ledger.keys[key][1]) for key in live.keys]
+            line.keys = [Idempotency(key[3], self._ledger.keys[key][1]) for key in live.keys]
             done = partial(self._shelve, row, done)
         self._keep(line, partial(self._grown, row, done), wipe=write.forget)
 
     def _idempotency(self, key: Key | None) -> Idempotency | None:
-        return Idempotency(key[2], self._ledger.keys[key][1]) if key is not None else None
+        return Idempotency(key[3], self._ledger.keys[key][1]) if key is not None else None
 
     def _shelve(self, row: Row, done: Done, error: Exception | None) -> None:
         """A finished task is on the disk: it need not be in memory too."""
@@ -430,11 +448,11 @@ class FileStore:
             await self._save_hooks(task_id)
 
     async def due(
-        self, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
+        self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
         """See `Store`."""
         # Who holds what need not be written: there is only this process.
-        return self._ledger.post.due(limit, self._clock(), hold_ms, bulkheads)
+        return self._ledger.post.due(agent, limit, self._clock(), hold_ms, bulkheads)
 
     async def delivered(self, id: int, through: int = 0) -> None:
         """See `Store`."""
@@ -450,9 +468,9 @@ class FileStore:
         """See `Store`."""
         await self._settle(id, post.given_up((status, error), through))
 
-    async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
+    async def outbox(self, *, dead: bool, limit: int, agent: str | None = None) -> list[Delivery]:
         """See `Store`."""
-        return self._ledger.post.outbox(dead_ones=dead, limit=limit)
+        return self._ledger.post.outbox(dead_ones=dead, limit=limit, agent=agent)
 
     async def redeliver(self, id: int) -> bool:
         """See `Store`."""
@@ -476,9 +494,9 @@ class FileStore:
         """See `Store`."""
         return await self._look(lambda: self._ledger.expired(agent, limit))
 
-    async def sweep(self, events_ms: int, tasks_ms: int, limit: int) -> int:
+    async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         """See `Store`."""
-        shrink, go = await self._look(lambda: self._ledger.old(events_ms, tasks_ms, limit))
+        shrink, go = await self._look(lambda: self._ledger.old(agent, events_ms, tasks_ms, limit))
         for task_id in shrink:
             self._shelf.forget(task_id)
             await self._lane.ask(FileWriter.rewrite, (self._book(task_id), _last_only))
@@ -497,17 +515,17 @@ class FileStore:
         """See `Store`."""
         return await self._look(lambda: self._ledger.counts(agent))
 
-    async def live(self, scope: Scope, agent: str) -> int:
+    async def live(self, scope: Scope) -> int:
         """See `Store`."""
-        return self._ledger.count_live(scope, agent)
+        return self._ledger.count_live(scope)
 
     async def probe(self) -> None:
         """See `Store`."""
         await self._replace(self._folder / "probe", b"One can write here.\n")
 
-    async def changed(self) -> bool:
+    async def changed(self) -> int:
         """See `Store`."""
-        return False
+        return 0
 
     # The operator.
 

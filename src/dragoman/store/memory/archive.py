@@ -39,13 +39,14 @@ class Archive:
             self._newest = row.status_at
         elif self._newest - row.status_at > self._disorder:
             self._disorder = self._newest - row.status_at
-        group = (row.tenant, row.principal, row.agent, row.state)
-        self._groups[group] = self._groups.get(group, 0) + 1
+        if not row.hidden:
+            group = (row.tenant, row.principal, row.agent, row.state)
+            self._groups[group] = self._groups.get(group, 0) + 1
 
     def remove(self, task_id: str) -> FrozenTask | None:
         """Forgets a task."""
         frozen = self.tasks.pop(task_id, None)
-        if frozen is not None:
+        if frozen is not None and not frozen.row.hidden:
             row = frozen.row
             group = (row.tenant, row.principal, row.agent, row.state)
             self._groups[group] -= 1
@@ -62,7 +63,7 @@ class Archive:
             for (tenant, principal, agent, state), count in self._groups.items()
             if principal == scope.principal
             and tenant == scope.tenant
-            and agent == which.agent
+            and agent == scope.agent
             and (which.state is None or state is which.state)
         )
         page: list[Place] = []
@@ -86,15 +87,17 @@ class Archive:
         return page, fitting if which.since is None else seen
 
     def old(
-        self, events_before: int, tasks_before: int, limit: int, post: MemoryOutbox
+        self, agent: str, events_before: int, tasks_before: int, limit: int, post: MemoryOutbox
     ) -> tuple[list[str], list[str]]:
-        """Tasks that must lose their log, and those that must go, oldest first; not those of which
-        a webhook still waits to hear."""
+        """Tasks of an agent that must lose their log, and those that must go, oldest first; not
+        those of which a webhook still waits to hear."""
         shrink: list[str] = []
         go: list[str] = []
         for task_id, frozen in self.tasks.items():
             if len(shrink) + len(go) >= limit:
                 break
+            if frozen.row.agent != agent:
+                continue
             if frozen.row.status_at <= tasks_before and not post.holds_task(task_id):
                 go.append(task_id)
             elif (
@@ -117,9 +120,8 @@ class Archive:
 def fits(row: Row, scope: Scope, which: Filter) -> bool:
     """Whether a row belongs in a list, on whatever page."""
     return (
-        row.principal == scope.principal
-        and row.tenant == scope.tenant
-        and row.agent == which.agent
+        row.belongs_to(scope)
+        and not row.hidden
         and (not which.context_id or row.context_id == which.context_id)
         and (which.state is None or row.state is which.state)
         and (which.since is None or row.status_at >= which.since)

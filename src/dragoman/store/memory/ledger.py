@@ -61,9 +61,9 @@ class Ledger:
         """Whether there is such a task."""
         return task_id in self.live or task_id in self.finished
 
-    def last_seq(self, task_id: str) -> int:
-        """How long the log of a task is."""
-        return (self.live.get(task_id) or self.finished[task_id]).row.last_seq
+    def row_of(self, task_id: str) -> Row:
+        """The row of a task, whosever it is."""
+        return (self.live.get(task_id) or self.finished[task_id]).row
 
     # Writing: what went wrong, or None.
 
@@ -73,7 +73,7 @@ class Ledger:
         task_id = row.task_id
         key: Key | None = None
         if draft.idempotency is not None:
-            key = (row.tenant, row.principal, draft.idempotency.key)
+            key = (row.agent, row.tenant, row.principal, draft.idempotency.key)
             known = self.keys.get(key)
             if known is not None:
                 return Existing(known[0], same=known[1] == draft.idempotency.digest)
@@ -263,10 +263,8 @@ class Ledger:
     def row(self, scope: Scope, task_id: str) -> Row:
         """See `Store.row`."""
         kept = self.live.get(task_id) or self.finished.get(task_id)
-        if kept is not None:
-            row = kept.row
-            if row.principal == scope.principal and row.tenant == scope.tenant:
-                return row
+        if kept is not None and kept.row.belongs_to(scope):
+            return kept.row
         raise TaskNotFound(task_id=task_id)
 
     def add_input(
@@ -279,7 +277,7 @@ class Ledger:
         said = replace(said, question=answers, n=row.inputs)
         live = self.live[task_id]
         if said.key is not None:
-            key = (scope.tenant, scope.principal, said.key.key)
+            key = (scope.agent, scope.tenant, scope.principal, said.key.key)
             live.keys.append(key)
             self.keys[key] = (task_id, said.key.digest)
         live.row = row
@@ -290,7 +288,7 @@ class Ledger:
 
     def find_key(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
         """See `Store.find_key`."""
-        return self.keys.get((scope.tenant, scope.principal, key))
+        return self.keys.get((scope.agent, scope.tenant, scope.principal, key))
 
     def ask_cancel(self, scope: Scope, task_id: str) -> Row:
         """See `Store.ask_cancel`."""
@@ -378,24 +376,27 @@ class Ledger:
         over.sort(key=lambda row: (row.expires_at, row.task_id))
         return over[:limit]
 
-    def old(self, events_ms: int, tasks_ms: int, limit: int) -> tuple[list[str], list[str]]:
-        """Finished tasks that must lose their log, and those that must go, oldest first."""
+    def old(
+        self, agent: str, events_ms: int, tasks_ms: int, limit: int
+    ) -> tuple[list[str], list[str]]:
+        """Finished tasks of an agent that must lose their log, and those that must go, oldest
+        first."""
         now = self.clock()
-        return self.archive.old(now - events_ms, now - tasks_ms, limit, self.post)
+        return self.archive.old(agent, now - events_ms, now - tasks_ms, limit, self.post)
 
     def counts(self, agent: str) -> dict[str, int]:
         """See `Store.counts`."""
         counted = self.archive.counts(agent)
         counted["runnable"] = 0
         for live in self.live.values():
-            if live.row.agent == agent:
+            if live.row.agent == agent and not live.row.hidden:
                 counted[live.row.state.value] += 1
                 counted["runnable"] += live.row.runnable
         return dict(counted)
 
-    def count_live(self, scope: Scope, agent: str) -> int:
+    def count_live(self, scope: Scope) -> int:
         """See `Store.live`."""
-        which = Filter(agent=agent)
+        which = Filter()
         return sum(fits(live.row, scope, which) for live in self.live.values())
 
     # The operator.

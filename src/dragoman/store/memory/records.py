@@ -11,8 +11,8 @@ from dragoman.core.model import Task
 from ..codec import pack, unpack_log, unpack_piece, unpack_task
 from ..interface import Input, Record, Row
 
-Key = tuple[str, str, str]
-"""Tenant, principal, and the idempotency key the caller chose."""
+Key = tuple[str, str, str, str]
+"""Agent, tenant, principal, and the idempotency key the caller chose."""
 
 
 class LiveTask(Struct):

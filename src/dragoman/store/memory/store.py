@@ -152,10 +152,10 @@ class MemoryStore:
         self._ledger.delete_hook(scope, task_id, hook_id)
 
     async def due(
-        self, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
+        self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
         """See `Store`."""
-        return self._ledger.post.due(limit, self._ledger.clock(), hold_ms, bulkheads)
+        return self._ledger.post.due(agent, limit, self._ledger.clock(), hold_ms, bulkheads)
 
     async def delivered(self, id: int, through: int = 0) -> None:
         """See `Store`."""
@@ -171,9 +171,9 @@ class MemoryStore:
         """See `Store`."""
         self._ledger.settle(id, post.given_up((status, error), through))
 
-    async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
+    async def outbox(self, *, dead: bool, limit: int, agent: str | None = None) -> list[Delivery]:
         """See `Store`."""
-        return self._ledger.post.outbox(dead_ones=dead, limit=limit)
+        return self._ledger.post.outbox(dead_ones=dead, limit=limit, agent=agent)
 
     async def redeliver(self, id: int) -> bool:
         """See `Store`."""
@@ -183,9 +183,9 @@ class MemoryStore:
         """See `Store`."""
         return self._ledger.expired(agent, limit)
 
-    async def sweep(self, events_ms: int, tasks_ms: int, limit: int) -> int:
+    async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         """See `Store`."""
-        shrink, go = self._ledger.old(events_ms, tasks_ms, limit)
+        shrink, go = self._ledger.old(agent, events_ms, tasks_ms, limit)
         for task_id in shrink:
             self._ledger.finished[task_id].drop_log()
         for task_id in go:
@@ -197,16 +197,16 @@ class MemoryStore:
         """See `Store`."""
         return self._ledger.counts(agent)
 
-    async def live(self, scope: Scope, agent: str) -> int:
+    async def live(self, scope: Scope) -> int:
         """See `Store`."""
-        return self._ledger.count_live(scope, agent)
+        return self._ledger.count_live(scope)
 
     async def probe(self) -> None:
         """See `Store`."""
 
-    async def changed(self) -> bool:
+    async def changed(self) -> int:
         """See `Store`."""
-        return False
+        return 0
 
     async def owned(self, which: AdminFilter, limit: int) -> list[Row]:
         """See `Store`."""

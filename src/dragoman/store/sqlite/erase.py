@@ -11,7 +11,7 @@ from ..interface import AdminFilter, Row
 from . import statements as rows
 
 _NAMED = ("tenant", "principal", "task_id", "agent")
-_STATE = "SELECT task_id, agent, tenant, principal, state FROM task WHERE task_id = ?"
+_STATE = "SELECT task_id, hidden, agent, tenant, principal, state FROM task WHERE task_id = ?"
 
 
 def owned(db: sqlite3.Connection, which: AdminFilter, limit: int) -> list[Row]:
@@ -32,7 +32,7 @@ def owned(db: sqlite3.Connection, which: AdminFilter, limit: int) -> list[Row]:
     return [rows.row_in(row) for row in found]
 
 
-def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, str, str, str, str]]:
+def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, int, str, str, str, str]]:
     """Drops tasks and all that hangs on them; tells which there were, and as what they counted."""
     found = [
         row

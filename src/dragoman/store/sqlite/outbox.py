@@ -20,32 +20,35 @@ from ..memory.ledger import Clock
 from ..outbox import Letter, Mail, Rule
 
 _SELECT = """
-SELECT n, body, hook.tenant, hook.principal, sent, last_seq, due_at, taken, hook.attempt, status,
-  error FROM hook JOIN task USING (task_id) """
+SELECT n, body, hook.tenant, hook.principal, hook.agent, sent, last_seq, due_at, taken,
+  hook.attempt, status, error FROM hook JOIN task USING (task_id) """
 _BY_N = _SELECT + "WHERE n = ?"
 _BY_TASK = _SELECT + "WHERE task_id = ? ORDER BY n"
 _BY_ID = _SELECT + "WHERE task_id = ? AND hook_id = ?"
 _READY = """
-SELECT n FROM hook WHERE due_at > 0 AND due_at <= ?
+SELECT n FROM hook WHERE agent = ? AND due_at > 0 AND due_at <= ?
   AND (tenant, principal) NOT IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))
   AND host NOT IN (SELECT value FROM json_each(?))
 ORDER BY due_at, n LIMIT ?"""
-_WAITING = _SELECT + "WHERE due_at > 0 ORDER BY n"
+_WAITING = _SELECT + "WHERE due_at > 0 AND hook.agent = coalesce(?, hook.agent) ORDER BY n"
 _LETTERS = "SELECT seq, dead_at, attempt, status, error FROM letter WHERE n = ? ORDER BY seq"
 _DEAD_LETTERS = """
-SELECT n, seq, dead_at, attempt, status, error FROM letter
-WHERE dead_at > 0 ORDER BY dead_at, n, seq LIMIT ?"""
-_TASK = "SELECT last_seq, ended FROM task WHERE task_id = ? AND tenant = ? AND principal = ?"
+SELECT n, seq, dead_at, letter.attempt, letter.status, letter.error FROM letter JOIN hook USING (n)
+WHERE dead_at > 0 AND agent = coalesce(?, agent) ORDER BY dead_at, n, seq LIMIT ?"""
+_TASK = """
+SELECT last_seq, ended FROM task WHERE task_id = ? AND tenant = ? AND principal = ? AND agent = ?"""
 _INSERT = """
-INSERT INTO hook (task_id, hook_id, tenant, principal, body, host, sent, due_at, taken, attempt,
-  status, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, '')"""
+INSERT INTO hook (task_id, hook_id, tenant, principal, agent, body, host, sent, due_at, taken,
+  attempt, status, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, '')"""
 _UPDATE = """
 UPDATE hook SET body = ?, host = ?, sent = ?, due_at = ?, taken = ?, attempt = ?, status = ?,
   error = ? WHERE n = ?"""
 _HOST = "UPDATE hook SET host = ? WHERE n = ? AND host = ''"  # set before there were hosts
 _GROWN = "UPDATE hook SET due_at = ? WHERE task_id = ? AND due_at = 0"
-_FIND = "SELECT n FROM hook WHERE task_id = ? AND hook_id = ? AND tenant = ? AND principal = ?"
+_FIND = """
+SELECT n FROM hook WHERE task_id = ? AND hook_id = ? AND tenant = ? AND principal = ?
+AND agent = ?"""
 
 _hook_in = Unpacker(Hook)
 _json = msgspec.json.Encoder()
@@ -71,7 +74,7 @@ class SqliteOutbox:
 
     def begin(self, scope: Scope, hook: Hook, *, sent: int, last: int) -> None:
         """A new hook."""
-        place = (hook.task_id, hook.hook_id, scope.tenant, scope.principal)
+        place = (hook.task_id, hook.hook_id, *_owner(scope))
         due_at = self._clock() if sent < last else 0
         self._db.execute(_INSERT, (*place, pack(hook), host_of(hook.url), sent, due_at))
         self.tasks.add(hook.task_id)
@@ -99,20 +102,22 @@ class SqliteOutbox:
 
     def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
         """See `Store.delete_hook`."""
-        place = (task_id, hook_id, scope.tenant, scope.principal)
+        place = (task_id, hook_id, *_owner(scope))
         for number in self._db.execute(_FIND, place).fetchall():
             self._db.execute("DELETE FROM letter WHERE n = ?", number)
             self._db.execute("DELETE FROM hook WHERE n = ?", number)
 
     def _task(self, scope: Scope, task_id: str) -> tuple[int, int]:
-        found = self._db.execute(_TASK, (task_id, scope.tenant, scope.principal)).fetchone()
+        found = self._db.execute(_TASK, (task_id, *_owner(scope))).fetchone()
         if found is None:
             raise TaskNotFound(task_id=task_id)
         return found[0], found[1]
 
     # Deliveries.
 
-    def due(self, limit: int, hold_ms: int, bulkheads: Bulkheads | None) -> list[Delivery]:
+    def due(
+        self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None
+    ) -> list[Delivery]:
         """See `Store.due`."""
         now = self._clock()
         self.hold = max(self.hold, hold_ms)
@@ -122,7 +127,7 @@ class SqliteOutbox:
             # A bulkhead that fills up during a look is passed over by the next one. A look that
             # changes nothing is the last one: the next would find the same.
             refused = changed = False
-            for number in self._ready(now, limit - len(deliveries), bulkheads):
+            for number in self._ready(agent, now, limit - len(deliveries), bulkheads):
                 mail = self._mail(self._db.execute(_BY_N, number).fetchone())
                 principal, host = post.place_of(mail)
                 if bulkheads is not None and not bulkheads.admit(principal, host):
@@ -138,9 +143,11 @@ class SqliteOutbox:
             looking = refused and changed
         return deliveries
 
-    def _ready(self, now: int, limit: int, bulkheads: Bulkheads | None) -> list[tuple[Any, ...]]:
+    def _ready(
+        self, agent: str, now: int, limit: int, bulkheads: Bulkheads | None
+    ) -> list[tuple[Any, ...]]:
         full = (bulkheads.full_principals, bulkheads.full_hosts) if bulkheads else ([], [])
-        return self._db.execute(_READY, (now, *map(_json_text, full), limit)).fetchall()
+        return self._db.execute(_READY, (agent, now, *map(_json_text, full), limit)).fetchall()
 
     def settle(self, id: int, rule: Rule) -> bool:
         """Something became of a delivery; whether that changed anything."""
@@ -155,26 +162,27 @@ class SqliteOutbox:
         self._save(before, after)
         return True
 
-    def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
+    def outbox(self, *, dead: bool, limit: int, agent: str | None) -> list[Delivery]:
         """See `Store.outbox`."""
         if not dead:
-            mails = map(self._mail, self._db.execute(_WAITING).fetchall())
+            mails = map(self._mail, self._db.execute(_WAITING, (agent,)).fetchall())
             return list(islice(chain.from_iterable(map(post.waiting, mails)), limit))
-        return list(self._dead(limit))
+        return list(self._dead(limit, agent))
 
-    def _dead(self, limit: int) -> Iterator[Delivery]:
-        for n, *rest in self._db.execute(_DEAD_LETTERS, (limit,)).fetchall():
+    def _dead(self, limit: int, agent: str | None) -> Iterator[Delivery]:
+        for n, *rest in self._db.execute(_DEAD_LETTERS, (agent, limit)).fetchall():
             found = self._db.execute(_BY_N, (n,)).fetchone()
             yield post.told(self._mail(found), _letter(rest))
 
     # Rows.
 
     def _mail(self, found: tuple[Any, ...]) -> Mail:
-        n, body, tenant, principal, sent, last, due_at, taken, attempt, status, error = found
+        n, body, tenant, principal, agent, *rest = found
+        sent, last, due_at, taken, attempt, status, error = rest
         return Mail(
             n=n,
             hook=_hook_in(body),
-            scope=Scope(tenant, principal),
+            scope=Scope(tenant, principal, agent),
             sent=sent,
             last=last,
             due_at=due_at,
@@ -200,6 +208,10 @@ class SqliteOutbox:
                 "VALUES (?, ?, ?, ?, ?, ?)",
                 (after.n, one.seq, one.dead_at, one.attempt, one.status, one.error),
             )
+
+
+def _owner(scope: Scope) -> tuple[str, str, str]:
+    return scope.tenant, scope.principal, scope.agent
 
 
 def _json_text(value: object) -> str:

@@ -40,13 +40,14 @@ _INPUTS = "SELECT body FROM input WHERE task_id = ? ORDER BY n"
 _RECORDS = "SELECT key, value, seq FROM record WHERE task_id = ? ORDER BY n"
 _TALLY = "SELECT state, n FROM tally WHERE agent = ? AND n > 0"
 _OF_OWNER = "SELECT state, n FROM tally WHERE agent = ? AND tenant = ? AND principal = ?"
-_RUNNABLE = "SELECT count(*) FROM task WHERE runnable = 1 AND agent = ?"
+_RUNNABLE = "SELECT count(*) FROM task WHERE runnable = 1 AND agent = ? AND hidden = 0"
 
 # Without statistics SQLite cannot know that a context is the smaller half of the search; a plus
 # keeps it from looking for the other.
-_IN_LIST = "FROM task INDEXED BY task_list WHERE tenant = ? AND principal = ? AND agent = ?"
+_IN_LIST = """FROM task INDEXED BY task_list
+WHERE hidden = 0 AND tenant = ? AND principal = ? AND agent = ?"""
 _IN_CONTEXT = f"""FROM task
-WHERE +tenant = ? AND +principal = ? AND +agent = ? AND {rows.IN_CONTEXT}"""
+WHERE +hidden = 0 AND +tenant = ? AND +principal = ? AND +agent = ? AND {rows.IN_CONTEXT}"""
 
 
 class SqliteReader:
@@ -84,14 +85,16 @@ class SqliteReader:
         """See `Store.row`."""
         scope, task_id = argument
         found = self._db.execute(rows.BY_ID, (task_id,)).fetchone()
-        if found is None or found[2] != scope.tenant or found[3] != scope.principal:
+        row = rows.row_in(found) if found is not None else None
+        if row is None or not row.belongs_to(scope):
             raise TaskNotFound(task_id=task_id)
-        return rows.row_in(found)
+        return row
 
     def find_key(self, argument: tuple[Scope, str]) -> tuple[str, bytes] | None:
         """See `Store.find_key`."""
         scope, key = argument
-        found = self._db.execute(rows.BY_KEY, (scope.tenant, scope.principal, key)).fetchone()
+        place = (scope.agent, scope.tenant, scope.principal, key)
+        found = self._db.execute(rows.BY_KEY, place).fetchone()
         return None if found is None else (found[0], found[1])
 
     def load(self, argument: tuple[Scope, str]) -> tuple[Row, Task]:
@@ -121,9 +124,7 @@ class SqliteReader:
             (total,) = self._db.execute("SELECT count(*) " + where, given).fetchone()
         else:
             total = sum(
-                n
-                for state, n in self._owner(scope, which.agent)
-                if which.state is None or state == which.state
+                n for state, n in self._owner(scope) if which.state is None or state == which.state
             )
         if which.before is not None:
             where += " AND (status_at, task_id) < (?, ?)"
@@ -133,13 +134,14 @@ class SqliteReader:
         tasks = [rows.task_in(self._db, task_id) for task_id, _ in found]
         return Listing(tasks, [(at, task_id) for task_id, at in found], total)
 
-    def live(self, argument: tuple[Scope, str]) -> int:
+    def live(self, scope: Scope) -> int:
         """See `Store.live`."""
-        return sum(n for state, n in self._owner(*argument) if state not in FINAL)
+        return sum(n for state, n in self._owner(scope) if state not in FINAL)
 
-    def _owner(self, scope: Scope, agent: str) -> list[tuple[str, int]]:
+    def _owner(self, scope: Scope) -> list[tuple[str, int]]:
         """How many tasks of a caller are in each state."""
-        return self._db.execute(_OF_OWNER, (agent, scope.tenant, scope.principal)).fetchall()
+        owner = (scope.agent, scope.tenant, scope.principal)
+        return self._db.execute(_OF_OWNER, owner).fetchall()
 
     def held(self, worker: str) -> list[HeldTask]:
         """See `Store.held`."""
@@ -197,7 +199,7 @@ class SqliteReader:
 
 def _where(scope: Scope, which: Filter) -> tuple[str, list[Any]]:
     """The search of a list, without its place on a page."""
-    given: list[Any] = [scope.tenant, scope.principal, which.agent]
+    given: list[Any] = [scope.tenant, scope.principal, scope.agent]
     where = _IN_LIST
     if which.context_id:
         where = _IN_CONTEXT

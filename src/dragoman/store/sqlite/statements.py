@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from dragoman.core.events import Ask, Stamped
@@ -14,22 +15,20 @@ from dragoman.core.model import State, Task
 from ..codec import unpack_piece, unpack_task
 from ..interface import Idempotency, Row
 
-# One order of columns for all: `row_in` reads by place, which is several times faster than by name.
-_COLUMNS = """task_id, context_id, tenant, principal, agent, skill, dialect, state, last_seq,
-created_at, status_at, worker, token, epoch, attempt, runnable, run_at, inputs, heard, question,
-asking, expires_at, cancel"""
+# The columns are the fields of `Row`, in its order, which is the order in which rows are read.
+_COLUMNS = Row.__struct_fields__
+_FIXED = ("task_id", "context_id", "tenant", "principal", "agent", "skill", "dialect", "created_at")
+_CHANGING = tuple(name for name in _COLUMNS if name not in (*_FIXED, "hidden"))
 
-_INSERTED = f"{_COLUMNS}, ended, key, digest, log"
-_MARKS = ", ".join("?" * len(_INSERTED.split(",")))
-INSERT = f"INSERT INTO task ({_INSERTED}) VALUES ({_MARKS})"  # noqa: S608 (constants of this file)
-
-UPDATE = """
-UPDATE task SET state = ?, last_seq = ?, status_at = ?, worker = ?, token = ?, epoch = ?,
-  attempt = ?, runnable = ?, run_at = ?, inputs = ?, heard = ?, question = ?, asking = ?,
-  expires_at = ?, cancel = ?, ended = ?
-WHERE task_id = ?"""
-
-_SELECT = f"SELECT {_COLUMNS} FROM task "  # noqa: S608 (a constant of this file)
+# Names of columns are ours; whatever comes from outside is bound.
+_INSERTED = (*_COLUMNS, "ended", "key", "digest", "log")
+INSERT = (
+    f"INSERT INTO task ({', '.join(_INSERTED)}) "  # noqa: S608
+    f"VALUES ({', '.join('?' * len(_INSERTED))})"
+)
+_SET = ", ".join(f"{name} = ?" for name in (*_CHANGING, "ended"))
+UPDATE = f"UPDATE task SET {_SET} WHERE task_id = ?"  # noqa: S608
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM task "  # noqa: S608
 
 ALL = _SELECT
 BY_ID = _SELECT + "WHERE task_id = ?"
@@ -42,9 +41,9 @@ AND state IN ('input-required', 'auth-required') AND inputs = heard
 ORDER BY expires_at, task_id LIMIT ?"""
 )
 BY_KEY = """
-SELECT task_id, digest FROM task WHERE tenant = ?1 AND principal = ?2 AND key = ?3
+SELECT task_id, digest FROM task WHERE agent = ?1 AND tenant = ?2 AND principal = ?3 AND key = ?4
 UNION ALL SELECT task_id, input.digest FROM input JOIN task USING (task_id)
-WHERE input.key = ?3 AND input.key IS NOT NULL AND tenant = ?1 AND principal = ?2"""
+WHERE input.key = ?4 AND input.key IS NOT NULL AND agent = ?1 AND tenant = ?2 AND principal = ?3"""
 IN_CONTEXT = """task_id IN (
 SELECT task_id FROM task WHERE context_id = ? AND context_id <> task_id UNION ALL SELECT ?)
 AND context_id = ?"""  # three times the same
@@ -54,13 +53,13 @@ INPUT = "SELECT body FROM input WHERE task_id = ? AND n = ?"
 
 # SQLite uses a partial index only if its condition stands in the query word for word.
 GONE = """
-SELECT task_id, agent, tenant, principal, state FROM task
-WHERE ended > 0 AND ended IN (1, 2) AND status_at <= ?
+SELECT task_id, hidden, agent, tenant, principal, state FROM task
+WHERE ended > 0 AND agent = ? AND ended IN (1, 2) AND status_at <= ?
 AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND hook.due_at > 0)
 LIMIT ?"""
 OLD = """
 SELECT task_id FROM task
-WHERE ended > 0 AND ended = 1 AND status_at <= ?
+WHERE ended > 0 AND agent = ? AND ended = 1 AND status_at <= ?
 AND NOT EXISTS (SELECT 1 FROM hook WHERE hook.task_id = task.task_id AND (hook.due_at > 0
   OR EXISTS (SELECT 1 FROM letter WHERE letter.n = hook.n)))
 ORDER BY status_at LIMIT ?"""
@@ -108,88 +107,48 @@ def log_in(db: sqlite3.Connection, task_id: str, seq: int = 1) -> Iterator[list[
 
 def row_in(found: tuple[Any, ...]) -> Row:
     """A row of the table as a `Row`."""
-    return Row(
-        task_id=found[0],
-        context_id=found[1],
-        tenant=found[2],
-        principal=found[3],
-        agent=found[4],
-        skill=found[5],
-        dialect=found[6],
-        state=_STATES[found[7]],
-        last_seq=found[8],
-        created_at=found[9],
-        status_at=found[10],
-        worker=found[11],
-        token=found[12],
-        epoch=found[13],
-        attempt=found[14],
-        runnable=found[15] == 1,
-        run_at=found[16],
-        inputs=found[17],
-        heard=found[18],
-        question=found[19],
-        asking=_ASKS[found[20]],
-        expires_at=found[21],
-        cancel=found[22] == 1,
-    )
-
-
-# Plain str and int only: sqlite3 looks for an adapter for every subclass it meets, which costs
-# more than the whole row.
+    values = dict(zip(_COLUMNS, found, strict=True))
+    values["state"] = _STATES[values["state"]]
+    values["asking"] = _ASKS[values["asking"]]
+    for name in _FLAGS:
+        values[name] = values[name] == 1
+    return Row(**values)
 
 
 def created(row: Row, key: Idempotency | None, log: bytes | None) -> tuple[Any, ...]:
     """The arguments of `INSERT`."""
-    return (
-        row.task_id,
-        row.context_id,
-        row.tenant,
-        row.principal,
-        row.agent,
-        row.skill,
-        row.dialect,
-        row.state._value_,
-        row.last_seq,
-        row.created_at,
-        row.status_at,
-        row.worker,
-        row.token,
-        row.epoch,
-        row.attempt,
-        1 if row.runnable else 0,
-        row.run_at,
-        row.inputs,
-        row.heard,
-        row.question,
-        "" if row.asking is None else row.asking._value_,
-        row.expires_at,
-        1 if row.cancel else 0,
-        1 if row.state in FINAL else 0,
-        None if key is None else key.key,
-        None if key is None else key.digest,
-        log,
-    )
+    ended = 1 if row.state in FINAL else 0
+    mark = (None, None) if key is None else (key.key, key.digest)
+    return (*_plain(_all_of(row), _AT), ended, *mark, log)
 
 
 def changed(row: Row) -> tuple[Any, ...]:
     """The arguments of `UPDATE`."""
-    return (
-        row.state._value_,
-        row.last_seq,
-        row.status_at,
-        row.worker,
-        row.token,
-        row.epoch,
-        row.attempt,
-        1 if row.runnable else 0,
-        row.run_at,
-        row.inputs,
-        row.heard,
-        row.question,
-        "" if row.asking is None else row.asking._value_,
-        row.expires_at,
-        1 if row.cancel else 0,
-        1 if row.state in FINAL else 0,
-        row.task_id,
-    )
+    return (*_plain(_changing_of(row), _AT_CHANGING), 1 if row.state in FINAL else 0, row.task_id)
+
+
+_FLAGS = ("runnable", "cancel", "hidden")
+_all_of = attrgetter(*_COLUMNS)
+_changing_of = attrgetter(*_CHANGING)
+
+
+def _places(columns: tuple[str, ...]) -> tuple[int, int, tuple[int, ...]]:
+    """Where the state, the kind of question and the flags stand among some columns."""
+    flags = tuple(columns.index(name) for name in _FLAGS if name in columns)
+    return columns.index("state"), columns.index("asking"), flags
+
+
+_AT = _places(_COLUMNS)
+_AT_CHANGING = _places(_CHANGING)
+
+
+def _plain(found: tuple[Any, ...], at: tuple[int, int, tuple[int, ...]]) -> list[Any]:
+    """Plain str and int only: sqlite3 looks for an adapter for every subclass it meets (of which
+    bool is one), and that costs more than the whole row."""
+    values = list(found)
+    state, asking, flags = at
+    values[state] = values[state]._value_
+    values[asking] = "" if values[asking] is None else values[asking]._value_
+    for place in flags:
+        values[place] = 1 if values[place] else 0
+    return values

@@ -211,10 +211,10 @@ class SqliteStore:
         await self._write_post(lambda post: post.delete_hook(scope, task_id, hook_id))
 
     async def due(
-        self, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
+        self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
         """See `Store`."""
-        return await self._write_post(lambda post: post.due(limit, hold_ms, bulkheads))
+        return await self._write_post(lambda post: post.due(agent, limit, hold_ms, bulkheads))
 
     async def delivered(self, id: int, through: int = 0) -> None:
         """See `Store`."""
@@ -231,9 +231,9 @@ class SqliteStore:
         """See `Store`."""
         await self._write_post(lambda post: post.settle(id, given_up((status, error), through)))
 
-    async def outbox(self, *, dead: bool, limit: int) -> list[Delivery]:
+    async def outbox(self, *, dead: bool, limit: int, agent: str | None = None) -> list[Delivery]:
         """See `Store`."""
-        return await self._read_post(lambda post: post.outbox(dead=dead, limit=limit))
+        return await self._read_post(lambda post: post.outbox(dead=dead, limit=limit, agent=agent))
 
     async def redeliver(self, id: int) -> bool:
         """See `Store`."""
@@ -251,9 +251,9 @@ class SqliteStore:
     async def _read(self, job: Job[R]) -> R:
         return await self._reads.ask(SqliteReader.do, job)
 
-    async def live(self, scope: Scope, agent: str) -> int:
+    async def live(self, scope: Scope) -> int:
         """See `Store`."""
-        return await self._reads.ask(SqliteReader.live, (scope, agent))
+        return await self._reads.ask(SqliteReader.live, scope)
 
     async def probe(self) -> None:
         """See `Store`."""
@@ -263,15 +263,15 @@ class SqliteStore:
         """See `Store`."""
         return await self._lists.ask(SqliteReader.expired, (agent, limit))
 
-    async def sweep(self, events_ms: int, tasks_ms: int, limit: int) -> int:
+    async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         """See `Store`."""
-        return await self._writes.ask(SqliteWriter.sweep, (events_ms, tasks_ms, limit))
+        return await self._writes.ask(SqliteWriter.sweep, (agent, events_ms, tasks_ms, limit))
 
     async def counts(self, agent: str) -> dict[str, int]:
         """See `Store`."""
         return await self._lists.ask(SqliteReader.counts, agent)
 
-    async def changed(self) -> bool:
+    async def changed(self) -> int:
         """See `Store`."""
         return await self._writes.ask(SqliteWriter.changed, None)
 

@@ -65,8 +65,8 @@ class SqliteWriter:
         self._clock = clock
         self._locks = locks
         self._version = -1
-        self._others = False
-        """Whether someone else wrote since `changed` was last asked."""
+        self._changes = 0
+        """How often it was seen that someone else has written."""
         self._rows: dict[str, Row] = {}
         self._post = SqliteOutbox(connection, clock)
         # What this batch will write.
@@ -140,7 +140,7 @@ class SqliteWriter:
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
             # The first look tells nothing: there was no earlier one to compare with.
-            self._others = self._version != -1
+            self._changes += self._version != -1
             self._version = version
             self._forget_rows()
 
@@ -194,7 +194,7 @@ class SqliteWriter:
 
     def _scoped(self, scope: Scope, task_id: str) -> Row:
         row = self._row(task_id)
-        if row is None or row.principal != scope.principal or row.tenant != scope.tenant:
+        if row is None or not row.belongs_to(scope):
             raise TaskNotFound(task_id=task_id)
         return row
 
@@ -233,13 +233,14 @@ class SqliteWriter:
                 self._frozen.append((task_id, pack(draft.ended)))
             self._new[task_id] = (key, log)
         if key is not None:
-            self._keys[row.tenant, row.principal, key.key] = (task_id, key.digest)
-        self._tally[row.agent, row.tenant, row.principal, row.state._value_] += 1
+            self._keys[row.agent, row.tenant, row.principal, key.key] = (task_id, key.digest)
+        if not row.hidden:
+            self._tally[row.agent, row.tenant, row.principal, row.state._value_] += 1
         if draft.hook is not None:
             self._post.begin(row.scope, draft.hook, sent=0, last=row.last_seq)
 
     def _check_key(self, scope: Scope, key: Idempotency) -> None:
-        place = (scope.tenant, scope.principal, key.key)
+        place = (scope.agent, scope.tenant, scope.principal, key.key)
         found = self._keys.get(place)
         if found is None:
             found = self._db.execute(rows.BY_KEY, place).fetchone()
@@ -261,7 +262,7 @@ class SqliteWriter:
         if piece:
             self._pieces.append((task_id, write.base + 1, 0 if ended is None else 1, piece))
         self._put(row)
-        if row.state is not before.state:
+        if row.state is not before.state and not row.hidden:
             owner = (row.agent, row.tenant, row.principal)
             self._tally[*owner, before.state._value_] -= 1
             self._tally[*owner, row.state._value_] += 1
@@ -324,7 +325,7 @@ class SqliteWriter:
         mark = (None, None) if key is None else (key.key, key.digest)
         self._db.execute(_INSERT_INPUT, (task_id, row.inputs, body, *mark))
         if key is not None:
-            self._keys[scope.tenant, scope.principal, key.key] = (task_id, key.digest)
+            self._keys[scope.agent, scope.tenant, scope.principal, key.key] = (task_id, key.digest)
         self._put(row)
         return row
 
@@ -394,19 +395,17 @@ class SqliteWriter:
 
     # Jobs: housekeeping.
 
-    def sweep(self, argument: tuple[int, int, int]) -> int:
+    def sweep(self, argument: tuple[str, int, int, int]) -> int:
         """See `Store.sweep`."""
-        events_ms, tasks_ms, limit = argument
+        agent, events_ms, tasks_ms, limit = argument
         now = self._clock()
         self._flush()
-        go = self._db.execute(rows.GONE, (now - tasks_ms, limit)).fetchall()
-        for name, agent, tenant, principal, state in go:
-            self._tally[agent, tenant, principal, state] -= 1
-            self._rows.pop(name, None)
+        go = self._db.execute(rows.GONE, (agent, now - tasks_ms, limit)).fetchall()
+        self._uncount(go)
         names = [(name,) for name, *_ in go]
         for table in rows.DELETE_TASK:
             self._db.executemany(table, names)
-        shrink = self._db.execute(rows.OLD, (now - events_ms, limit - len(go))).fetchall()
+        shrink = self._db.execute(rows.OLD, (agent, now - events_ms, limit - len(go))).fetchall()
         bare = [name for (name,) in shrink if not self._db.execute(rows.FROZEN, (name,)).fetchone()]
         self._db.executemany(
             _INSERT_FROZEN, [(name, pack(rows.task_in(self._db, name))) for name in bare]
@@ -420,21 +419,26 @@ class SqliteWriter:
         """See `Store.erase`."""
         self._flush()
         gone = sqlite_owned.erase(self._db, task_ids)
-        for name, agent, tenant, principal, state in gone:
-            self._tally[agent, tenant, principal, state] -= 1
+        self._uncount(gone)
+        return len(gone)
+
+    def _uncount(self, gone: Iterable[tuple[str, int, str, str, str, str]]) -> None:
+        """Tasks left the file: nothing of them is remembered or counted any more."""
+        for name, hidden, *group in gone:
+            if not hidden:
+                agent, tenant, principal, state = group
+                self._tally[agent, tenant, principal, state] -= 1
             self._rows.pop(name, None)
             self._post.tasks.discard(name)
-        return len(gone)
 
     def probe(self, _: None) -> None:
         """See `Store.probe`."""
         workers.probe(self._db)
 
-    def changed(self, _: None) -> bool:
+    def changed(self, _: None) -> int:
         """See `Store.changed`."""
         self._look()
-        others, self._others = self._others, False
-        return others
+        return self._changes
 
     def close(self) -> None:
         """Lets go of the file and of the workers' locks."""

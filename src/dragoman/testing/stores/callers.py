@@ -14,10 +14,10 @@ from dragoman.core.model import Role, State
 from dragoman.store.interface import AdminFilter, Existing, Filter, Idempotency, Input, Row
 
 from .base import Chapter
-from .fixture import AGENT, ALICE, ALICE_ELSEWHERE, BOB, Bench, said
+from .fixture import AGENT, ALICE, ALICE_ELSEWHERE, ALICE_WITH_ANOTHER, BOB, Bench, said
 
 WORKING = StateChanged(state=State.WORKING)
-ALL = Filter(agent=AGENT)
+ALL = Filter()
 
 
 class CallerChapter(Chapter):
@@ -124,7 +124,7 @@ class CallerChapter(Chapter):
             await bench.end(ended)
             await bench.ask(row)
             store = bench.store
-            for scope in (BOB, ALICE_ELSEWHERE):
+            for scope in (BOB, ALICE_ELSEWHERE, ALICE_WITH_ANOTHER):
                 for task_id in ("live", "ended", "nowhere"):
                     for look in (
                         store.row(scope, task_id),
@@ -172,7 +172,7 @@ class CallerChapter(Chapter):
         await bench.end(rows["t5"])
         await bench.ask(rows["t4"])
         await bench.create(bench.draft("b1", scope=BOB))
-        await bench.create(bench.draft("z1", agent="another"))
+        await bench.create(bench.draft("z1", scope=ALICE_WITH_ANOTHER))
         return rows
 
     async def test_a_list_is_in_order(self, tmp_path: Path) -> None:
@@ -197,16 +197,15 @@ class CallerChapter(Chapter):
             await self._several(bench)
             now = bench.clock.now
             cases = {
-                "t5 t3 t2 t1": Filter(agent=AGENT, context_id="x"),
-                "t4 t6": Filter(agent=AGENT, context_id="y"),
-                "": Filter(agent=AGENT, context_id="nowhere"),
-                "t5": Filter(agent=AGENT, state=State.COMPLETED),
-                "t4": Filter(agent=AGENT, state=State.INPUT_REQUIRED),
-                "t6 t3 t2 t1": Filter(agent=AGENT, state=State.WORKING),
-                "t5 t4 t6 t3": Filter(agent=AGENT, since=now - 100),
-                "t5 t4": Filter(agent=AGENT, since=now),
-                "t3": Filter(agent=AGENT, context_id="x", state=State.WORKING, since=now - 100),
-                "z1": Filter(agent="another"),
+                "t5 t3 t2 t1": Filter(context_id="x"),
+                "t4 t6": Filter(context_id="y"),
+                "": Filter(context_id="nowhere"),
+                "t5": Filter(state=State.COMPLETED),
+                "t4": Filter(state=State.INPUT_REQUIRED),
+                "t6 t3 t2 t1": Filter(state=State.WORKING),
+                "t5 t4 t6 t3": Filter(since=now - 100),
+                "t5 t4": Filter(since=now),
+                "t3": Filter(context_id="x", state=State.WORKING, since=now - 100),
             }
             for expected, which in cases.items():
                 listing = await bench.store.find(ALICE, which, 99)
@@ -217,7 +216,7 @@ class CallerChapter(Chapter):
         async with self.bench(tmp_path) as bench:
 
             async def names(context: str) -> list[str]:
-                which = Filter(agent=AGENT, context_id=context)
+                which = Filter(context_id=context)
                 found = [task.id for task in (await bench.store.find(ALICE, which, 99)).tasks]
                 owned = await bench.store.owned(AdminFilter(context_id=context), 99)
                 assert sorted(found) == sorted(row.task_id for row in owned)
@@ -239,7 +238,7 @@ class CallerChapter(Chapter):
     async def test_pages_hold_every_task_once(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
             await self._several(bench)
-            for base in (ALL, Filter(agent=AGENT, context_id="x")):
+            for base in (ALL, Filter(context_id="x")):
                 whole = (await bench.store.find(ALICE, base, 99)).places
                 for size in (1, 2, 4):
                     seen: list[tuple[int, str]] = []

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dragoman.store.interface import Store
 
+from .agents import AgentChapter
 from .callers import CallerChapter
 from .durability import KeepingChapter
 from .fixture import HandClock
@@ -24,6 +25,7 @@ class StoreContract(
     HookChapter,
     KeepingChapter,
     SessionChapter,
+    AgentChapter,
 ):
     """Every promise of `Store`. Subclass it and say how to make a store."""
 

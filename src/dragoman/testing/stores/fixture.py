@@ -21,11 +21,12 @@ from dragoman.store.interface import (
     Write,
 )
 
-ALICE = Scope("", "alice")
-BOB = Scope("", "bob")
-ALICE_ELSEWHERE = Scope("other", "alice")
-
 AGENT = "desk"
+ANOTHER = "another"
+ALICE = Scope("", "alice", AGENT)
+BOB = Scope("", "bob", AGENT)
+ALICE_ELSEWHERE = Scope("other", "alice", AGENT)
+ALICE_WITH_ANOTHER = Scope("", "alice", ANOTHER)
 LEASE = 30_000
 START = 1_700_000_000_000
 
@@ -107,7 +108,6 @@ class Bench:
         scope: Scope = ALICE,
         worker: str = "w1",
         context: str = "",
-        agent: str = AGENT,
         key: Idempotency | None = None,
         end: State | None = None,
     ) -> Draft:
@@ -121,7 +121,7 @@ class Bench:
             context_id=fold.context_id,
             tenant=scope.tenant,
             principal=scope.principal,
-            agent=agent,
+            agent=scope.agent,
             skill="plan",
             dialect="a2a-1.0",
             state=second.state,

@@ -38,7 +38,7 @@ def hook(task_id: str, hook_id: str = "h1", url: str = "https://example.com/hook
 
 async def due(bench: Bench, limit: int = 99) -> list[Delivery]:
     """What may be delivered now."""
-    return await bench.store.due(limit, HOLD)
+    return await bench.store.due(AGENT, limit, HOLD)
 
 
 def places(deliveries: list[Delivery]) -> list[tuple[str, str, int]]:
@@ -158,18 +158,18 @@ class HookChapter(Chapter):
             for n in range(40):  # of one principal, each at a host of its own
                 await self._due_soon(bench, f"slow{n}", ALICE, f"https://h{n}.example.com/")
             for n in range(5):  # of several principals, all at one host
-                scope = Scope("", f"caller{n}")
+                scope = Scope("", f"caller{n}", AGENT)
                 await self._due_soon(bench, f"same{n}", scope, "https://one.example.com:8443/")
             await self._due_soon(bench, "quick", BOB, "https://quick.example.com/")
-            taken = await bench.store.due(20, HOLD, Bulkheads(4, 2))
+            taken = await bench.store.due(AGENT, 20, HOLD, Bulkheads(4, 2))
             names = [one.hook.task_id for one in taken]
             assert names == ["slow0", "slow1", "slow2", "slow3", "same0", "same1", "quick"]
             held = [_place(one) for one in taken]
-            assert await bench.store.due(20, HOLD, Bulkheads(4, 2, held)) == []
+            assert await bench.store.due(AGENT, 20, HOLD, Bulkheads(4, 2, held)) == []
             # Places that are free again are filled, oldest first, and never more than asked for.
-            (more,) = await bench.store.due(1, HOLD, Bulkheads(4, 2, held[2:]))
+            (more,) = await bench.store.due(AGENT, 1, HOLD, Bulkheads(4, 2, held[2:]))
             assert more.hook.task_id == "slow4"
-            assert len(await bench.store.due(99, HOLD, Bulkheads(99, 99))) == 38
+            assert len(await bench.store.due(AGENT, 99, HOLD, Bulkheads(99, 99))) == 38
 
     async def test_bulkheads_without_a_place_admit_nobody(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
@@ -177,8 +177,8 @@ class HookChapter(Chapter):
             await self._due_soon(bench, "t2", BOB, "https:///")
             for nobody in (Bulkheads(0, 9), Bulkheads(9, 0)):
                 async with asyncio.timeout(60):
-                    assert await bench.store.due(9, HOLD, nobody) == []
-            assert len(await bench.store.due(9, HOLD, Bulkheads(1, 1))) == 2
+                    assert await bench.store.due(AGENT, 9, HOLD, nobody) == []
+            assert len(await bench.store.due(AGENT, 9, HOLD, Bulkheads(1, 1))) == 2
 
     async def _due_soon(self, bench: Bench, task_id: str, scope: Scope, url: str) -> None:
         row = await bench.open_task(task_id, scope=scope)
@@ -361,16 +361,16 @@ class HookChapter(Chapter):
                 else:
                     await bench.store.retry(one.id, 99 * DAY, 0, "x")
             bench.clock.tick(8 * DAY)
-            assert await bench.store.sweep(7 * DAY, 30 * DAY, 9) == 1
+            assert await bench.store.sweep(AGENT, 7 * DAY, 30 * DAY, 9) == 1
             assert [len(await bench.log(name)) for name in ("told", "due", "dead")] == [0, 3, 3]
             bench.clock.tick(30 * DAY)
             # A dead letter keeps its events, but not a task for ever.
-            assert await bench.store.sweep(7 * DAY, 30 * DAY, 9) == 2
+            assert await bench.store.sweep(AGENT, 7 * DAY, 30 * DAY, 9) == 2
             assert len(await bench.log("due")) == 3
             assert await bench.store.outbox(dead=True, limit=9) == []
             (last,) = await bench.store.outbox(dead=False, limit=9)
             await bench.store.delivered(last.id)
-            assert await bench.store.sweep(7 * DAY, 30 * DAY, 9) == 1
+            assert await bench.store.sweep(AGENT, 7 * DAY, 30 * DAY, 9) == 1
             if self.durable:
                 await bench.reopen()
             assert await bench.store.outbox(dead=False, limit=9) == []

@@ -15,7 +15,7 @@ from dragoman.core.model import State
 from dragoman.store.interface import Claim, HeldTask, Row, backoff
 
 from .base import Chapter
-from .fixture import AGENT, ALICE, LEASE, Bench
+from .fixture import AGENT, ALICE, ALICE_WITH_ANOTHER, LEASE, Bench
 
 WORKING = StateChanged(state=State.WORKING)
 
@@ -46,7 +46,7 @@ class WorkerChapter(Chapter):
                 draft = bench.draft(task_id, worker="")
                 later = replace(draft.row, run_at=bench.clock.now + delay)
                 await bench.create(replace(draft, row=later))
-            await bench.create(bench.draft("other", worker="", agent="another"))
+            await bench.create(bench.draft("other", worker="", scope=ALICE_WITH_ANOTHER))
             await bench.open_task("held")
             assert await bench.store.claim("w1", AGENT, 9) == []
             bench.clock.tick(300)

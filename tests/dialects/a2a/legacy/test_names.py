@@ -67,8 +67,8 @@ AWKWARD = ("t-1", "a~b", "t-1~0123456789abcdef", "../../etc/passwd", "名字", "
 @pytest.mark.parametrize("name", AWKWARD)
 def test_a_name_can_be_read_from_the_id(name: str) -> None:
     assert fit(name)
-    assert name_of(task_id_of("", "ann", name)) == name
-    assert called(task_id_of("", "ann", name)) == name
+    assert name_of(task_id_of(name, "", "ann")) == name
+    assert called(task_id_of(name, "", "ann")) == name
 
 
 def test_ids_of_ours_are_no_names() -> None:
@@ -77,8 +77,15 @@ def test_ids_of_ours_are_no_names() -> None:
 
 
 def test_each_owner_has_other_ids() -> None:
-    owners = [("", "ann"), ("", "bob"), ("t", "ann"), ("tann", ""), ("", "t', 'ann")]
-    assert len({task_id_of(*owner, "t-1") for owner in owners}) == len(owners)
+    owners = [
+        ("", "ann"),
+        ("", "bob"),
+        ("desk", "", "ann"),
+        ("t", "ann"),
+        ("tann", ""),
+        ("", "t', 'ann"),
+    ]
+    assert len({task_id_of("t-1", *owner) for owner in owners}) == len(owners)
 
 
 @pytest.mark.parametrize("name", ["", "x" * (LONGEST + 1), "a\nb", "a\0", "\ud800"])

@@ -26,8 +26,8 @@ from dragoman.core.extensions import TRANSITIONS
 from dragoman.core.model import Json
 
 from .security import (
-    Authentication,
     SecurityStruct,
+    WireAuthentication,
     WireScheme,
     WireSignature,
     authentication_in,
@@ -118,7 +118,7 @@ class Document(SecurityStruct, frozen=True, kw_only=True):
     additional_interfaces: list[OldInterface] | None = None
     supports_authenticated_extended_card: bool | None = None
     security: Required = None
-    authentication: Authentication | None = None
+    authentication: WireAuthentication | None = None
 
 
 def pure_1_0(card: Card) -> bytes:

@@ -14,46 +14,21 @@ from typing import Any
 
 from dragoman.core import errors as e
 from dragoman.core.events import Stamped
-from dragoman.core.extensions import CURSOR, WORK
+from dragoman.core.extensions import CURSOR
 from dragoman.core.model import Json
-from dragoman.core.operations import Invoke, Operation
-from dragoman.core.session import Call, Fault, Frame, Result, Session, Signal, Update
+from dragoman.core.operations import Operation
+from dragoman.core.session import Call, Fault, Frame, Result, Signal, Update
 
-from .. import errors, extensions, v0_3, v1_0
+from .. import errors, v0_3, v1_0
+from ..callee import NOTHING, A2ACallee
 from ..jsonrpc import SUPPORTED, version_in
-from ..proto import Fields, Proto, bag_in, needed, value_out, writer
+from ..proto import Proto, writer
 from ..scalars import Wrong
 from ..v0_3 import grpc as old
 from ..v1_0 import grpc as new
 from ..version import Version
-from .service import Rpc, Service, rpc
-
-NOTHING: Mapping[str, str] = {}
-
-# The agent's own methods
-
-
-def invoke_in(request: Proto) -> Invoke:
-    method = needed(request.method, "the name of a method", ".method")
-    return Invoke(method=method, params=bag_in(request, "params"))
-
-
-def result_out(value: Json) -> Fields:
-    return {"result": value_out(value)}
-
-
-METHODS = Service(
-    name="dragoman.v1.Methods",
-    dialect=new.SERVICE.dialect,
-    version="1.0",
-    step=new.SERVICE.step,
-    words=new.SERVICE.words,
-    rpcs={
-        "Invoke": rpc(
-            "dragoman.v1.InvokeRequest", invoke_in, "dragoman.v1.InvokeResponse", result_out
-        )
-    },
-)
+from .methods import METHODS as METHODS
+from .service import Rpc, Service
 
 SERVICES = (new.SERVICE, old.SERVICE, METHODS)
 VERSIONS: dict[str, Version] = {"1.0": v1_0.V1_0, "0.3": v0_3.V0_3}
@@ -151,37 +126,18 @@ def failure_0_3(error: e.DragomanError) -> Frame:
 FAILURES = {"1.0": failure_1_0, "0.3": failure_0_3}
 
 
-class GrpcCallee(Session):
+class GrpcCallee(A2ACallee):
     """One rpc, on the side that is asked."""
 
-    _headers = NOTHING
+    _version = v1_0.V1_0
     _service: Service = new.SERVICE
     _rpc: Rpc | None = None
     _request: Proto = None
 
     @property
-    def dialect(self) -> str:
-        """Which dialect the caller speaks."""
-        return self._service.dialect
-
-    @property
     def tenant(self) -> str:
         """The tenant the caller named in its request; 1.0 only."""
         return getattr(self._request, "tenant", "")
-
-    @property
-    def extensions_header(self) -> str:
-        """Under which name this version says what extensions are active."""
-        return VERSIONS[self._service.version].extensions_header
-
-    @cached_property
-    def extensions(self) -> tuple[str, ...]:
-        """The extensions the caller activated."""
-        return extensions.activated(self._headers)
-
-    @cached_property
-    def _notes(self) -> bool:
-        return WORK in self.extensions
 
     @cached_property
     def _marked(self) -> bool:
@@ -194,8 +150,9 @@ class GrpcCallee(Session):
         if found is None:
             return (Fault(None, e.UnknownMethod(f"There is no rpc {frame.target[:120]!r}")),)
         self._service, self._rpc = service, called = found
+        self._version = VERSIONS[service.version]
         said = headers.get("a2a-version")
-        if said and version_in(said) is not VERSIONS[service.version]:
+        if said and version_in(said) is not self._version:
             what = f"Version {said[:20]!r} does not go with {service.name} here"
             return (Fault(None, e.VersionUnsupported(what, supported=SUPPORTED)),)
         try:
@@ -210,11 +167,6 @@ class GrpcCallee(Session):
         if self._rpc is None or self._rpc.notes is None:
             return ()
         return self._rpc.notes(self._request)
-
-    def send(self, signal: Signal) -> Iterable[Frame]:
-        """One frame, but none for `End`: the stream's closing says it."""
-        say = _SAY.get(type(signal))
-        return (say(self, signal),) if say is not None else ()
 
     def _answer(self, answer: Result) -> Frame:
         if self._rpc is None:
@@ -232,10 +184,3 @@ class GrpcCallee(Session):
 
     def _failure(self, fault: Fault) -> Frame:
         return FAILURES[self._service.version](fault.error)
-
-
-_SAY: dict[type[Signal], Callable[..., Frame]] = {
-    Result: GrpcCallee._answer,
-    Update: GrpcCallee._update,
-    Fault: GrpcCallee._failure,
-}

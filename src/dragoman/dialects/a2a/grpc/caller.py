@@ -13,7 +13,7 @@ the `stream` of the call. What comes back is handed to `receive` as one frame ea
     failed(code, text, details)                 the rpc failed: the number of its status code, its
                                                 text, and `grpc-status-details-bin` of its trailers
 
-and gives `Answer`, `Update` (with `End` after the last that can come) or `Fault`. An event's seq is
+and gives `Result`, `Update` (with `End` after the last that can come) or `Fault`. An event's seq is
 known where the server has the cursor extension and `CURSOR` is among the extensions.
 """
 
@@ -23,39 +23,29 @@ import re
 from collections.abc import Iterable
 
 from dragoman.core import errors as e
-from dragoman.core.model import Json
 from dragoman.core.operations import AnyOperation, Invoke
 from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Signal, Update
 
 from .. import errors
-from ..proto import Fields, Proto, reader, value_in
+from ..proto import Proto, reader
 from ..scalars import Wrong
 from ..stream_end import Ending
-from ..v0_3 import grpc_caller_table as old
-from ..v1_0 import grpc_caller_table as new
-from .callee import CODES, METHODS, NAMES_0_3
-from .decode import AskedService, Asking, asking, event_in
+from ..v0_3 import grpc as old
+from ..v1_0 import grpc as new
+from .callee import CODES, NAMES_0_3, VERSIONS
+from .decode import event_in
+from .methods import METHODS
+from .service import Rpc, Service
 
 __all__ = ["GrpcCaller", "error_in", "failed"]
 
-SERVICES: dict[str, AskedService] = {"1.0": new.ASKED, "0.3": old.ASKED}
-
-
-# The agent's own methods
-
-
-def invoke_out(op: Invoke) -> Fields:
-    # A Struct holds an object and nothing else.
-    if op.params is not None and not isinstance(op.params, dict):
-        raise Wrong("Over gRPC the params of a method are an object", ".params")
-    return {"method": op.method, "params": op.params or {}}
-
-
-def result_in(response: Proto) -> Json:
-    return value_in(response.result)
-
-
-INVOKE = asking("dragoman.v1", "Invoke", "InvokeRequest", invoke_out, "InvokeResponse", result_in)
+SERVICES: dict[str, Service] = {each.version: each for each in (new.SERVICE, old.SERVICE)}
+_RPCS: dict[tuple[str, type[AnyOperation], bool], tuple[str, Rpc]] = {
+    (service.name, rpc.op, rpc.stream): (f"/{service.name}/{name}", rpc)
+    for service in (*SERVICES.values(), METHODS)
+    # Reversed, so that of two names for the same the first is kept.
+    for name, rpc in reversed(list(service.rpcs.items()))
+}
 
 
 class GrpcCaller(Session):
@@ -66,53 +56,48 @@ class GrpcCaller(Session):
     ) -> None:
         self._service = SERVICES[version]
         self._tenant = tenant
-        self._open: tuple[Call, Asking] | None = None
+        self._open: tuple[Call, Rpc] | None = None
         self._ending = Ending()
         self._headers = {"a2a-version": version}
         if uris := ", ".join(extensions):
-            self._headers[self._service.extensions_header] = uris
+            self._headers[VERSIONS[version].extensions_header] = uris
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """The request for a `Call`; nothing for what this version cannot ask."""
         if not isinstance(signal, Call):
             return ()
-        name, found = self._asking(signal.op, stream=signal.stream)
+        own = isinstance(signal.op, Invoke)
+        service = METHODS if own else self._service
+        found = _RPCS.get((service.name, type(signal.op), signal.stream))
         if found is None:
             return ()
+        path, rpc = found
         try:
-            fields = found.op_out(signal.op)
+            fields = rpc.op_out(signal.op)
         except Wrong as wrong:
             raise e.BadParams(str(wrong)) from None
-        headers = self._headers
-        if name == METHODS.name:
-            # One service for all versions: it speaks 1.0's errors, whatever else is spoken.
-            headers = {**headers, "a2a-version": METHODS.version}
-        if self._tenant and (self._service.tenants or name == METHODS.name):
+        headers = {**self._headers, "a2a-version": METHODS.version} if own else self._headers
+        if self._tenant and service.tenants:
             fields = {**fields, "tenant": self._tenant}
-        self._open, self._ending = (signal, found), Ending()
-        return (Frame(found.write(fields), f"/{name}/{found.rpc}", headers),)
-
-    def _asking(self, op: AnyOperation, *, stream: bool) -> tuple[str, Asking | None]:
-        if isinstance(op, Invoke):
-            return METHODS.name, None if stream else INVOKE
-        return self._service.service, self._service.asking(op, stream=stream)
+        self._open, self._ending = (signal, rpc), Ending()
+        return (Frame(rpc.write_request(fields), path, headers),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """What a response, one message of a stream, its end or a failure says."""
         if self._open is None:
             return ()
-        call, found = self._open
+        call, rpc = self._open
         if frame.status:
             text = frame.headers.get("grpc-message", "")
             error = error_in(frame.status, text, frame.body)
             return self._done(Fault(call.id, errors.about(error, call.op)))
         try:
             if not call.stream:
-                return self._done(Result(call.id, found.answer_in(found.read(frame.body))))
+                return self._done(Result(call.id, rpc.answer_in(rpc.read_response(frame.body))))
             if not frame.body:
                 return self._done(End(call.id))
             service = self._service
-            entry, last = event_in(service.words, service.step(frame.body))
+            entry, last = event_in(service.words, service.read_step(frame.body))
         except Wrong as wrong:
             return self._done(Fault(call.id, e.PeerMisbehaved(str(wrong))))
         except e.DragomanError as error:

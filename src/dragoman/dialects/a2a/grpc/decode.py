@@ -1,73 +1,25 @@
-"""Tasks and events out of protobuf: what the side that asks hears, in both packages.
+"""Tasks and events out of protobuf, in both packages: what a caller is answered.
 
-The other half of `grpc_words`. Peers leave out what they must say more often than not, so reading
-is lenient where writing is strict.
+This is the other half of `encode`. Peers often leave out what they must say, so reading is lenient
+where writing is strict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.core.events import AnyEvent, ArtifactChunk, Snapshot, Stamped, StateChanged
 from dragoman.core.extensions import CURSOR
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Artifact, Json, Message, State, Status, Task
-from dragoman.core.operations import AnyOperation
 
 from .. import extensions
 from ..cards import documents
-from ..proto import ANY, Fields, Proto, bag_in, json_of, needed, reader, stamp_in, writer
+from ..proto import Proto, bag_in, json_of, needed, stamp_in
 from ..scalars import Wrong, numbered
 from .encode import STATES, GrpcEncoder
-
-
-class Asking(Struct, frozen=True, gc=False):
-    """How one rpc is asked, and its answer read."""
-
-    rpc: str
-    write: Callable[[Fields], bytes]
-    op_out: Callable[[Any], Fields]
-    """Raises `Wrong` for what this version cannot ask."""
-    read: Callable[[bytes], Proto]
-    answer_in: Callable[[Proto], Any]
-
-
-class AskedService(Struct, frozen=True, gc=False, kw_only=True):
-    """One service, as those who call it see it."""
-
-    service: str
-    version: str
-    """As the a2a-version metadata says it."""
-    extensions_header: str
-    words: GrpcEncoder
-    tenants: bool
-    """Whether its requests can name a tenant."""
-    step: Callable[[bytes], Proto]
-    """Reads one message of a stream."""
-    calls: dict[type[AnyOperation], Asking]
-    streams: dict[type[AnyOperation], Asking]
-
-    def asking(self, op: AnyOperation, *, stream: bool) -> Asking | None:
-        """The rpc that asks this, if the service has one."""
-        return (self.streams if stream else self.calls).get(type(op))
-
-
-def asking(
-    package: str,
-    rpc: str,
-    request: str,
-    op_out: Callable[[Any], Fields],
-    response: str,
-    answer_in: Callable[[Proto], Any],
-) -> Asking:
-    """An rpc between these two messages of a package; a name with a dot is whole."""
-    full = response if "." in response else f"{package}.{response}"
-    return Asking(rpc, writer(f"{package}.{request}"), op_out, reader(full, ANY), answer_in)
-
 
 # Tasks
 

@@ -10,16 +10,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from dragoman.core.events import (
-    AnyEvent,
-    ArtifactChunk,
-    Asked,
-    Noted,
-    Opened,
-    Snapshot,
-    Stamped,
-    StateChanged,
-)
+from dragoman.core import events as ev
+from dragoman.core.events import Stamped
 from dragoman.core.lifecycle import ENDS_STREAM
 from dragoman.core.model import AnyPart, Artifact, Json, Message, Role, State, Task
 from dragoman.core.operations import TaskPage
@@ -153,7 +145,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         """One event."""
         return _EVENTS_OUT[type(entry.event)](self, entry, entry.event, notes)
 
-    def _opened(self, entry: Stamped, event: Opened, notes: bool) -> Told:
+    def _opened(self, entry: Stamped, event: ev.Opened, notes: bool) -> Told:
         return "task", {
             "id": entry.task_id,
             "context_id": entry.context_id,
@@ -162,16 +154,16 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
             "metadata": event.metadata,
         }
 
-    def _snapshot(self, entry: Stamped, event: Snapshot, notes: bool) -> Told:
+    def _snapshot(self, entry: Stamped, event: ev.Snapshot, notes: bool) -> Told:
         return "task", self.task_out(event.task)
 
-    def _state(self, entry: Stamped, event: StateChanged, notes: bool) -> Told:
+    def _state(self, entry: Stamped, event: ev.StateChanged, notes: bool) -> Told:
         return self._status(entry, event.state, event.message, event.metadata)
 
-    def _asked(self, entry: Stamped, event: Asked, notes: bool) -> Told:
+    def _asked(self, entry: Stamped, event: ev.Asked, notes: bool) -> Told:
         return self._status(entry, event.state, event.message, None)
 
-    def _noted(self, entry: Stamped, event: Noted, notes: bool) -> Told:
+    def _noted(self, entry: Stamped, event: ev.Noted, notes: bool) -> Told:
         # Execution is opaque: without the extension only the state is told (DESIGN §3).
         note = extensions.note_out(event) if notes else None
         return self._status(entry, event.state, None, note)
@@ -187,7 +179,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
             update["final"] = state in ENDS_STREAM
         return "status_update", update
 
-    def _chunk(self, entry: Stamped, event: ArtifactChunk, notes: bool) -> Told:
+    def _chunk(self, entry: Stamped, event: ev.ArtifactChunk, notes: bool) -> Told:
         return "artifact_update", {
             "task_id": entry.task_id,
             "context_id": entry.context_id,
@@ -198,13 +190,13 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         }
 
 
-_EVENTS_OUT: dict[type[AnyEvent], Callable[..., Told]] = {
-    Opened: GrpcEncoder._opened,
-    Snapshot: GrpcEncoder._snapshot,
-    StateChanged: GrpcEncoder._state,
-    Asked: GrpcEncoder._asked,
-    Noted: GrpcEncoder._noted,
-    ArtifactChunk: GrpcEncoder._chunk,
+_EVENTS_OUT: dict[type[ev.AnyEvent], Callable[..., Told]] = {
+    ev.Opened: GrpcEncoder._opened,
+    ev.Snapshot: GrpcEncoder._snapshot,
+    ev.StateChanged: GrpcEncoder._state,
+    ev.Asked: GrpcEncoder._asked,
+    ev.Noted: GrpcEncoder._noted,
+    ev.ArtifactChunk: GrpcEncoder._chunk,
 }
 
 

@@ -21,12 +21,11 @@ from dragoman.core.errors import (
     BadParams,
     ContentTypeUnsupported,
     Malformed,
-    PeerMisbehaved,
     UnknownMethod,
     Unparseable,
 )
-from dragoman.core.events import Opened, Snapshot, Stamped, StateChanged
-from dragoman.core.lifecycle import FINAL, Fold
+from dragoman.core.events import Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Hook, Json, Message, State, Task
 from dragoman.core.operations import AnyOperation, GetHook, SendMessage, SetHook, Watch
 from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, Signal, Update
@@ -34,9 +33,12 @@ from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, 
 from ... import jsonrpc
 from ...jsonrpc import NO_PARAMS
 from .. import errors, extensions
-from ..jsonrpc import JSON_TYPES, NO_CONTENT, NOTHING, RpcCaller, seq_in
+from ..callee import NOTHING
+from ..jsonrpc import JSON_TYPES, NO_CONTENT, RpcCaller, seq_in
+from ..members import Bag
 from ..scalars import Wrong
 from ..version import RpcMethod, Version
+from .bare_stream import BareStreamCaller
 from .v0_1 import V0_1, EventTeller, calls, wire
 from .v0_1.convert import STATES_OUT, Flavour, task_out
 
@@ -81,7 +83,7 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
     return entry, last
 
 
-def unhinted(metadata: wire.Bag, state: State) -> tuple[State, wire.Bag]:
+def unhinted(metadata: Bag, state: State) -> tuple[State, Bag]:
     """The state that there was no word for, and what metadata is left."""
     said = (metadata or {}).get(HINT)
     if not metadata or not isinstance(said, str) or said not in set(State):
@@ -196,7 +198,7 @@ class GoCallee(Session):
         if not self._begun:
             self._begun = True
             watching = self._asked is not None and isinstance(self._asked[1], Watch)
-            task = None if watching else task_of(entry)
+            task = None if watching else calls.task_of(entry)
             result: object = task_out(task, GO) if task is not None else RESUBSCRIBED
             body = jsonrpc.encode(jsonrpc.ResultOut(update.id, result))
             if task is not None:  # which is all that the event would say
@@ -217,19 +219,6 @@ class GoCallee(Session):
         return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, told)), "", NOTHING, status)
 
 
-def task_of(entry: Stamped | Message) -> Task | None:
-    """The whole task, if that is what an entry is."""
-    if not isinstance(entry, Stamped):
-        return calls.replied(entry)
-    if isinstance(entry.event, Snapshot):
-        return entry.event.task
-    if isinstance(entry.event, Opened):
-        fold = Fold(entry.task_id, entry.context_id)
-        fold.add(entry)
-        return fold.task()
-    return None
-
-
 class Bare(Struct, frozen=True, gc=False):
     """Enough of an event to tell it from a response."""
 
@@ -241,33 +230,22 @@ class Bare(Struct, frozen=True, gc=False):
 _read_bare = msgspec.json.Decoder(Bare).decode
 
 
-class GoCaller(RpcCaller):
+class GoCaller(BareStreamCaller):
     """One exchange, on the side that asks."""
 
     def __init__(self) -> None:
         super().__init__(A2A_GO)
-        for headers in self._headers.values():
-            del headers["a2a-version"]
 
-    def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What a whole response, or one event of a stream, says."""
-        streams = [call for call, method in self._open.values() if method.stream]
-        if not streams or not frame.body:
-            return super().receive(frame)
-        (call,) = streams
-        try:
-            jsonrpc.check_answer(frame.body)
-            found = _read_bare(frame.body)
-            if found.jsonrpc is None and (found.status is not None or found.artifact is not None):
-                return self._happened(call.id, *event_in(Raw(frame.body), seq_in(frame.mark)))
-            response = jsonrpc.response_in(frame.body)
-            if response.error is not None:
-                return super().receive(frame)
-            if _read_bare(response.result).status == RESUBSCRIBED["status"]:
-                return ()
-            task = got_in(response.result)
-        except (ValueError, RecursionError, Wrong, PeerMisbehaved, Unparseable) as exc:
-            return (self._fault(call.id, PeerMisbehaved(str(exc))),)
+    def _receive_event(self, call: Call, frame: Frame) -> Iterable[Signal]:
+        found = _read_bare(frame.body)
+        if found.jsonrpc is None and (found.status is not None or found.artifact is not None):
+            return self._happened(call.id, *event_in(Raw(frame.body), seq_in(frame.mark)))
+        response = jsonrpc.response_in(frame.body)
+        if response.error is not None:
+            return RpcCaller.receive(self, frame)
+        if _read_bare(response.result).status == RESUBSCRIBED["status"]:
+            return ()
+        task = got_in(response.result)
         begin = Snapshot(task=task)
         entry = Stamped(task.id, task.context_id, seq_in(frame.mark), task.status.at, begin)
         return self._happened(call.id, entry, task.state in FINAL)

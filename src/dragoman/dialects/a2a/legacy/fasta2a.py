@@ -19,6 +19,7 @@ from dragoman.core.events import Stamped
 from dragoman.core.model import AnyPart, Json, Message, Task
 from dragoman.core.operations import CancelTask, GetTask, SendMessage
 
+from ..hooks import inline_in
 from ..scalars import Wrong, each, links_in, numbered
 from ..v0_3 import V0_3, calls
 from ..v0_3 import convert as convert_0_3
@@ -78,7 +79,14 @@ def send_in(params: SendParams) -> SendMessage:
     links_in(parts, ".message.parts", "")
     op = replace(op, message=replace(op.message, parts=parts))
     if options is not None and options.task_push_notification_config is not None:
-        op = replace(op, hook=hooks_1_0.inline_in(options.task_push_notification_config))
+        op = replace(
+            op,
+            hook=inline_in(
+                options.task_push_notification_config,
+                ".configuration.taskPushNotificationConfig",
+                hooks_1_0.hook_in,
+            ),
+        )
     if options is not None and options.return_immediately is not None:
         op = replace(op, wait=not options.return_immediately)
     return op

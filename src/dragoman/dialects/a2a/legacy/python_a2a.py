@@ -13,15 +13,14 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core.errors import PeerMisbehaved, TaskNotFound, Unparseable
+from dragoman.core.errors import TaskNotFound
 from dragoman.core.events import Snapshot, Stamped
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.operations import GetHook, SetHook
 from dragoman.core.session import Call, End, Frame, Signal, Update
 
-from ... import jsonrpc
 from ..jsonrpc import RpcCaller
-from ..scalars import Wrong
+from .bare_stream import BareStreamCaller
 from .v0_1 import V0_1
 from .v0_1.calls import got_in
 
@@ -49,13 +48,11 @@ class _Bare(msgspec.Struct, frozen=True, gc=False):
 _read_bare = msgspec.json.Decoder(_Bare).decode
 
 
-class PythonCaller(RpcCaller):
+class PythonCaller(BareStreamCaller):
     """One exchange, on the side that asks."""
 
     def __init__(self) -> None:
         super().__init__(PYTHON_A2A)
-        for headers in self._headers.values():
-            del headers["a2a-version"]
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """The request for a `Call`, at the path of its method."""
@@ -66,19 +63,10 @@ class PythonCaller(RpcCaller):
         path = STREAMS if signal.stream or asking is None else asking[0]
         return [replace(frame, target=f"POST /{path}") for frame in frames]
 
-    def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What a whole response, or one event of a stream, says."""
-        streams = [call for call, method in self._open.values() if method.stream]
-        if not streams or not frame.body:
-            return super().receive(frame)
-        (call,) = streams
-        try:
-            jsonrpc.check_answer(frame.body)
-            if _read_bare(frame.body).jsonrpc is not None:
-                return super().receive(replace(frame, mark=""))
-            task = got_in(msgspec.Raw(frame.body))
-        except (ValueError, RecursionError, Wrong, Unparseable) as exc:
-            return (self._fault(call.id, PeerMisbehaved(str(exc))),)
+    def _receive_event(self, call: Call, frame: Frame) -> Iterable[Signal]:
+        if _read_bare(frame.body).jsonrpc is not None:
+            return RpcCaller.receive(self, replace(frame, mark=""))
+        task = got_in(msgspec.Raw(frame.body))
         told = Snapshot(task=task)
         update = Update(call.id, Stamped(task.id, task.context_id, 0, task.status.at, told))
         if frame.name != LAST and task.state not in FINAL:

@@ -1,4 +1,4 @@
-"""A2A 0.3's messages and tasks to the canonical words and back.
+"""A2A 0.3's parts, and the words it has for states and roles.
 
 0.3 has no place for some of what we know (a2a-wire §15.5). It is kept in the part's metadata on the
 way out and taken back from there on the way in:
@@ -14,22 +14,12 @@ from typing import Protocol
 
 from msgspec import UNSET
 
-from dragoman.core.model import (
-    AnyPart,
-    Artifact,
-    Blob,
-    Data,
-    Json,
-    Link,
-    Message,
-    Role,
-    State,
-    Status,
-    Task,
-    Text,
-)
+from dragoman.core.model import AnyPart, Blob, Data, Json, Link, Role, State, Text
 
-from ..scalars import Wrong, base64_in, base64_out, each, numbered, stamp_in, stamp_out
+from ..codec import task_codec
+from ..events import event_codec
+from ..members import Bag
+from ..scalars import Wrong, base64_in, base64_out
 from . import wire
 
 ROLES_IN: dict[str | None, Role] = {
@@ -42,8 +32,6 @@ ROLES_IN: dict[str | None, Role] = {
 ROLES_OUT = {role: role.value for role in Role}
 STATES_IN: dict[str | None, State] = {state.value: state for state in State}
 STATES_OUT = {state: state.value for state in State}
-# In Python 3.11 naming a member costs as much as looking one up ten times.
-_AGENT, _UNKNOWN = Role.AGENT, State.UNKNOWN
 WRAPPED = "data_part_compat"
 FILENAME, MEDIA_TYPE = "filename", "mediaType"
 
@@ -101,7 +89,7 @@ def data_in(parts: Iterable[wire.Part], path: str) -> None:
             raise Wrong("Expected an object: in 0.3 data is nothing else", f"{path}[{index}].data")
 
 
-def file_in(file: wire.File, metadata: wire.Bag) -> AnyPart:
+def file_in(file: wire.File, metadata: Bag) -> AnyPart:
     filename, media_type = file.name or "", file.mime_type or ""
     content, uri = file.bytes, file.uri
     if content is not None and uri is None:
@@ -133,7 +121,7 @@ def part_out(part: AnyPart) -> wire.Part:
     return wire.Part("file", None, file, UNSET, part.metadata)
 
 
-def dressed(part: Text | Data) -> wire.Bag:
+def dressed(part: Text | Data) -> Bag:
     """The part's metadata with its filename and media type."""
     if not (part.filename or part.media_type):
         return part.metadata
@@ -145,7 +133,7 @@ def dressed(part: Text | Data) -> wire.Bag:
     return metadata
 
 
-def undressed(metadata: wire.Bag) -> tuple[str, str, wire.Bag]:
+def undressed(metadata: Bag) -> tuple[str, str, Bag]:
     """Filename, media type, and what metadata is left."""
     if not metadata or not (FILENAME in metadata or MEDIA_TYPE in metadata):
         return "", "", metadata
@@ -156,14 +144,14 @@ def undressed(metadata: wire.Bag) -> tuple[str, str, wire.Bag]:
     return found.get(FILENAME, ""), found.get(MEDIA_TYPE, ""), rest or None
 
 
-def wrapped(value: Json, metadata: wire.Bag) -> tuple[Json, wire.Bag]:
+def wrapped(value: Json, metadata: Bag) -> tuple[Json, Bag]:
     """0.3 takes only objects as data."""
     if isinstance(value, dict):
         return value, metadata
     return {"value": value}, {**(metadata or {}), WRAPPED: True}
 
 
-def unwrapped(data: Json, metadata: wire.Bag) -> tuple[Json, wire.Bag]:
+def unwrapped(data: Json, metadata: Bag) -> tuple[Json, Bag]:
     """The value behind `data_part_compat`, and what metadata is left."""
     if not metadata or metadata.get(WRAPPED) is not True:
         return data, metadata
@@ -173,99 +161,14 @@ def unwrapped(data: Json, metadata: wire.Bag) -> tuple[Json, wire.Bag]:
     return data["value"], rest or None
 
 
-def parts_in(parts: tuple[wire.Part, ...] | None) -> tuple[AnyPart, ...]:
-    parts = parts or ()
-    try:
-        return each(part_in, parts)
-    except Wrong:
-        return tuple(numbered(part_in, parts, ".parts"))
-
-
-# Messages, artifacts, tasks
-
-
-def message_in(message: wire.Message) -> Message:
-    return Message(
-        message_id=message.message_id or "",
-        role=ROLES_IN.get(message.role, _AGENT),
-        parts=parts_in(message.parts),
-        context_id=message.context_id or "",
-        task_id=message.task_id or "",
-        metadata=message.metadata,
-        extensions=message.extensions or (),
-        references=message.reference_task_ids or (),
-    )
-
-
-def message_out(message: Message) -> wire.Message:
-    return wire.Message(
-        message.message_id,
-        ROLES_OUT[message.role],
-        each(part_out, message.parts),
-        message.context_id,
-        message.task_id,
-        message.metadata,
-        message.extensions,
-        message.references,
-    )
-
-
-def artifact_in(artifact: wire.Artifact) -> Artifact:
-    return Artifact(
-        artifact_id=artifact.artifact_id or "",
-        parts=parts_in(artifact.parts),
-        name=artifact.name or "",
-        description=artifact.description or "",
-        metadata=artifact.metadata,
-        extensions=artifact.extensions or (),
-    )
-
-
-def artifact_out(artifact: Artifact) -> wire.Artifact:
-    return wire.Artifact(
-        artifact.artifact_id,
-        each(part_out, artifact.parts),
-        artifact.name,
-        artifact.description,
-        artifact.metadata,
-        artifact.extensions,
-    )
-
-
-def status_in(status: wire.Status) -> Status:
-    return Status(
-        STATES_IN.get(status.state, _UNKNOWN),
-        stamp_in(status.timestamp, ".status.timestamp") if status.timestamp else 0,
-        message_in(status.message) if status.message is not None else None,
-    )
-
-
-def status_out(state: State, at: int, message: Message | None) -> wire.Status:
-    return wire.Status(
-        STATES_OUT[state],
-        stamp_out(at) if at else "",
-        message_out(message) if message is not None else None,
-    )
-
-
-def task_in(task: wire.Task) -> Task:
-    return Task(
-        id=task.id,
-        context_id=task.context_id or "",
-        status=status_in(task.status),
-        artifacts=each(artifact_in, task.artifacts or ()),
-        history=each(message_in, task.history or ()),
-        metadata=task.metadata,
-    )
-
-
-def task_out(task: Task) -> wire.Task:
-    status = task.status
-    return wire.Task(
-        task.id,
-        task.context_id,
-        status_out(status.state, status.at, status.message),
-        each(artifact_out, task.artifacts) or None,
-        each(message_out, task.history) or None,
-        task.metadata,
-    )
+CODEC = task_codec(
+    (wire.Message, wire.Artifact, wire.Status, wire.Task),
+    part=(part_in, part_out),
+    roles=(ROLES_IN, ROLES_OUT),
+    states=(STATES_IN, STATES_OUT),
+    role_names="`user` or `agent`",
+    link=".file.uri",
+    check_parts=data_in,
+)
+EVENTS = event_codec(CODEC, wire, final=True)
+task_out = CODEC.task_out

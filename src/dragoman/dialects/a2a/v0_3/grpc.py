@@ -1,44 +1,30 @@
-"""A2A 0.3 as protobuf (a2a.v1): its parts, what it asks, and the table of its rpcs.
+"""A2A 0.3 as protobuf (a2a.v1): its parts, its requests, and the table of its rpcs.
 
 Tasks are named `tasks/{id}`; the bytes of a file travel as base64 text; a number that is 0 was not
-given, and a `blocking` that is false may not have been given either, so it does not wait (D7). What
+given, and a `blocking` that is false may not have been given either, so it does not wait (D7). So a
+history length of 0 cannot be asked for, nor can a cancel say anything beside the task's name. What
 0.3 has no place for lives in the metadata of parts, as over JSON-RPC.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from dragoman.core.card import Card
+from dragoman.core import operations as ops
 from dragoman.core.model import AnyPart, Blob, Data, Hook, Json, Link, Text
-from dragoman.core.operations import (
-    CancelTask,
-    DeleteHook,
-    GetExtendedCard,
-    GetHook,
-    GetTask,
-    HookPage,
-    ListHooks,
-    ListTasks,
-    Operation,
-    SendMessage,
-    SetHook,
-    Watch,
-)
+from dragoman.core.operations import SendMessage
 
 from ..grpc import cards
-from ..grpc.encode import STATES, GrpcEncoder, nothing_out
-from ..grpc.service import Rpc, Service, rpc
-from ..proto import Fields, Proto, bag_in, needed, object_in, reader, stamp_in, writer
+from ..grpc.decode import task_in as whole_in
+from ..grpc.encode import GrpcEncoder
+from ..grpc.service import CONFIG, list_question, rpc_rows, service
+from ..proto import Fields, Proto, bag_in, needed, object_in
 from ..scalars import Wrong, base64_out, count_in
 from . import files
 from .convert import dressed, undressed, unwrapped, wrapped
-
-DIALECT = "a2a-0.3"
 
 # Parts
 
@@ -150,18 +136,18 @@ def hook_out(hook: Hook) -> Fields:
     }
 
 
-# What is asked
+# Requests
 
 
 def send_in(request: Proto) -> SendMessage:
-    said = WORDS.request_in(request, "request")
+    message = WORDS.request_in(request, "request")
     options = request.configuration
     hook = None
     if options.HasField("push_notification"):
         config = options.push_notification
-        hook = hook_in(config, said.task_id, "", ".configuration.pushNotification")
+        hook = hook_in(config, message.task_id, "", ".configuration.pushNotification")
     return SendMessage(
-        message=said,
+        message=message,
         wait=options.blocking,
         history_length=length_in(options, ".configuration.historyLength"),
         accepts=tuple(options.accepted_output_modes),
@@ -170,135 +156,148 @@ def send_in(request: Proto) -> SendMessage:
     )
 
 
+def send_out(op: SendMessage) -> Fields:
+    hook = op.hook
+    return {
+        "request": WORDS.message_out(op.message),
+        "configuration": {
+            "accepted_output_modes": op.accepts,
+            "history_length": op.history_length,
+            "blocking": op.wait,
+            "push_notification": hook_out(hook)["push_notification_config"] if hook else None,
+        },
+        "metadata": op.metadata,
+    }
+
+
 def length_in(message: Proto, path: str = ".historyLength") -> int | None:
     return count_in(message.history_length, path) or None
 
 
-def get_in(request: Proto) -> GetTask:
-    return GetTask(task_id=task_in(request.name), history_length=length_in(request))
+def size_in(request: Proto) -> int:
+    return count_in(request.page_size, ".pageSize", 0, 100)
 
 
-def list_in(request: Proto) -> ListTasks:
-    if request.status >= len(STATES):
-        raise Wrong(f"Unknown state {request.status}", ".status")
-    return ListTasks(
-        context_id=request.context_id,
-        state=STATES[request.status] if request.status else None,
-        since=stamp_in(request, "last_updated_time"),
-        page_size=count_in(request.page_size, ".pageSize", 0, 100) or 50,
-        page_token=request.page_token,
-        history_length=length_in(request),
-        with_artifacts=request.include_artifacts,
-    )
+def get_in(request: Proto) -> ops.GetTask:
+    return ops.GetTask(task_id=task_in(request.name), history_length=length_in(request))
 
 
-def cancel_in(request: Proto) -> CancelTask:
-    return CancelTask(task_id=task_in(request.name))
+def get_out(op: ops.GetTask) -> Fields:
+    return {**name_out(op), "history_length": op.history_length}
 
 
-def watch_in(request: Proto) -> Watch:
-    return Watch(task_id=task_in(request.name))
+def cancel_in(request: Proto) -> ops.CancelTask:
+    return ops.CancelTask(task_id=task_in(request.name))
 
 
-def set_hook_in(request: Proto) -> SetHook:
+def watch_in(request: Proto) -> ops.Watch:
+    return ops.Watch(task_id=task_in(request.name))
+
+
+def name_out(op: ops.GetTask | ops.CancelTask | ops.Watch) -> Fields:
+    return {"name": f"tasks/{op.task_id}"}
+
+
+def set_hook_in(request: Proto) -> ops.SetHook:
     task_id = task_in(request.parent, ".parent")
     config = request.config.push_notification_config
     path = ".config.pushNotificationConfig"
-    return SetHook(hook=hook_in(config, task_id, request.config_id, path))
+    return ops.SetHook(hook=hook_in(config, task_id, request.config_id, path))
 
 
-def get_hook_in(request: Proto) -> GetHook:
+def set_hook_out(op: ops.SetHook) -> Fields:
+    hook = op.hook
+    parent = f"tasks/{hook.task_id}"
+    return {"parent": parent, "config_id": hook.hook_id, "config": hook_out(hook)}
+
+
+def get_hook_in(request: Proto) -> ops.GetHook:
     if found := _TASK(request.name):  # the first one, as in 0.2
-        return GetHook(task_id=found[1])
+        return ops.GetHook(task_id=found[1])
     task_id, hook_id = config_in(request.name)
-    return GetHook(task_id=task_id, hook_id=hook_id)
+    return ops.GetHook(task_id=task_id, hook_id=hook_id)
 
 
-def list_hooks_in(request: Proto) -> ListHooks:
-    return ListHooks(
+def delete_hook_in(request: Proto) -> ops.DeleteHook:
+    task_id, hook_id = config_in(request.name)
+    return ops.DeleteHook(task_id=task_id, hook_id=hook_id)
+
+
+def one_hook_out(op: ops.GetHook | ops.DeleteHook) -> Fields:
+    task = f"tasks/{op.task_id}"
+    return {"name": f"{task}/pushNotificationConfigs/{op.hook_id}" if op.hook_id else task}
+
+
+def list_hooks_in(request: Proto) -> ops.ListHooks:
+    return ops.ListHooks(
         task_id=task_in(request.parent, ".parent"),
         page_size=count_in(request.page_size, ".pageSize"),
         page_token=request.page_token,
     )
 
 
-def delete_hook_in(request: Proto) -> DeleteHook:
-    task_id, hook_id = config_in(request.name)
-    return DeleteHook(task_id=task_id, hook_id=hook_id)
+def list_hooks_out(op: ops.ListHooks) -> Fields:
+    parent = f"tasks/{op.task_id}"
+    return {"parent": parent, "page_size": op.page_size, "page_token": op.page_token}
 
 
-def extended_in(request: Proto) -> GetExtendedCard:
-    return GetExtendedCard()
+# Responses
 
 
-# What is answered
+def page_in(page: Proto) -> ops.TaskPage:
+    """0.3 does not tell how many a page could hold."""
+    tasks = tuple(whole_in(WORDS, each) for each in page.tasks)
+    return ops.TaskPage(tasks, page.next_page_token, len(tasks), page.total_size)
 
 
-def hooks_out(page: HookPage) -> Fields:
-    return {"configs": list(map(hook_out, page.hooks)), "next_page_token": page.next_token}
-
-
-def card_out(card: Card) -> Fields:
-    return cards.card_0_3(card)
+def named_hook_in(config: Proto) -> Hook:
+    task_id, _, hook_id = config.name.removeprefix("tasks/").partition("/pushNotificationConfigs/")
+    return hook_in(config.push_notification_config, task_id, hook_id, "")
 
 
 PACKAGE = "a2a.v1"
-
-
-def _rpc(
-    request: str,
-    op_in: Callable[[Proto], Operation[Any]],
-    response: str,
-    answer_out: Callable[[Any], Fields],
-    *,
-    stream: bool = False,
-) -> Rpc:
-    return rpc(f"{PACKAGE}.{request}", op_in, f"{PACKAGE}.{response}", answer_out, stream=stream)
-
-
-_HOOK = "TaskPushNotificationConfig"
-_SEND = replace(
-    _rpc("SendMessageRequest", send_in, "SendMessageResponse", WORDS.sent_out), notes=file_notes
+_ROWS = rpc_rows(
+    PACKAGE,
+    WORDS,
+    send=(send_in, send_out),
+    get=(get_in, get_out),
+    list_tasks=list_question("last_updated_time", size_in, length_in),
+    page=(WORDS.page_out, page_in),
+    cancel=(cancel_in, name_out),
+    watch=("TaskSubscriptionRequest", (watch_in, name_out)),
+    set_hook=(f"Create{CONFIG}Request", (set_hook_in, set_hook_out)),
+    get_hook=(get_hook_in, one_hook_out),
+    list_hooks=(f"List{CONFIG}", (list_hooks_in, list_hooks_out)),
+    delete_hook=(delete_hook_in, one_hook_out),
+    hook=(hook_out, named_hook_in),
+    card=("GetAgentCardRequest", cards.card_0_3),
 )
-_WATCH = _rpc("TaskSubscriptionRequest", watch_in, "Task", WORDS.task_out, stream=True)
-_CARD = _rpc("GetAgentCardRequest", extended_in, "AgentCard", card_out)
-_LIST = _rpc("ListTasksRequest", list_in, "ListTasksResponse", WORDS.page_out)
-_SET_HOOK = _rpc(f"Create{_HOOK}Request", set_hook_in, _HOOK, hook_out)
-_GET_HOOK = _rpc(f"Get{_HOOK}Request", get_hook_in, _HOOK, hook_out)
-_LIST_HOOKS = _rpc(f"List{_HOOK}Request", list_hooks_in, f"List{_HOOK}Response", hooks_out)
-_DELETE_HOOK = Rpc(
-    reader(f"{PACKAGE}.Delete{_HOOK}Request"),
-    delete_hook_in,
-    writer("google.protobuf.Empty"),
-    nothing_out,
-)
-SERVICE = Service(
-    name=f"{PACKAGE}.A2AService",
-    dialect=DIALECT,
-    version="0.3",
-    step=writer(f"{PACKAGE}.StreamResponse"),
-    words=WORDS,
-    rpcs={
-        "SendMessage": _SEND,
-        "SendStreamingMessage": replace(_SEND, stream=True),
-        "GetTask": _rpc("GetTaskRequest", get_in, "Task", WORDS.task_out),
-        "CancelTask": _rpc("CancelTaskRequest", cancel_in, "Task", WORDS.task_out),
-        "TaskSubscription": _WATCH,
-        f"Create{_HOOK}": _SET_HOOK,
-        f"Get{_HOOK}": _GET_HOOK,
-        f"List{_HOOK}": _LIST_HOOKS,
-        "GetAgentCard": _CARD,
-        f"Delete{_HOOK}": _DELETE_HOOK,
-        # Named by 0.3's text (§3.5.6) and not by its proto.
-        "ListTask": _LIST,
-        "CreateTaskPushNotification": _SET_HOOK,
-        "GetTaskPushNotification": _GET_HOOK,
-        "ListTaskPushNotification": _LIST_HOOKS,
-        "DeleteTaskPushNotification": _DELETE_HOOK,
+SERVICE = service(
+    PACKAGE,
+    WORDS,
+    {
+        "SendMessage": replace(_ROWS.send, notes=file_notes),
+        "SendStreamingMessage": replace(_ROWS.stream, notes=file_notes),
+        "GetTask": _ROWS.get,
+        "CancelTask": _ROWS.cancel,
+        "TaskSubscription": _ROWS.watch,
+        f"Create{CONFIG}": _ROWS.set_hook,
+        f"Get{CONFIG}": _ROWS.get_hook,
+        f"List{CONFIG}": _ROWS.list_hooks,
+        "GetAgentCard": _ROWS.card,
+        f"Delete{CONFIG}": _ROWS.delete_hook,
         # Drafts between 0.3 and 1.0, still in this package.
-        "ListTasks": _LIST,
-        "SubscribeToTask": _WATCH,
-        "GetExtendedAgentCard": _CARD,
-        f"Set{_HOOK}": _SET_HOOK,
+        "ListTasks": _ROWS.list,
+        "SubscribeToTask": _ROWS.watch,
+        "GetExtendedAgentCard": _ROWS.card,
+        f"Set{CONFIG}": _ROWS.set_hook,
+        # Named by 0.3's text (§3.5.6) and not by its proto.
+        "ListTask": _ROWS.list,
+        "CreateTaskPushNotification": _ROWS.set_hook,
+        "GetTaskPushNotification": _ROWS.get_hook,
+        "ListTaskPushNotification": _ROWS.list_hooks,
+        "DeleteTaskPushNotification": _ROWS.delete_hook,
     },
+    version="0.3",
+    tenants=False,
 )

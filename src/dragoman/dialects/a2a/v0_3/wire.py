@@ -10,13 +10,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.core.model import Json
 
-Flag = bool | None
-Word = str | None
-Words = tuple[str, ...] | None
-Bag = dict[str, Json] | None
+from ..members import Authentication, Bag, Flag, NoTwins, Word, Words
 
 
-class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class Wire(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """Base of all objects without a kind."""
 
 
@@ -42,7 +39,9 @@ class Part(Wire, frozen=True, gc=False):
     type: Json = None
 
 
-class Kind(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel", tag_field="kind"):
+class Kind(
+    NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename="camel", tag_field="kind"
+):
     """Base of all objects that say what they are."""
 
 
@@ -102,7 +101,7 @@ Step = Task | Message | StatusUpdate | ArtifactUpdate
 """What a send answers and what a stream carries, bare."""
 
 
-class Heard(Wire, frozen=True, gc=False):
+class StepIn(Wire, frozen=True, gc=False):
     """Enough of a step without `kind` to tell which it is, and the wrappers of confused peers."""
 
     id: Json = None
@@ -124,19 +123,13 @@ class Page(Wire, frozen=True, gc=False):
     total_size: int | None
 
 
-class PageHeard(Wire, frozen=True, gc=False):
+class PageIn(Wire, frozen=True, gc=False):
     """The same from peers that leave out what is empty."""
 
     tasks: tuple[Task, ...] | None = None
     next_page_token: Word = ""
     page_size: int | None = None
     total_size: int | None = None
-
-
-class Authentication(Wire, frozen=True, gc=False):
-    schemes: Words = None
-    """Required, so it is written although it is empty; None is only read."""
-    credentials: Word = ""
 
 
 class PushConfig(Wire, frozen=True, gc=False):
@@ -173,7 +166,7 @@ class TaskParams(Params, frozen=True, gc=False):
 
 class ListParams(Params, frozen=True, gc=False):
     context_id: Word = ""
-    status: Word = ""
+    status: Word = None
     page_size: int | None = None
     page_token: Word = ""
     history_length: int | None = None

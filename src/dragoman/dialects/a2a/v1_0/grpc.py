@@ -1,46 +1,21 @@
-"""A2A 1.0 as protobuf (lf.a2a.v1): its parts, what it asks, and the table of its rpcs."""
+"""A2A 1.0 as protobuf (lf.a2a.v1): its parts, its requests, and the table of its rpcs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from dragoman.core.card import Card
+from dragoman.core import operations as ops
 from dragoman.core.model import AnyPart, Blob, Data, Hook, Link, Text
-from dragoman.core.operations import (
-    CancelTask,
-    DeleteHook,
-    GetExtendedCard,
-    GetHook,
-    GetTask,
-    HookPage,
-    ListHooks,
-    ListTasks,
-    Operation,
-    SendMessage,
-    SetHook,
-    TaskPage,
-    Watch,
-)
+from dragoman.core.operations import SendMessage
 
 from ..grpc import cards
-from ..grpc.encode import STATES, GrpcEncoder, nothing_out
-from ..grpc.service import Rpc, Service, rpc
-from ..proto import (
-    Fields,
-    Proto,
-    bag_in,
-    counted,
-    needed,
-    reader,
-    stamp_in,
-    value_in,
-    value_out,
-    writer,
-)
+from ..grpc.decode import task_in
+from ..grpc.encode import GrpcEncoder
+from ..grpc.service import CONFIG, list_question, rpc_rows, service
+from ..proto import Fields, Proto, bag_in, counted, needed, value_in, value_out
 from ..scalars import Wrong, count_in
-
-DIALECT = "a2a-1.0"
 
 # Parts and webhooks
 
@@ -123,20 +98,20 @@ def hook_out(hook: Hook) -> Fields:
     return said
 
 
-# What is asked
+# Requests
 
 
 def send_in(request: Proto) -> SendMessage:
-    said = WORDS.request_in(request, "message")
+    message = WORDS.request_in(request, "message")
     if not request.HasField("configuration"):
-        return SendMessage(message=said, metadata=bag_in(request))
+        return SendMessage(message=message, metadata=bag_in(request))
     options = request.configuration
     hook = None
     if options.HasField("task_push_notification_config"):
         config = options.task_push_notification_config
         hook = hook_in(config, ".configuration.taskPushNotificationConfig")
     return SendMessage(
-        message=said,
+        message=message,
         wait=not options.return_immediately,
         history_length=counted(options, "history_length", ".configuration.historyLength"),
         accepts=tuple(options.accepted_output_modes),
@@ -145,127 +120,135 @@ def send_in(request: Proto) -> SendMessage:
     )
 
 
-def get_in(request: Proto) -> GetTask:
-    return GetTask(task_id=id_in(request), history_length=counted(request, "history_length"))
+def send_out(op: SendMessage) -> Fields:
+    return {
+        "message": WORDS.message_out(op.message),
+        "configuration": {
+            "accepted_output_modes": op.accepts,
+            "history_length": op.history_length,
+            "return_immediately": not op.wait,
+            "task_push_notification_config": hook_out(op.hook) if op.hook is not None else None,
+        },
+        "metadata": op.metadata,
+    }
 
 
 def id_in(request: Proto) -> str:
     return needed(request.id, "a task id", ".id")
 
 
-def list_in(request: Proto) -> ListTasks:
-    if request.status >= len(STATES):
-        raise Wrong(f"Unknown state {request.status}", ".status")
-    size = counted(request, "page_size", ".pageSize", 1, 100)
-    return ListTasks(
-        context_id=request.context_id,
-        state=STATES[request.status] if request.status else None,
-        since=stamp_in(request, "status_timestamp_after"),
-        page_size=50 if size is None else size,
-        page_token=request.page_token,
-        history_length=counted(request, "history_length"),
-        with_artifacts=request.include_artifacts,
-    )
+def get_in(request: Proto) -> ops.GetTask:
+    return ops.GetTask(task_id=id_in(request), history_length=counted(request, "history_length"))
 
 
-def cancel_in(request: Proto) -> CancelTask:
-    return CancelTask(task_id=id_in(request), metadata=bag_in(request))
+def get_out(op: ops.GetTask) -> Fields:
+    return {"id": op.task_id, "history_length": op.history_length}
 
 
-def watch_in(request: Proto) -> Watch:
-    return Watch(task_id=id_in(request))
+def cancel_in(request: Proto) -> ops.CancelTask:
+    return ops.CancelTask(task_id=id_in(request), metadata=bag_in(request))
 
 
-def set_hook_in(config: Proto) -> SetHook:
-    task_in(config)
-    return SetHook(hook=hook_in(config))
+def cancel_out(op: ops.CancelTask) -> Fields:
+    return {"id": op.task_id, "metadata": op.metadata}
 
 
-def task_in(request: Proto) -> str:
+def watch_in(request: Proto) -> ops.Watch:
+    return ops.Watch(task_id=id_in(request))
+
+
+def watch_out(op: ops.Watch) -> Fields:
+    return {"id": op.task_id}
+
+
+def hook_task_in(request: Proto) -> str:
     return needed(request.task_id, "a task id", ".taskId")
 
 
-def get_hook_in(request: Proto) -> GetHook:
-    # An id is required, but whoever knows only the task gets its first, as in 0.2.
-    return GetHook(task_id=task_in(request), hook_id=request.id)
+def set_hook_in(config: Proto) -> ops.SetHook:
+    hook_task_in(config)
+    return ops.SetHook(hook=hook_in(config))
 
 
-def list_hooks_in(request: Proto) -> ListHooks:
-    return ListHooks(
-        task_id=task_in(request),
+def set_hook_out(op: ops.SetHook) -> Fields:
+    return hook_out(op.hook)
+
+
+def get_hook_in(request: Proto) -> ops.GetHook:
+    # An id is required, but a caller that knows only the task gets its first webhook, as in 0.2.
+    return ops.GetHook(task_id=hook_task_in(request), hook_id=request.id)
+
+
+def delete_hook_in(request: Proto) -> ops.DeleteHook:
+    task_id = hook_task_in(request)
+    return ops.DeleteHook(task_id=task_id, hook_id=needed(request.id, "an id", ".id"))
+
+
+def one_hook_out(op: ops.GetHook | ops.DeleteHook) -> Fields:
+    return {"task_id": op.task_id, "id": op.hook_id}
+
+
+def list_hooks_in(request: Proto) -> ops.ListHooks:
+    return ops.ListHooks(
+        task_id=hook_task_in(request),
         page_size=count_in(request.page_size, ".pageSize"),
         page_token=request.page_token,
     )
 
 
-def delete_hook_in(request: Proto) -> DeleteHook:
-    return DeleteHook(task_id=task_in(request), hook_id=needed(request.id, "an id", ".id"))
+def list_hooks_out(op: ops.ListHooks) -> Fields:
+    return {"task_id": op.task_id, "page_size": op.page_size, "page_token": op.page_token}
 
 
-def extended_in(request: Proto) -> GetExtendedCard:
-    return GetExtendedCard()
+# Responses
 
 
-# What is answered
-
-
-def page_out(page: TaskPage) -> Fields:
+def page_out(page: ops.TaskPage) -> Fields:
     return {**WORDS.page_out(page), "page_size": page.page_size}
 
 
-def hooks_out(page: HookPage) -> Fields:
-    return {"configs": list(map(hook_out, page.hooks)), "next_page_token": page.next_token}
-
-
-def card_out(card: Card) -> Fields:
-    return cards.card_1_0(card)
+def page_in(page: Proto) -> ops.TaskPage:
+    tasks = tuple(task_in(WORDS, each) for each in page.tasks)
+    return ops.TaskPage(tasks, page.next_page_token, page.page_size, page.total_size)
 
 
 PACKAGE = "lf.a2a.v1"
-
-
-def _rpc(
-    request: str,
-    op_in: Callable[[Proto], Operation[Any]],
-    response: str,
-    answer_out: Callable[[Any], Fields],
-    *,
-    stream: bool = False,
-) -> Rpc:
-    return rpc(f"{PACKAGE}.{request}", op_in, f"{PACKAGE}.{response}", answer_out, stream=stream)
-
-
-_CONFIG = "TaskPushNotificationConfig"
-SERVICE = Service(
-    name=f"{PACKAGE}.A2AService",
-    dialect=DIALECT,
-    version="1.0",
-    step=writer(f"{PACKAGE}.StreamResponse"),
-    words=WORDS,
-    rpcs={
-        "SendMessage": _rpc("SendMessageRequest", send_in, "SendMessageResponse", WORDS.sent_out),
-        "SendStreamingMessage": _rpc(
-            "SendMessageRequest", send_in, "SendMessageResponse", WORDS.sent_out, stream=True
-        ),
-        "GetTask": _rpc("GetTaskRequest", get_in, "Task", WORDS.task_out),
-        "ListTasks": _rpc("ListTasksRequest", list_in, "ListTasksResponse", page_out),
-        "CancelTask": _rpc("CancelTaskRequest", cancel_in, "Task", WORDS.task_out),
-        "SubscribeToTask": _rpc(
-            "SubscribeToTaskRequest", watch_in, "Task", WORDS.task_out, stream=True
-        ),
-        f"Create{_CONFIG}": _rpc(_CONFIG, set_hook_in, _CONFIG, hook_out),
-        f"Get{_CONFIG}": _rpc(f"Get{_CONFIG}Request", get_hook_in, _CONFIG, hook_out),
-        f"List{_CONFIG}s": _rpc(
-            f"List{_CONFIG}sRequest", list_hooks_in, f"List{_CONFIG}sResponse", hooks_out
-        ),
-        "GetExtendedAgentCard": _rpc(
-            "GetExtendedAgentCardRequest", extended_in, "AgentCard", card_out
-        ),
-        f"Delete{_CONFIG}": Rpc(
-            reader(f"{PACKAGE}.Delete{_CONFIG}Request"),
-            delete_hook_in,
-            writer("google.protobuf.Empty"),
-            nothing_out,
-        ),
+_ROWS = rpc_rows(
+    PACKAGE,
+    WORDS,
+    send=(send_in, send_out),
+    get=(get_in, get_out),
+    list_tasks=list_question(
+        "status_timestamp_after",
+        partial(counted, field="page_size", path=".pageSize", low=1, high=100),
+        partial(counted, field="history_length"),
+    ),
+    page=(page_out, page_in),
+    cancel=(cancel_in, cancel_out),
+    watch=("SubscribeToTaskRequest", (watch_in, watch_out)),
+    set_hook=(CONFIG, (set_hook_in, set_hook_out)),
+    get_hook=(get_hook_in, one_hook_out),
+    list_hooks=(f"List{CONFIG}s", (list_hooks_in, list_hooks_out)),
+    delete_hook=(delete_hook_in, one_hook_out),
+    hook=(hook_out, hook_in),
+    card=("GetExtendedAgentCardRequest", cards.card_1_0),
+)
+SERVICE = service(
+    PACKAGE,
+    WORDS,
+    {
+        "SendMessage": _ROWS.send,
+        "SendStreamingMessage": _ROWS.stream,
+        "GetTask": _ROWS.get,
+        "ListTasks": _ROWS.list,
+        "CancelTask": _ROWS.cancel,
+        "SubscribeToTask": _ROWS.watch,
+        f"Create{CONFIG}": _ROWS.set_hook,
+        f"Get{CONFIG}": _ROWS.get_hook,
+        f"List{CONFIG}s": _ROWS.list_hooks,
+        "GetExtendedAgentCard": _ROWS.card,
+        f"Delete{CONFIG}": _ROWS.delete_hook,
     },
+    version="1.0",
+    tenants=True,
 )

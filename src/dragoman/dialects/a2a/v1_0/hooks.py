@@ -1,4 +1,4 @@
-"""A2A 1.0's webhooks (push notification configs): the methods that set, show and end them."""
+"""A2A 1.0's webhooks (push notification configs): flat, with one scheme each."""
 
 from __future__ import annotations
 
@@ -8,44 +8,35 @@ from msgspec import Raw
 from dragoman.core.model import Hook
 from dragoman.core.operations import DeleteHook, GetHook, HookPage, ListHooks, SetHook
 
+from ..hooks import hook_methods
 from ..scalars import Wrong, count_in, each
-from ..version import method
 from . import wire
 
 
 def hook_in(config: wire.PushConfig) -> Hook:
-    told = config.authentication or _NOBODY
+    authentication = config.authentication or _NO_AUTHENTICATION
     return Hook(
         hook_id=config.id or "",
         task_id=config.task_id or config.task_id_,
         url=config.url or "",
         token=config.token or "",
-        scheme=told.scheme or "",
-        credentials=told.credentials or "",
+        scheme=authentication.scheme or "",
+        credentials=authentication.credentials or "",
     )
 
 
 def hook_out(hook: Hook) -> wire.PushConfig:
-    told = wire.Authentication(hook.scheme, hook.credentials)
+    authentication = wire.Authentication(hook.scheme, hook.credentials)
     return wire.PushConfig(
         hook.hook_id,
         hook.task_id,
         hook.url,
         hook.token,
-        told if told != _NOBODY else None,
+        authentication if authentication != _NO_AUTHENTICATION else None,
     )
 
 
-_NOBODY = wire.Authentication("", "")
-
-
-def inline_in(config: wire.PushConfig | None) -> Hook | None:
-    """The webhook a send sets in the same breath."""
-    if config is None:
-        return None
-    if not config.url:
-        raise Wrong("Expected a url", ".configuration.taskPushNotificationConfig.url")
-    return hook_in(config)
+_NO_AUTHENTICATION = wire.Authentication("", "")
 
 
 def task_in(task_id: str) -> str:
@@ -67,12 +58,8 @@ def set_out(op: SetHook) -> wire.PushConfig:
 
 
 def get_in(params: wire.PushParams) -> GetHook:
-    # An id is required, but whoever knows only the task gets its first, as in 0.2.
+    # An id is required, but a caller that knows only the task gets its first webhook, as in 0.2.
     return GetHook(task_id=task_in(params.task_id or params.task_id_), hook_id=params.id or "")
-
-
-def one_out(op: GetHook | DeleteHook) -> wire.PushParams:
-    return wire.PushParams(op.task_id, op.hook_id)
 
 
 def list_in(params: wire.PushListParams) -> ListHooks:
@@ -94,11 +81,11 @@ def delete_in(params: wire.PushParams) -> DeleteHook:
     return DeleteHook(task_id=task_in(params.task_id or params.task_id_), hook_id=params.id)
 
 
-def told_out(hook: Hook, op: SetHook | GetHook) -> wire.PushConfig:
+def config_out(hook: Hook, op: SetHook | GetHook) -> wire.PushConfig:
     return hook_out(hook)
 
 
-def told_in(raw: Raw) -> Hook:
+def config_in(raw: Raw) -> Hook:
     return hook_in(_read_config(raw))
 
 
@@ -112,29 +99,20 @@ def page_in(raw: Raw) -> HookPage:
     return HookPage(hooks, page.next_page_token or page.next_page_token_)
 
 
-def deleted_out(value: None, op: DeleteHook) -> None:
-    """1.0 does not say what a delete answers; the Python SDK says null (D12)."""
-
-
-def deleted_in(raw: Raw) -> None:
-    """Whatever it is, it is gone."""
-
-
 _read_config = msgspec.json.Decoder(wire.PushConfig).decode
 _read_page = msgspec.json.Decoder(wire.PushPage).decode
-_TOLD = (told_out, told_in)
-
-_SET = method(SetHook, wire.PushConfig, (set_in, set_out), _TOLD)
-_LIST = method(ListHooks, wire.PushListParams, (list_in, list_out), (page_out, page_in))
+_HOOK = hook_methods(
+    (wire.PushConfig, wire.PushParams, wire.PushListParams),
+    *((set_in, set_out), get_in, (list_in, list_out), delete_in),
+    *((config_out, config_in), (page_out, page_in)),
+)
 
 METHODS = {
-    "CreateTaskPushNotificationConfig": _SET,
-    "GetTaskPushNotificationConfig": method(GetHook, wire.PushParams, (get_in, one_out), _TOLD),
-    "ListTaskPushNotificationConfigs": _LIST,
-    "DeleteTaskPushNotificationConfig": method(
-        DeleteHook, wire.PushParams, (delete_in, one_out), (deleted_out, deleted_in), null=True
-    ),
-    # Drafts between 0.3 and 1.0 called them so.
-    "SetTaskPushNotificationConfig": _SET,
-    "ListTaskPushNotificationConfig": _LIST,
+    "CreateTaskPushNotificationConfig": _HOOK.set,
+    "GetTaskPushNotificationConfig": _HOOK.get,
+    "ListTaskPushNotificationConfigs": _HOOK.list,
+    "DeleteTaskPushNotificationConfig": _HOOK.delete,
+    # What drafts between 0.3 and 1.0 called them.
+    "SetTaskPushNotificationConfig": _HOOK.set,
+    "ListTaskPushNotificationConfig": _HOOK.list,
 }

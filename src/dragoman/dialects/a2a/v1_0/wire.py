@@ -1,9 +1,7 @@
 """A2A 1.0 as its JSON is (ProtoJSON of lf.a2a.v1), a Struct for each message.
 
-ProtoJSON readers take a member by its camelCase or its snake_case name, so a name of two words
-stands here twice: `task_id` is spelled taskId, its twin `task_id_` is spelled task_id. We write
-only the first. Null means absent, but for `Part.data`. What is required is checked in `calls` and
-`convert`, which know both names.
+A name of two words has a field for each of its spellings (see `members`). Null means absent, but
+for `Part.data`. What a request must have is checked by the codec, which knows both names.
 """
 
 from __future__ import annotations
@@ -12,26 +10,14 @@ from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.core.model import Json
 
-Number = int | float | str | None
-"""int32: ProtoJSON also takes it as a string."""
-Name = str | int | None
-"""An enum value: ProtoJSON also takes its number."""
-Flag = bool | None
-Word = str | None
-Words = tuple[str, ...] | None
-Bag = dict[str, Json] | None
+from ..members import Bag, Flag, Name, Number, Word, Words, json_name
 
 
-def spelled(name: str) -> str:
-    """The member's name in JSON."""
-    if name.endswith("_"):
-        return name[:-1]
-    head, *rest = name.split("_")
-    return head + "".join(word.title() for word in rest)
-
-
-class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=spelled):
+class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=json_name):
     """Base of all messages."""
+
+    # The codec looks for these in every version; 1.0 has none of them.
+    parts_ = message_ = final = None
 
 
 class Part(Wire, frozen=True, gc=False):
@@ -120,7 +106,7 @@ class Step(Wire, frozen=True, gc=False):
     artifact_update_: ArtifactUpdate | None = None
 
 
-class Heard(Step, frozen=True, gc=False):
+class StepIn(Step, frozen=True, gc=False):
     """A step, or one of its members without the wrapper."""
 
     id: Json = None
@@ -138,7 +124,7 @@ class Page(Wire, frozen=True, gc=False):
     total_size: Number
 
 
-class PageHeard(Wire, frozen=True, gc=False):
+class PageIn(Wire, frozen=True, gc=False):
     """The same from peers that leave out empty members, or write `tasks: null` (go)."""
 
     tasks: tuple[Task, ...] | None = None

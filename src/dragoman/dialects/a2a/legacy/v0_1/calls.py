@@ -13,23 +13,20 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from dragoman.core.events import (
-    AnyEvent,
-    ArtifactChunk,
-    Asked,
-    Noted,
-    Opened,
-    Snapshot,
-    Stamped,
-    StateChanged,
-)
-from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core import events as ev
+from dragoman.core.events import Stamped
+from dragoman.core.lifecycle import FINAL, WAITING, Fold
 from dragoman.core.model import Hook, Message, State, Status, Task
-from dragoman.core.operations import CancelTask, GetHook, GetTask, SendMessage, SetHook, Watch
+from dragoman.core.operations import CancelTask, GetHook, GetTask, SendMessage, SetHook
 from dragoman.core.task_names import LONGEST, called, fit
 
+from ...hooks import inline_in
+from ...members import Bag
+from ...methods import task_methods
 from ...scalars import Wrong, count_in, links_in
 from ...v0_3.convert import ROLES_IN
+from ...v0_3.hooks import authentication_out
+from ...v0_3.hooks import hook_in as hook_0_3
 from ...version import RpcMethod, method
 from . import wire
 from .convert import (
@@ -80,7 +77,11 @@ def named_in(params: wire.SendParams, name: str) -> SendMessage:
         open_as=name,
         history_length=history_in(params.history_length),
         accepts=params.accepted_output_modes or (),
-        hook=inline_in(params.push_notification, name),
+        hook=inline_in(
+            params.push_notification,
+            ".pushNotification",
+            lambda config: replace(hook_in(config, name), task_id=""),
+        ),
         metadata=params.metadata,
     )
 
@@ -103,30 +104,6 @@ def name_out(op: SendMessage) -> str:
     return called(message.task_id) or op.open_as or message.message_id
 
 
-def get_in(params: wire.TaskParams) -> GetTask:
-    return GetTask(task_id=id_in(params.id), history_length=history_in(params.history_length))
-
-
-def get_out(op: GetTask) -> wire.TaskParams:
-    return wire.TaskParams(op.task_id, op.history_length)
-
-
-def cancel_in(params: wire.TaskParams) -> CancelTask:
-    return CancelTask(task_id=id_in(params.id), metadata=params.metadata)
-
-
-def cancel_out(op: CancelTask) -> wire.TaskParams:
-    return wire.TaskParams(op.task_id, metadata=op.metadata)
-
-
-def watch_in(params: wire.TaskParams) -> Watch:
-    return Watch(task_id=id_in(params.id))
-
-
-def watch_out(op: Watch) -> wire.TaskParams:
-    return wire.TaskParams(op.task_id)
-
-
 def set_in(params: wire.TaskPushConfig) -> SetHook:
     task_id, config = id_in(params.id), params.push_notification_config
     if config is None or not config.url:
@@ -147,35 +124,12 @@ def hook_get_out(op: GetHook) -> wire.TaskParams:
 
 
 def hook_in(config: wire.PushConfig, task_id: str) -> Hook:
-    told = config.authentication or _NOBODY
-    scheme, *others = told.schemes or ("",)
-    return Hook(
-        # A task has one webhook in 0.1: the next one takes its place.
-        hook_id=task_id,
-        task_id=task_id,
-        url=config.url or "",
-        token=config.token or "",
-        scheme=scheme,
-        credentials=told.credentials or "",
-        other_schemes=tuple(others),
-    )
-
-
-def inline_in(config: wire.PushConfig | None, name: str) -> Hook | None:
-    """The webhook a send sets in the same breath."""
-    if config is None:
-        return None
-    if not config.url:
-        raise Wrong("Expected a url", ".pushNotification.url")
-    return replace(hook_in(config, name), task_id="")
+    # A task has one webhook in 0.1: the next one takes its place.
+    return hook_0_3(config, task_id, task_id)
 
 
 def hook_out(hook: Hook) -> wire.PushConfig:
-    told = wire.Authentication(hook.schemes, hook.credentials)
-    return wire.PushConfig(hook.url, hook.token, told if told != _NOBODY else None)
-
-
-_NOBODY = wire.Authentication((), "")
+    return wire.PushConfig(hook.url, hook.token, authentication_out(hook))
 
 
 # What is answered
@@ -187,6 +141,19 @@ def replied(message: Message) -> Task:
     return Task(id=message.task_id, context_id=message.context_id, status=status)
 
 
+def task_of(entry: Stamped | Message) -> Task | None:
+    """The whole task, if that is what an entry is."""
+    if not isinstance(entry, Stamped):
+        return replied(entry)
+    if isinstance(entry.event, ev.Snapshot):
+        return entry.event.task
+    if isinstance(entry.event, ev.Opened):
+        fold = Fold(entry.task_id, entry.context_id)
+        fold.add(entry)
+        return fold.task()
+    return None
+
+
 def sent_out(flavour: Flavour, value: Task | Message, op: SendMessage) -> wire.Task:
     return task_out(value if isinstance(value, Task) else replied(value), flavour)
 
@@ -195,13 +162,13 @@ def got_out(flavour: Flavour, task: Task, op: GetTask | CancelTask) -> wire.Task
     return task_out(task, flavour)
 
 
-def told_out(hook: Hook, op: SetHook | GetHook) -> wire.TaskPushConfig:
+def config_out(hook: Hook, op: SetHook | GetHook) -> wire.TaskPushConfig:
     return wire.TaskPushConfig(called(hook.task_id), hook_out(hook))
 
 
-def told_in(raw: Raw) -> Hook:
-    told = _read_config(raw)
-    return hook_in(told.push_notification_config or wire.PushConfig(), told.id or "")
+def config_in(raw: Raw) -> Hook:
+    config = _read_config(raw)
+    return hook_in(config.push_notification_config or wire.PushConfig(), config.id or "")
 
 
 def got_in(raw: Raw) -> Task:
@@ -234,7 +201,7 @@ class EventTeller:
         task_id: str,
         context_id: str,
         status: Status,
-        metadata: wire.Bag = None,
+        metadata: Bag = None,
         *,
         final: bool,
     ) -> wire.StatusUpdate:
@@ -245,12 +212,12 @@ class EventTeller:
             return wire.StatusUpdate(name, told, final, hint)
         return wire.StatusUpdate(name, told, final, hint, "status-update", name, context_id)
 
-    def opened_out(self, entry: Stamped, event: Opened) -> wire.StatusUpdate:
+    def opened_out(self, entry: Stamped, event: ev.Opened) -> wire.StatusUpdate:
         # 0.1 has no task in a stream (a2a-wire §9): its state has to do.
         status = Status(State.SUBMITTED, entry.at)
         return self._status(entry.task_id, entry.context_id, status, final=False)
 
-    def snapshot_out(self, entry: Stamped, event: Snapshot) -> wire.StatusUpdate:
+    def snapshot_out(self, entry: Stamped, event: ev.Snapshot) -> wire.StatusUpdate:
         task = event.task
         for artifact in task.artifacts:
             self.place(artifact.artifact_id)
@@ -258,20 +225,20 @@ class EventTeller:
         final = task.state in FINAL
         return self._status(task.id, task.context_id, task.status, final=final)
 
-    def state_out(self, entry: Stamped, event: StateChanged) -> wire.StatusUpdate:
+    def state_out(self, entry: Stamped, event: ev.StateChanged) -> wire.StatusUpdate:
         status = Status(event.state, entry.at, event.message)
         final = event.state in _ENDS
         return self._status(entry.task_id, entry.context_id, status, event.metadata, final=final)
 
-    def asked_out(self, entry: Stamped, event: Asked) -> wire.StatusUpdate:
+    def asked_out(self, entry: Stamped, event: ev.Asked) -> wire.StatusUpdate:
         status = Status(event.state, entry.at, event.message)
         return self._status(entry.task_id, entry.context_id, status, final=True)
 
-    def noted_out(self, entry: Stamped, event: Noted) -> wire.StatusUpdate:
+    def noted_out(self, entry: Stamped, event: ev.Noted) -> wire.StatusUpdate:
         status = Status(event.state, entry.at)
         return self._status(entry.task_id, entry.context_id, status, final=False)
 
-    def chunk_out(self, entry: Stamped, event: ArtifactChunk) -> wire.ArtifactUpdate:
+    def chunk_out(self, entry: Stamped, event: ev.ArtifactChunk) -> wire.ArtifactUpdate:
         # Both flags are always said: to readers of 0.1 a chunk without lastChunk is the last.
         made = replace(
             artifact_out(event.artifact, self.place(event.artifact.artifact_id), self.flavour),
@@ -292,13 +259,13 @@ class EventTeller:
 _ENDS = FINAL | WAITING
 """Behind these a reader of 0.1 waits for nothing more; auth-required is input-required there."""
 
-_EVENTS_OUT: dict[type[AnyEvent], Callable[..., object]] = {
-    Opened: EventTeller.opened_out,
-    Snapshot: EventTeller.snapshot_out,
-    StateChanged: EventTeller.state_out,
-    Asked: EventTeller.asked_out,
-    Noted: EventTeller.noted_out,
-    ArtifactChunk: EventTeller.chunk_out,
+_EVENTS_OUT: dict[type[ev.AnyEvent], Callable[..., object]] = {
+    ev.Opened: EventTeller.opened_out,
+    ev.Snapshot: EventTeller.snapshot_out,
+    ev.StateChanged: EventTeller.state_out,
+    ev.Asked: EventTeller.asked_out,
+    ev.Noted: EventTeller.noted_out,
+    ev.ArtifactChunk: EventTeller.chunk_out,
 }
 
 
@@ -307,7 +274,7 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
     heard = _read_heard(raw)
     task_id = heard.id or heard.task_id or ""
     if (made := heard.artifact) is not None:
-        chunk = ArtifactChunk(
+        chunk = ev.ArtifactChunk(
             artifact=artifact_in(made),
             append=bool(made.append),
             # Absent, it was all there is.
@@ -318,30 +285,36 @@ def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
     if heard.status is None:
         raise Wrong("Expected a status or an artifact")
     status = status_in(heard.status)
-    event = StateChanged(state=status.state, message=status.message, metadata=heard.metadata)
+    event = ev.StateChanged(state=status.state, message=status.message, metadata=heard.metadata)
     last = bool(heard.final) or status.state in FINAL
     return Stamped(task_id, "", seq, status.at, event), last
 
 
-_SET = (set_in, set_out)
-_GET_HOOK = (hook_get_in, hook_get_out)
-_HOOK = (told_out, told_in)
+_HOOK = (config_out, config_in)
 
 
 def methods(flavour: Flavour) -> dict[str, RpcMethod]:
     """The methods, asked and answered in this flavour."""
-    send = (send_in, partial(send_out, flavour)), (partial(sent_out, flavour), got_in)
     task = (partial(got_out, flavour), got_in)
+    send = (send_in, partial(send_out, flavour)), (partial(sent_out, flavour), got_in)
     stream = method(SendMessage, wire.SendParams, *send, stream=True)
-    watch = method(Watch, wire.TaskParams, (watch_in, watch_out), task, stream=True)
+    get, cancel, watch = task_methods(
+        *(wire.TaskParams, wire.TaskParams, wire.TaskParams, task, task),
+        id_in=id_in,
+        history_in=history_in,
+    )
     return {
         "tasks/send": method(SendMessage, wire.SendParams, *send),
         "tasks/sendSubscribe": stream,
-        "tasks/get": method(GetTask, wire.TaskParams, (get_in, get_out), task),
-        "tasks/cancel": method(CancelTask, wire.TaskParams, (cancel_in, cancel_out), task),
+        "tasks/get": get,
+        "tasks/cancel": cancel,
         "tasks/resubscribe": watch,
-        "tasks/pushNotification/set": method(SetHook, wire.TaskPushConfig, _SET, _HOOK),
-        "tasks/pushNotification/get": method(GetHook, wire.TaskParams, _GET_HOOK, _HOOK),
+        "tasks/pushNotification/set": method(
+            SetHook, wire.TaskPushConfig, (set_in, set_out), _HOOK
+        ),
+        "tasks/pushNotification/get": method(
+            GetHook, wire.TaskParams, (hook_get_in, hook_get_out), _HOOK
+        ),
         # What python-a2a calls it.
         "tasks/stream": stream,
     }

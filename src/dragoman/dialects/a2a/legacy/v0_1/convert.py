@@ -28,6 +28,7 @@ from dragoman.core.model import (
 )
 from dragoman.core.task_names import called
 
+from ...members import Bag
 from ...scalars import Wrong, base64_out, each, numbered, stamp_in, stamp_out
 from ...v0_3 import wire as wire_0_3
 from ...v0_3.convert import ROLES_IN, ROLES_OUT, dressed, file_in, undressed, unwrapped, wrapped
@@ -181,7 +182,7 @@ def status_out(state: State, at: int, message: Message | None, flavour: Flavour)
     )
 
 
-def hinted(metadata: wire.Bag, state: State, flavour: Flavour) -> wire.Bag:
+def hinted(metadata: Bag, state: State, flavour: Flavour) -> Bag:
     """The metadata, and in it the state if the flavour has no word for it."""
     if not flavour.hint or STATES_IN.get(flavour.states[state]) is state:
         return metadata

@@ -15,27 +15,19 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.core import events as ev
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import (
-    ArtifactChunk,
-    Asked,
-    Noted,
-    Opened,
-    Snapshot,
-    Stamped,
-    StateChanged,
-)
-from dragoman.core.lifecycle import Fold
+from dragoman.core.events import Stamped
 from dragoman.core.model import AnyPart, Artifact, Data, Hook, Message, State, Status, Task, Text
 from dragoman.core.operations import GetHook, GetTask, Invoke, SendMessage, SetHook
 from dragoman.core.session import Call, Fault, Result, Signal, Update
 from dragoman.core.task_names import called
 
 from ... import errors
+from ...members import Bag
 from ...version import Version
-from .calls import name_out, replied
+from .calls import name_out, replied, task_of
 from .convert import ID, Flavour, hinted, part_in, part_out
-from .wire import Bag
 
 
 class Losses(Struct, frozen=True):
@@ -86,48 +78,36 @@ class Losses(Struct, frozen=True):
         )
 
     def _entry(self, entry: Stamped | Message) -> Stamped:
-        begun = self._begun(entry) if self.begins_with_task else None
+        begun = task_of(entry) if self.begins_with_task else None
         seq = entry.seq if isinstance(entry, Stamped) else 0
         if begun is not None:
             task = self._task(begun)
-            return Stamped(task.id, task.context_id, seq, task.status.at, Snapshot(task=task))
+            return Stamped(task.id, task.context_id, seq, task.status.at, ev.Snapshot(task=task))
         if not isinstance(entry, Stamped):
             task = replied(entry)
             return self._told(task.id, 0, 0, task.status)
         told = entry.task_id, seq, entry.at
         match entry.event:
-            case ArtifactChunk() as event:
+            case ev.ArtifactChunk() as event:
                 # The first that is told in a stream; those behind it count on.
                 artifact = self._artifact(event.artifact, 0)
                 return Stamped(called(entry.task_id), "", seq, 0, replace(event, artifact=artifact))
-            case StateChanged(state=state, message=message, metadata=metadata):
+            case ev.StateChanged(state=state, message=message, metadata=metadata):
                 found = self._told(*told, Status(state, entry.at, message))
                 bag = self._metadata(metadata, state)
                 return replace(found, event=replace(found.event, metadata=bag))
-            case Asked(state=state, message=message):
+            case ev.Asked(state=state, message=message):
                 return self._told(*told, Status(state, entry.at, message))
-            case Noted(state=state):
+            case ev.Noted(state=state):
                 return self._told(*told, Status(state, entry.at))
-            case Opened():
+            case ev.Opened():
                 return self._told(*told, Status(State.SUBMITTED, entry.at))
-            case Snapshot(task=task):
+            case ev.Snapshot(task=task):
                 return self._told(task.id, seq, task.status.at, task.status)
-
-    @staticmethod
-    def _begun(entry: Stamped | Message) -> Task | None:
-        if not isinstance(entry, Stamped):
-            return replied(entry)
-        if isinstance(entry.event, Snapshot):
-            return entry.event.task
-        if isinstance(entry.event, Opened):
-            fold = Fold(entry.task_id, entry.context_id)
-            fold.add(entry)
-            return fold.task()
-        return None
 
     def _told(self, task_id: str, seq: int, at: int, status: Status) -> Stamped:
         found = self._status(status)
-        event = StateChanged(state=found.state, message=found.message)
+        event = ev.StateChanged(state=found.state, message=found.message)
         return Stamped(called(task_id), "", seq, at, event)
 
     def _status(self, status: Status) -> Status:

@@ -11,13 +11,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.core.model import Json
 
-Flag = bool | None
-Word = str | None
-Words = tuple[str, ...] | None
-Bag = dict[str, Json] | None
+from ...members import Authentication, Bag, Flag, NoTwins, Word, Words
 
 
-class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class Wire(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """Base of all objects."""
 
 
@@ -111,13 +108,9 @@ class Heard(Wire, frozen=True, gc=False):
     metadata: Bag = None
 
 
-class Authentication(Wire, frozen=True, gc=False):
-    schemes: Words = None
-    """Required, so it is written although it is empty; None is only read."""
-    credentials: Word = ""
-
-
 class PushConfig(Wire, frozen=True, gc=False):
+    id = ""
+    # Not a member: 0.1 has one webhook for a task, and no name for it.
     url: Word = ""
     token: Word = ""
     authentication: Authentication | None = None

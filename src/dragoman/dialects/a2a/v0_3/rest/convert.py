@@ -1,4 +1,4 @@
-"""A2A 0.3's ProtoJSON to the canonical words and back. What its JSON-RPC shares is next door."""
+"""The parts of A2A 0.3's ProtoJSON. What they share with its JSON-RPC is in `v0_3.convert`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import UNSET
 
-from dragoman.core.model import (
-    AnyPart,
-    Artifact,
-    Blob,
-    Data,
-    Json,
-    Link,
-    Message,
-    Role,
-    State,
-    Status,
-    Task,
-    Text,
-)
+from dragoman.core.model import AnyPart, Blob, Data, Json, Link, Role, State, Text
 
-from ...scalars import Wrong, base64_in, base64_out, each, numbered, stamp_in, stamp_out
+from ...codec import task_codec
+from ...events import event_codec, step_codec
+from ...members import Bag
+from ...scalars import Wrong, base64_in, base64_out
 from ...v1_0 import convert as v1_0
-from ...v1_0.wire import Bag
 from .. import files
 from ..convert import dressed, kind_in, undressed, unwrapped, wrapped
 from . import wire
@@ -39,8 +28,6 @@ ROLES_IN: dict[str | int | None, Role] = {
     **v1_0.ROLES_IN,
     **{role.value: role for role in Role},
 }
-# In Python 3.11 naming a member costs as much as looking one up ten times.
-_AGENT, _UNKNOWN = Role.AGENT, State.UNKNOWN
 
 
 # Parts
@@ -99,7 +86,7 @@ def file_notes(params: wire.SendParams) -> Iterator[Mapping[str, Json]]:
     message = params.message or params.request or params.msg or wire.Message()
     return files.notes(
         (index, base64_in(twice), part.file.mime_type or part.file.mime_type_)
-        for index, part in enumerate(message.content or message.parts or ())
+        for index, part in enumerate(message.parts or message.parts_ or ())
         if part.file is not None
         and (twice := part.file.file_with_bytes or part.file.file_with_bytes_)
     )
@@ -120,100 +107,15 @@ def part_out(part: AnyPart) -> wire.Part:
     return wire.Part(None, file, UNSET, part.metadata)
 
 
-def parts_in(parts: tuple[wire.Part, ...] | None, path: str = ".parts") -> tuple[AnyPart, ...]:
-    parts = parts or ()
-    try:
-        return each(part_in, parts)
-    except Wrong:
-        return tuple(numbered(part_in, parts, path))
-
-
-# Messages, artifacts, tasks
-
-
-def message_in(message: wire.Message) -> Message:
-    return Message(
-        message_id=message.message_id or message.message_id_,
-        role=ROLES_IN.get(message.role, _AGENT),
-        parts=parts_in(message.content or message.parts, ".content"),
-        context_id=message.context_id or message.context_id_,
-        task_id=message.task_id or message.task_id_,
-        metadata=message.metadata,
-        extensions=message.extensions or (),
-        references=message.reference_task_ids or message.reference_task_ids_ or (),
-    )
-
-
-def message_out(message: Message) -> wire.Message:
-    return wire.Message(
-        message.message_id,
-        ROLES_OUT[message.role],
-        each(part_out, message.parts),
-        message.context_id,
-        message.task_id,
-        message.metadata,
-        message.extensions,
-        message.references,
-    )
-
-
-def artifact_in(artifact: wire.Artifact) -> Artifact:
-    return Artifact(
-        artifact_id=artifact.artifact_id or artifact.artifact_id_,
-        parts=parts_in(artifact.parts),
-        name=artifact.name or "",
-        description=artifact.description or "",
-        metadata=artifact.metadata,
-        extensions=artifact.extensions or (),
-    )
-
-
-def artifact_out(artifact: Artifact) -> wire.Artifact:
-    return wire.Artifact(
-        artifact.artifact_id,
-        each(part_out, artifact.parts),
-        artifact.name,
-        artifact.description,
-        artifact.metadata,
-        artifact.extensions,
-    )
-
-
-def status_in(status: wire.Status) -> Status:
-    message = status.message or status.update
-    return Status(
-        STATES_IN.get(status.state, _UNKNOWN),
-        stamp_in(status.timestamp, ".status.timestamp") if status.timestamp else 0,
-        message_in(message) if message is not None else None,
-    )
-
-
-def status_out(state: State, at: int, message: Message | None) -> wire.Status:
-    return wire.Status(
-        STATES_OUT[state],
-        stamp_out(at) if at else "",
-        message_out(message) if message is not None else None,
-    )
-
-
-def task_in(task: wire.Task) -> Task:
-    return Task(
-        id=task.id,
-        context_id=task.context_id or task.context_id_,
-        status=status_in(task.status),
-        artifacts=each(artifact_in, task.artifacts or ()),
-        history=each(message_in, task.history or ()),
-        metadata=task.metadata,
-    )
-
-
-def task_out(task: Task) -> wire.Task:
-    status = task.status
-    return wire.Task(
-        task.id,
-        task.context_id,
-        status_out(status.state, status.at, status.message),
-        each(artifact_out, task.artifacts) or None,
-        each(message_out, task.history) or None,
-        task.metadata,
-    )
+CODEC = task_codec(
+    (wire.Message, wire.Artifact, wire.Status, wire.Task),
+    part=(part_in, part_out),
+    roles=(ROLES_IN, ROLES_OUT),
+    states=(STATES_IN, STATES_OUT),
+    role_names="`ROLE_USER` or `ROLE_AGENT`",
+    parts_path=".content",
+    link=".file.fileWithUri",
+    check_parts=data_in,
+)
+EVENTS = event_codec(CODEC, wire, final=True)
+STEPS = step_codec(CODEC, EVENTS, wire)

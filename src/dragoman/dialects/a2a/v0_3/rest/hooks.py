@@ -4,58 +4,29 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from dragoman.core.model import Hook
 from dragoman.core.operations import DeleteHook, GetHook, HookPage, ListHooks, SetHook
 
+from ...hooks import hook_methods
 from ...scalars import Wrong, count_in, each
-from ...version import method
+from ..hooks import hook_in, hook_out
+from ..wire import PushConfig
 from . import wire
 
-_NOBODY = wire.Authentication((), "")
-_NOTHING = wire.PushConfig()
+_NO_CONFIG = PushConfig()
 _BETWEEN = "/pushNotificationConfigs/"
 
 
-def hook_in(config: wire.PushConfig, task_id: str = "", hook_id: str = "") -> Hook:
-    told = config.authentication or _NOBODY
-    scheme, *others = told.schemes or ("",)
-    return Hook(
-        hook_id=config.id or hook_id,
-        task_id=task_id,
-        url=config.url or "",
-        token=config.token or "",
-        scheme=scheme,
-        credentials=told.credentials or "",
-        other_schemes=tuple(others),
-    )
-
-
-def hook_out(hook: Hook) -> wire.PushConfig:
-    told = wire.Authentication(hook.schemes, hook.credentials)
-    return wire.PushConfig(hook.hook_id, hook.url, hook.token, told if told != _NOBODY else None)
-
-
-def inline_in(options: wire.Configuration) -> Hook | None:
-    """The webhook a send sets in the same breath."""
-    config = (
-        options.push_notification or options.push_notification_ or options.push_notification_config
-    )
-    if config is None:
-        return None
-    if not config.url:
-        raise Wrong("Expected a url", ".configuration.pushNotification.url")
-    return hook_in(config)
-
-
-def named(hook: Hook) -> wire.TaskPushConfig:
+def config_out(hook: Hook, op: SetHook | GetHook | None = None) -> wire.TaskPushConfig:
     return wire.TaskPushConfig(f"tasks/{hook.task_id}{_BETWEEN}{hook.hook_id}", hook_out(hook))
 
 
-def one_in(told: wire.TaskPushConfig) -> Hook:
-    task_id, _, hook_id = (told.name or "").removeprefix("tasks/").partition(_BETWEEN)
-    config = told.push_notification_config or told.push_notification_config_ or _NOTHING
-    return hook_in(config, task_id, hook_id)
+def one_in(config: wire.TaskPushConfig) -> Hook:
+    task_id, _, hook_id = (config.name or "").removeprefix("tasks/").partition(_BETWEEN)
+    found = config.push_notification_config or config.push_notification_config_ or _NO_CONFIG
+    return hook_in(found, task_id, hook_id)
 
 
 def set_in(params: wire.SetPushParams) -> SetHook:
@@ -70,22 +41,18 @@ def set_in(params: wire.SetPushParams) -> SetHook:
 
 def set_out(op: SetHook) -> wire.SetPushParams:
     hook = op.hook
-    return wire.SetPushParams(hook.task_id, f"tasks/{hook.task_id}", hook.hook_id, named(hook))
+    return wire.SetPushParams(hook.task_id, f"tasks/{hook.task_id}", hook.hook_id, config_out(hook))
 
 
 def bare_out(op: SetHook) -> wire.SetPushParams:
     """The config alone, as the .proto's annotation has it (`body: "config"`)."""
-    told = named(op.hook)
-    config = told.push_notification_config
-    return wire.SetPushParams(op.hook.task_id, name=told.name, push_notification_config=config)
+    named = config_out(op.hook)
+    config = named.push_notification_config
+    return wire.SetPushParams(op.hook.task_id, name=named.name, push_notification_config=config)
 
 
 def get_in(params: wire.PushParams) -> GetHook:
     return GetHook(task_id=params.id or "", hook_id=params.push_notification_config_id or "")
-
-
-def one_out(op: GetHook | DeleteHook) -> wire.PushParams:
-    return wire.PushParams(op.task_id, op.hook_id)
 
 
 def list_in(params: wire.PushParams) -> ListHooks:
@@ -104,16 +71,12 @@ def delete_in(params: wire.PushParams) -> DeleteHook:
     return DeleteHook(task_id=params.id or "", hook_id=params.push_notification_config_id or "")
 
 
-def told_out(hook: Hook, op: SetHook | GetHook) -> wire.TaskPushConfig:
-    return named(hook)
-
-
-def told_in(raw: Raw) -> Hook:
+def config_in(raw: Raw) -> Hook:
     return one_in(_read_config(raw))
 
 
 def page_out(page: HookPage, op: ListHooks) -> wire.PushPage:
-    return wire.PushPage(each(named, page.hooks), page.next_token)
+    return wire.PushPage(each(config_out, page.hooks), page.next_token)
 
 
 def page_in(raw: Raw) -> HookPage:
@@ -125,23 +88,13 @@ def page_in(raw: Raw) -> HookPage:
     return HookPage(hooks, page.next_page_token or page.next_page_token_)
 
 
-def deleted_out(value: None, op: DeleteHook) -> None:
-    """An empty object, which is REST's nothing."""
-
-
-def deleted_in(raw: Raw) -> None:
-    """Whatever it is, it is gone."""
-
-
 _read_config = msgspec.json.Decoder(wire.TaskPushConfig).decode
 _read_configs = msgspec.json.Decoder(tuple[wire.TaskPushConfig, ...]).decode
 _read_page = msgspec.json.Decoder(wire.PushPage).decode
-_TOLD = (told_out, told_in)
 
-SET = method(SetHook, wire.SetPushParams, (set_in, set_out), _TOLD)
-SET_BARE = method(SetHook, wire.SetPushParams, (set_in, bare_out), _TOLD)
-GET = method(GetHook, wire.PushParams, (get_in, one_out), _TOLD)
-LIST = method(ListHooks, wire.PushParams, (list_in, list_out), (page_out, page_in))
-DELETE = method(
-    DeleteHook, wire.PushParams, (delete_in, one_out), (deleted_out, deleted_in), null=True
+SET, GET, LIST, DELETE = hook_methods(
+    (wire.SetPushParams, wire.PushParams, wire.PushParams),
+    *((set_in, set_out), get_in, (list_in, list_out), delete_in),
+    *((config_out, config_in), (page_out, page_in)),
 )
+SET_BARE = replace(SET, op_out=bare_out)

@@ -1,20 +1,20 @@
 """A2A 0.3 as its REST is: ProtoJSON of a2a.v1, which is not what its JSON-RPC says (a2a-wire §6.1).
 
-As in 1.0, a name of two words stands here twice, once for each spelling that is read. Of what was
-only ever read (types.ts shapes, names that the .proto and the SDKs disagree on) the comment says
-so; it is written by nobody here.
+As in 1.0, a name of two words has a field for each of its spellings (see `members`). A comment
+marks what is only read: the shapes of types.ts, and names on which the .proto and the SDKs differ.
 """
 
 from __future__ import annotations
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from dragoman.core.model import Json
 
-from ...v1_0.wire import Bag, Flag, Name, Number, Word, Words, spelled
+from ...members import Bag, Flag, Name, NoTwins, Number, Word, Words, json_name
+from ..wire import PushConfig
 
 
-class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=spelled):
+class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=json_name):
     """Base of all messages."""
 
 
@@ -48,7 +48,7 @@ class Part(Wire, frozen=True, gc=False):
 class Message(Wire, frozen=True, gc=False):
     message_id: Word = ""
     role: Name = None
-    content: tuple[Part, ...] | None = None
+    parts: tuple[Part, ...] | None = field(default=None, name="content")
     context_id: Word = ""
     task_id: Word = ""
     metadata: Bag = None
@@ -59,7 +59,7 @@ class Message(Wire, frozen=True, gc=False):
     task_id_: str = ""
     reference_task_ids_: Words = ()
     # Read: types.ts and go say `parts`.
-    parts: tuple[Part, ...] | None = None
+    parts_: tuple[Part, ...] | None = None
 
 
 class Artifact(Wire, frozen=True, gc=False):
@@ -76,7 +76,7 @@ class Status(Wire, frozen=True, gc=False):
     state: Name = None
     timestamp: Word = ""
     message: Message | None = None
-    update: Message | None = None
+    message_: Message | None = field(default=None, name="update")
 
 
 class Task(Wire, frozen=True, gc=False):
@@ -120,30 +120,17 @@ class Step(Wire, frozen=True, gc=False):
     artifact_update: ArtifactUpdate | None = None
     status_update_: StatusUpdate | None = None
     artifact_update_: ArtifactUpdate | None = None
-    msg: Message | None = None
+    message_: Message | None = field(default=None, name="msg")
 
 
-class Heard(Step, frozen=True, gc=False):
+class StepIn(Step, frozen=True, gc=False):
     """A step, or one of its members without the wrapper, as types.ts has it."""
 
     id: Json = None
     status: Json = None
     artifact: Json = None
-    parts: Json = None
-    content: Json = None
-
-
-class Authentication(Wire, frozen=True, gc=False):
-    schemes: Words = None
-    """Required, so it is written although it is empty; None is only read."""
-    credentials: Word = ""
-
-
-class PushConfig(Wire, frozen=True, gc=False):
-    id: Word = ""
-    url: Word = ""
-    token: Word = ""
-    authentication: Authentication | None = None
+    parts: Json = field(default=None, name="content")
+    parts_: Json = None
 
 
 class TaskPushConfig(Wire, frozen=True, gc=False):
@@ -194,11 +181,11 @@ class TaskParams(Params, frozen=True, gc=False):
     history_length_: Number = None
 
 
-class ListParams(Params, frozen=True, gc=False):
+class ListParams(NoTwins, Params, frozen=True, gc=False):
     """0.3 names no filters; these are the drafts', as `tasks/list` has them."""
 
     context_id: Word = ""
-    status: Word = ""
+    status: Word = None
     page_size: Number = None
     page_token: Word = ""
     history_length: Number = None

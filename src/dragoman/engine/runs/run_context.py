@@ -1,4 +1,4 @@
-"""What every run needs of its runner."""
+"""What all runs of a runner share."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ from dragoman.workspace import Workspaces
 
 
 class RunContext(Struct, frozen=True, kw_only=True):
-    """What every run needs of its runner."""
+    """What all runs of a runner share: its loop, its store, its limits, and whom to tell."""
 
     loop: asyncio.AbstractEventLoop
     store: Store
     bell: Bell
     clock: Callable[[], int]
     waiting_ms: int
+    """How long a question stays open, unless it says so itself."""
     max_task_size: int
-    over: Callable[[Any], None]
-    """Called when a run lets go of its task."""
-    parked: Callable[[Any], None]
-    """Called when a run begins to wait for its caller,"""
-    woken: Callable[[Any], None]
-    """and when it waits no more."""
+    on_close: Callable[[Any], None]
+    """Called with a run that lets go of its task,"""
+    on_park: Callable[[Any], None]
+    """with one that begins to wait for its caller,"""
+    on_wake: Callable[[Any], None]
+    """and with one that waits no longer."""
     conversation: Callable[[Any, int], Awaitable[tuple[Message, ...]]]
-    mailed: Callable[[], None]
+    """The latest messages of a run's whole context."""
+    on_webhook_due: Callable[[], None]
     """Called when a commit left something for a webhook."""
-    opened: Callable[[str, Input], Input]
+    open_input: Callable[[str, Input], Input]
     """An input of a task as it was given; the store holds credentials sealed."""
     audit: Audit
-    """What was approved, and by whom."""
+    """Records what was approved, and by whom."""
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    """Does something beside the run, and beyond it if need be."""
+    """Starts work beside the run that may outlast it."""
     outside: Outside | None
-    """Reaches other agents."""
+    """Reaches other agents; None if this engine has no way to them."""
     workspaces: Workspaces | None = None

@@ -1,0 +1,39 @@
+"""Callers of peers whose streams are not made of JSON-RPC responses."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+from dragoman.core.errors import PeerMisbehaved, Unparseable
+from dragoman.core.session import Call, Frame, Signal
+
+from ... import jsonrpc
+from ..jsonrpc import RpcCaller
+from ..scalars import Wrong
+from ..version import Version
+
+
+class BareStreamCaller(RpcCaller):
+    """One exchange, on the side that asks. Its peers do not know the A2A-Version header, either."""
+
+    def __init__(self, version: Version) -> None:
+        super().__init__(version)
+        for headers in self._headers.values():
+            del headers["a2a-version"]
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """What a whole response, or one event of a stream, says."""
+        streams = [call for call, method in self._open.values() if method.stream]
+        if not streams or not frame.body:
+            return super().receive(frame)
+        (call,) = streams
+        try:
+            jsonrpc.check_answer(frame.body)
+            return self._receive_event(call, frame)
+        except (ValueError, RecursionError, Wrong, PeerMisbehaved, Unparseable) as exc:
+            return (self._fault(call.id, PeerMisbehaved(str(exc))),)
+
+    @abstractmethod
+    def _receive_event(self, call: Call, frame: Frame) -> Iterable[Signal]:
+        """What one event of a stream says; it may still be a JSON-RPC response."""

@@ -1,0 +1,53 @@
+"""What the wire structs of every A2A version are made of: types of members, and their names.
+
+A reader of ProtoJSON takes a member by its camelCase name or by its snake_case name, so a struct
+of 1.0 has two fields for it: `task_id` is called taskId on the wire, and its twin `task_id_` is
+called task_id. A twin is also the second place where peers put something: REST of 0.3 reads the
+parts of a message as `content` and as `parts`. We write only the first of the two.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from dragoman.core.model import Json
+
+Flag = bool | None
+Word = str | None
+Words = tuple[str, ...] | None
+Bag = dict[str, Json] | None
+Number = int | float | str | None
+"""An int32: ProtoJSON takes it as a string, too."""
+Name = str | int | None
+"""An enum value: ProtoJSON takes its number, too."""
+
+
+def json_name(field: str) -> str:
+    """The name on the wire of a struct's field: camelCase, but for a twin."""
+    if field.endswith("_"):
+        return field[:-1]
+    head, *rest = field.split("_")
+    return head + "".join(word.title() for word in rest)
+
+
+class NoTwins:
+    """Base of structs whose members have one name each.
+
+    The codec that the versions share (`codec`) looks at the twin of a member that is empty. Here it
+    finds that there is none, at the cost of one look at the class.
+    """
+
+    __slots__ = ()
+
+    message_id_ = context_id_ = task_id_ = artifact_id_ = page_token_ = ""
+    reference_task_ids_: tuple[str, ...] = ()
+    parts_ = message_ = history_length_ = page_size_ = None
+    last_chunk_ = include_artifacts_ = False
+
+
+class Authentication(Struct, frozen=True, gc=False, omit_defaults=True):
+    """How a webhook authenticates us, in every version before 1.0."""
+
+    schemes: Words = None
+    """Required, so it is written although it is empty; None is only read."""
+    credentials: Word = ""

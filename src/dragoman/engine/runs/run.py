@@ -1,0 +1,397 @@
+"""One task in the hands of this process: what its turn may say and ask, and how it ends.
+
+A run has an `EventWriter`, which commits what it says, a `LiveLog`, from which readers in this
+process follow it, and, if it ever needs them, `Questions`. It decides when the task is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from enum import Enum
+from typing import Any
+
+from msgspec.structs import replace
+
+from dragoman.agent import Skill
+from dragoman.agent.remote_calls import Outside
+from dragoman.core.errors import AgentMisbehaved, TaskNotFound, Unsupported
+from dragoman.core.events import AnyEvent, Ask, Noted, Opened, StateChanged
+from dragoman.core.extensions import DETACHED
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.log import Logger
+from dragoman.core.model import Json, Message, State, Task
+from dragoman.core.peer import Context
+from dragoman.store.interface import Row, Write
+from dragoman.workspace import Folder
+
+from ..task_ids import named
+from .chunk_buffer import ChunkBuffer
+from .event_writer import EventWriter, wake
+from .journal import Journal
+from .live_log import LiveLog
+from .questions import Questions
+from .refused_write import recover
+from .replay import Replay
+from .run_context import RunContext
+
+log = Logger("run")
+
+
+class StopReason(Enum):
+    """Why a run's coroutine was told to stop."""
+
+    CANCELED = "canceled"
+    TIMED_OUT = "timed out"
+    GIVEN_BACK = "given back"
+    LOST = "lost"
+
+
+class Run:
+    """A task that runs here; implements `agent.run_api.RunApi`.
+
+    Fields that most runs never change are class attributes, as in `EventWriter`.
+    """
+
+    task: asyncio.Task[None] | None = None
+    """Drives the author's code; None until it starts."""
+    stop_reason: StopReason | None = None
+    replay: Replay | None = None
+    """Holds back what an earlier attempt has said already."""
+    chunks: ChunkBuffer | None = None
+    deadline = 0.0
+    """When its working time is over (loop time); 0 while it waits for its caller."""
+    time_left = 0.0
+    """Seconds of working time it had left when it began to wait."""
+    direct_reply: Message | None = None
+    """What it said instead of opening a task, once the run is closed."""
+    _reply: Message | None = None
+    detached_at = 0
+    """The event with which it last answered those that wait, and worked on."""
+    _stopping_calls: asyncio.Task[None] | None = None
+    _ending = False
+    """The task was to end while agents elsewhere were told to stop."""
+    _journal: Journal | None = None
+    _questions: Questions | None = None
+    _rest_waiters: tuple[asyncio.Future[None], ...] = ()
+
+    def __init__(
+        self, shared: RunContext, row: Row, skill: Skill, opened: Opened, caller: Context
+    ) -> None:
+        self.shared = shared
+        self.task_id = row.task_id
+        self.context_id = row.context_id
+        self.skill = skill
+        self.opened = opened
+        self.caller = caller
+        self.attempt = row.attempt
+        self.log = live = LiveLog(shared, row.task_id, row.last_seq)
+        self.writer = EventWriter(shared, self, row, live)
+
+    @property
+    def journal(self) -> Journal:
+        """What it has recorded. Most runs record nothing."""
+        if self._journal is None:
+            self._journal = Journal(self.writer)
+        return self._journal
+
+    @property
+    def questions(self) -> Questions:
+        """What it asks and hears. Most runs do neither."""
+        if self._questions is None:
+            self._questions = Questions(self)
+        return self._questions
+
+    @property
+    def row(self) -> Row:
+        """The row of its task, as it was when the run began."""
+        return self.writer.row
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has let go of its task."""
+        return self.writer.closed
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the task was lost, if it was."""
+        return self.writer.error
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing that is said counts any more."""
+        writer = self.writer
+        return writer.closed or writer.fold.status.state in FINAL
+
+    # RunApi: what the turn needs.
+
+    def emit(self, event: AnyEvent) -> None:
+        """Queues an event behind the chunks that are held back."""
+        if self.chunks is not None:
+            self.chunks.flush()
+        self.put(event)
+
+    def put(self, event: AnyEvent, *, now: bool = False) -> None:
+        """Queues an event (`now`: nothing follows in this turn); after the end it is dropped."""
+        writer = self.writer
+        if writer.closed or writer.fold.status.state in FINAL:
+            kind = type(event).__name__
+            log.warning("An event came after the end of the task", task=self.task_id, event=kind)
+            return
+        if self.replay is not None:
+            missing = self.replay.sift(event)
+            if missing is None:
+                return
+            event = missing
+        asking = bool(writer.question.key)
+        if asking and isinstance(event, StateChanged | Noted) and event.state not in FINAL:
+            # Said beside an open question: the task goes on waiting.
+            event = replace(event, state=writer.fold.state)
+        writer.stamp(event)
+        if writer.size > self.shared.max_task_size:
+            self.end_as_too_large()
+        elif now:
+            writer.flush()
+        else:
+            writer.schedule()
+
+    async def throttle(self) -> None:
+        """Lets others have their turn; waits for the disk when the run is far ahead of it."""
+        await self.writer.throttle()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the caller wants the task to stop."""
+        return self.stop_reason is StopReason.CANCELED
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the task goes on without this run: another one takes it up."""
+        return self.stop_reason in (StopReason.GIVEN_BACK, StopReason.LOST)
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the run may still work."""
+        if self.deadline:
+            return max(0.0, self.deadline - self.shared.loop.time())
+        return self.time_left
+
+    @property
+    def outside(self) -> Outside | None:
+        """Reaches other agents."""
+        return self.shared.outside
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+        """Starts work that may outlast the run."""
+        return self.shared.spawn(work)
+
+    def recorded(self, key: str) -> bytes | None:
+        """The record of a call of an earlier attempt."""
+        if self.chunks is not None:
+            self.chunks.flush()
+        value = self.journal.entries.get(key)
+        if self.replay is not None:
+            self.replay.passed(key, recorded=value is not None)
+        return value
+
+    async def begin(self) -> None:
+        """Opens the task if nothing did so far: what follows has effects outside."""
+        if self.writer.unopened:
+            await self.writer.committed()
+
+    async def record(self, key: str, value: bytes) -> None:
+        """Records the result of a call; returns when it is committed."""
+        self.journal.add(key, value)
+        await self.writer.committed()
+
+    async def ask(
+        self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
+    ) -> tuple[Message, Json]:
+        """Asks the caller; returns when the answer is there."""
+        return await self.questions.ask(key, kind, message, body, expires)
+
+    def history(self) -> tuple[Message, ...]:
+        """What both sides said so far."""
+        return self.writer.fold.history()
+
+    async def conversation(self, limit: int) -> tuple[Message, ...]:
+        """The latest messages of the whole context."""
+        return await self.shared.conversation(self, limit)
+
+    async def tasks(self, ids: Iterable[str]) -> tuple[Task, ...]:
+        """Tasks of this run's caller, by id or by the caller's name for them; no others."""
+        found: list[Task] = []
+        for name in dict.fromkeys(ids):
+            for task_id in (name, named(name, self.row.scope)):
+                with suppress(TaskNotFound):
+                    found.append((await self.shared.store.load(self.row.scope, task_id))[1])
+                    break
+        return tuple(found)
+
+    def folder(self) -> Folder:
+        """Where this task may touch files."""
+        if self.shared.workspaces is None:
+            raise Unsupported("This agent has no workspace; grant one with Agent(workspace=...)")
+        opened, folder = self.opened, self.shared.workspaces.folder
+        about = (opened.metadata, opened.message.metadata)
+        return folder(self.task_id, self.context_id, self.caller, *about)
+
+    async def reply(self, message: Message) -> None:
+        """Answers without a task if none is open yet, else completes it with this message."""
+        if not self.skill.may_reply:
+            skill = self.skill.id
+            raise AgentMisbehaved(f"turn.reply needs @agent.skill({skill!r}, may_reply=True)")
+        if self.chunks is not None:
+            self.chunks.flush()
+        writer = self.writer
+        # Seq 2: submitted and working, and nothing else was said.
+        if not (writer.unopened and writer.fold.seq == 2):
+            await self.complete(message)
+            return
+        self._reply = replace(message, task_id="")
+        if writer.idempotency is None:
+            self.close(None)
+            return
+        # Stored for a repetition of the question, as a finished task that stands on no list.
+        writer.row, writer.hook = replace(writer.row, hidden=True), None
+        self.finish(State.COMPLETED, message)
+        await writer.committed()
+
+    async def detach(self, message: Message | None) -> None:
+        """Lets blocking sends answer now, with the task as it stands."""
+        if self.over or self.stop_reason is not None:
+            return  # its end is near, and ends their wait as well
+        fold, before = self.writer.fold, self.writer.fold.seq
+        metadata: dict[str, Json] = {DETACHED: True}
+        self.emit(StateChanged(state=State.WORKING, message=message, metadata=metadata))
+        if fold.seq == before:
+            return  # an earlier attempt said so, and answered those that waited then
+        self.detached_at = fold.seq
+        await self.writer.committed()
+        self.answer_waiters()
+
+    async def complete(self, message: Message | None) -> None:
+        """Ends the task as completed, with the last chunk of a generator's artifact."""
+        if self.chunks is not None and not self.over:
+            self.chunks.end()
+        self.finish(State.COMPLETED, message)
+
+    # Those that wait for it.
+
+    @property
+    def resting(self) -> bool:
+        """Committed, and finished or waiting for the caller with nothing left unheard."""
+        writer = self.writer
+        state = writer.fold.status.state
+        return self.log.committed == writer.fold.seq and (
+            state in FINAL
+            or (
+                state in WAITING
+                and bool(writer.question.key)
+                and self.stop_reason is None
+                and self.task is not None  # just taken up: it has not heard its answer yet
+            )
+        )
+
+    def when_resting(self, since: int = 0) -> asyncio.Future[None]:
+        """Done when the run rests, is lost, has replied directly, or answers those that wait
+        while it works on; one that did so after the event `since` does not keep them waiting."""
+        future: asyncio.Future[None] = self.shared.loop.create_future()
+        if self.resting or self.closed or since < self.detached_at <= self.log.committed:
+            future.set_result(None)
+        else:
+            self._rest_waiters += (future,)
+        return future
+
+    def answer_waiters(self) -> None:
+        """Ends the wait of those that wait for the run to rest."""
+        waiters, self._rest_waiters = self._rest_waiters, ()
+        wake(waiters)
+
+    # Owner: what the writer tells.
+
+    def on_committed(self) -> None:
+        """Everything that was said so far is committed."""
+        if self._rest_waiters and self.resting:
+            self.answer_waiters()
+
+    def on_refused(self, write: Write, error: Exception) -> None:
+        """The store does not take what the run said."""
+        self.shared.spawn(recover(self.writer, self, write, error))
+
+    # The end.
+
+    def finish(
+        self, state: State, message: Message | None = None, reason: str = "", **about: str
+    ) -> None:
+        """Ends the task. Whatever the code says after a cancel, the task is canceled."""
+        if self.over:
+            return
+        if self._stopping_calls is not None:
+            self._ending = True
+            return
+        if self.stop_reason is StopReason.CANCELED:
+            state, reason = State.CANCELED, ""
+        elif state is not State.COMPLETED:
+            self.stop_calls()
+        metadata: dict[str, Json] | None = {"reason": reason, **about} if reason else None
+        if metadata and message is not None:
+            # In the message too: it stays with the task, when its events are long gone.
+            message = replace(message, metadata={**(message.metadata or {}), **metadata})
+        if self.replay is not None:
+            self.replay = None
+        self.writer.stamp(StateChanged(state=state, message=message, metadata=metadata))
+        self.writer.flush()
+
+    def fail(self, text: str, reason: str, **about: str) -> None:
+        """Ends the task as failed, with words for people and a reason for machines."""
+        self.finish(State.FAILED, self.writer.closing_message(text), reason=reason, **about)
+
+    def end_as_too_large(self) -> None:
+        """A task lives in memory while it runs, so its size has a limit (`max_task_size`)."""
+        log.warning("The task is too large", task=self.task_id, size=self.writer.size)
+        self.fail("The task has become too large", "too_large")
+        self.stop_code()
+
+    def stop_calls(self) -> None:
+        """Has agents elsewhere stop what they do for this task. A cancel ends the task only after
+        they were told, so that a crash in between tells them again."""
+        outside = self.shared.outside
+        if outside is None or self._journal is None or not self._journal.calls_pending:
+            return
+        stopping = self.shared.spawn(self._journal.stop_calls(outside))
+        if self.cancelled:
+            self._stopping_calls = stopping
+            stopping.add_done_callback(self._calls_stopped)
+
+    def _calls_stopped(self, _: asyncio.Task[None]) -> None:
+        self._stopping_calls = None
+        if self._ending or self.task is None:
+            self.finish(State.CANCELED)
+
+    # Letting go.
+
+    def lose(self, error: Exception) -> None:
+        """The task is not ours any more: stops the code and wakes everyone who waits here."""
+        if self.closed:
+            return
+        self.close(error)
+        self.stop_code()
+
+    def stop_code(self) -> None:
+        """Cancels the author's code: nothing that it says counts any more."""
+        self.stop_reason = self.stop_reason or StopReason.LOST
+        if self.task is not None and not self.task.done():
+            self.task.cancel()
+
+    def close(self, error: Exception | None) -> None:
+        """Lets go of the task; code that waits for an answer will get none."""
+        if error is None:
+            self.direct_reply = self._reply
+        self.writer.close(error)
+        self.answer_waiters()
+        self.shared.on_close(self)
+        self.log.notify(working=False)
+        if self._questions is not None:
+            self._questions.close()

@@ -1,0 +1,152 @@
+"""A sub-agent as the upstream of a relay: what IAT adds to it are tools, workspaces and a TTL."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.agent import Turn
+from dragoman.core.card import Tool
+from dragoman.core.errors import DragomanError, WorkspaceViolation
+from dragoman.core.events import Asked
+from dragoman.core.extensions import TOOLS, WORK
+from dragoman.core.model import Json, Message
+from dragoman.core.operations import CancelTask, Resolve, SendMessage
+from dragoman.core.peer import Context, Peer
+from dragoman.dialects.iat.errors import TtlExceeded
+from dragoman.dialects.iat.events import THEIRS
+from dragoman.dialects.iat.wire import MOST_TTL
+from dragoman.relay import Upstream
+from dragoman.workspace import WISH, inside, within
+
+from .sub_agent import KnownAgent, SubAgent
+from .tools import refused
+
+if TYPE_CHECKING:
+    from .host import Host
+
+GIVE_UP = 3.0
+"""Seconds to tell a sub-agent that its work is not wanted any more."""
+PREFIX = "sub-agent:"
+
+
+class SubAgentUpstream(Upstream):
+    """The sub-agent that one `execute` of a host goes to."""
+
+    def __init__(self, host: Host, turn: Turn) -> None:
+        self._host, self._turn = host, turn
+        named = turn.metadata.get("agent")
+        self.name = named if isinstance(named, str) else ""
+        self.approval_expires = host.approval_expires
+        self._sub: SubAgent | None = None
+        allowed = turn.metadata.get("allowed_tools")
+        own = host.offered(name for name in host.tools if _in(name, allowed))
+        # What our own caller runs for us may be passed on, under the names the host has not.
+        names = {tool.name for tool in own}
+        theirs = tuple(
+            each
+            for each in turn.caller.tools
+            if isinstance(each, Tool) and each.name not in names and _in(each.name, allowed)
+        )
+        self._own, self._theirs = names, {tool.name for tool in theirs}
+        self._tools = (*own, *theirs)
+
+    @property
+    def address(self) -> str:
+        """Its name, for a run that has to stop its task without us."""
+        return PREFIX + self.name
+
+    async def find(self) -> Peer:
+        """The sub-agent, waited for while it is away."""
+        self._sub = await self._host.find(self.name)
+        self.name = self._sub.name
+        return self._sub.line
+
+    async def lost(self) -> None:
+        """A sub-agent that comes back registers anew, or answers at its address."""
+        if self._sub is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(1.0, self._host.patience)):
+                    await self._sub.changed.wait()
+
+    def context(self, ctx: Context) -> Context:
+        """With the tools it may use. A message that begins here goes through as many hands as the
+        host allows; one that came from elsewhere has used up some of its own."""
+        used = self._turn.caller.hops or MOST_TTL - self._host.depth - 1
+        if used + 1 >= MOST_TTL:
+            raise TtlExceeded()
+        return replace(
+            ctx,
+            tools=self._tools,
+            trace=self._turn.caller.trace,
+            hops=used + 1,
+            extensions=(WORK,),
+        )
+
+    def request(self, turn: Turn, key: str) -> SendMessage:
+        """The `execute` itself, in the folder that it is kept to."""
+        assert self._sub is not None  # noqa: S101  it was found just now
+        metadata = {
+            key: value
+            for key, value in turn.metadata.items()
+            if key not in ("agent", "allowed_tools", "skillId")
+        }
+        if (root := self._root(self._sub)) is not None:
+            metadata[WISH] = root
+        if isinstance(self._sub.line, KnownAgent) and self._tools:
+            # Envelopes have a place for tools; elsewhere our extension is it.
+            metadata[TOOLS] = msgspec.to_builtins(self._tools)
+        message = Message(message_id=key, role=turn.message.role, parts=turn.message.parts)
+        return SendMessage(message=message, metadata=metadata or None, context=turn.context)
+
+    def _root(self, sub: SubAgent) -> Json:
+        """The folder this execute is kept to: the host's, as much narrower as our caller wishes.
+        What lies in the sub-agent's own folder only the sub-agent can tell."""
+        limit, wish = self._host.workspace_root, self._turn.metadata.get(WISH)
+        if not limit or inside(sub.workspace, limit):
+            return wish
+        if sub.workspace and not inside(limit, sub.workspace):
+            raise WorkspaceViolation(f"{sub.name} works elsewhere than in the host's workspace")
+        return within(limit, wish)
+
+    async def run_tool(self, turn: Turn, asked: Asked) -> Json:
+        """What the tool gives. Only those that were allowed are run (R04)."""
+        name = asked.message.text
+        if name in self._own:
+            tool = self._host.tools[name]
+            return await turn.step(f"tool {asked.question}", tool.run, asked.body)
+        if name in self._theirs:
+            try:
+                return {"result": await super().run_tool(turn, asked)}
+            except DragomanError as exc:
+                return refused(exc.reason, exc.message)
+        return refused("tool_not_allowed", f"The tool {name[:80]!r} was not offered")
+
+    async def answer(self, peer: Peer, op: Resolve, ctx: Context) -> None:
+        """A foreign agent answers no answer."""
+        if self._sub is not None and op.question.startswith(THEIRS):
+            await self._sub.line.tell(op, ctx)
+        else:
+            await super().answer(peer, op, ctx)
+
+    async def stop(self, task_id: str) -> None:
+        """Tells the sub-agent to terminate the task."""
+        await stop_task(self._host, self.name, task_id)
+
+
+async def stop_task(host: Host, name: str, task_id: str) -> None:
+    """Tells a sub-agent to terminate a task, if the sub-agent is there."""
+    sub = host.agents.get(name)
+    if sub is None:
+        return
+    with suppress(DragomanError, TimeoutError, OSError):
+        async with asyncio.timeout(GIVE_UP):
+            await sub.line.tell(CancelTask(task_id=task_id), Context())
+
+
+def _in(name: str, allowed: object) -> bool:
+    return not isinstance(allowed, list) or name in allowed

@@ -1,0 +1,9 @@
+"""Our task follows a remote task: opened once, resumed, questions up, answers and cancels down.
+
+Knows only `Peer` and `Turn`. `turn.agent`, the IAT host and the gateway stand on it (ADR 0005).
+"""
+
+from .relay import Relay, Upstream
+from .remote_task import RemoteTask
+
+__all__ = ["Relay", "RemoteTask", "Upstream"]

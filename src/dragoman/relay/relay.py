@@ -1,0 +1,347 @@
+"""Our task says what a remote task says, and asks our caller what it asks.
+
+Theory. The remote task is opened once (`RemoteTask`), so a run that starts again goes on with the
+same one, from its first event: the engine swallows what was said before. When the connection
+breaks, the agent is waited for, and the stream goes on behind the last event that came. What was
+told is kept as `StreamState`, so an agent that does not number its events loses and repeats nothing
+either: the task as it stands is compared with what was told. An agent that keeps no tasks is lost
+with its connection.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from dragoman.agent.remote_calls import AGENT
+from dragoman.agent.turn import Turn, access_of
+from dragoman.core.errors import (
+    Conflict,
+    DragomanError,
+    PeerError,
+    PeerUnreachable,
+    TaskFinished,
+)
+from dragoman.core.events import (
+    AnyEvent,
+    ArtifactChunk,
+    Ask,
+    Asked,
+    Note,
+    Noted,
+    Opened,
+    Snapshot,
+    Stamped,
+    StateChanged,
+)
+from dragoman.core.extensions import PROGRESS
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.log import Logger
+from dragoman.core.model import Artifact, Json, Message, State, Status, Task
+from dragoman.core.operations import Resolve, SendMessage, Watch
+from dragoman.core.peer import Context, Peer
+from dragoman.core.questions import answer_value, question_in
+from dragoman.core.stream_state import Entry, StreamState
+
+from .remote_task import RemoteTask, context_for
+
+log = Logger("relay")
+
+
+class Upstream(ABC):
+    """The agent that a relay follows: how it is found, what it is told, what is run for it."""
+
+    name: str
+    """What our caller knows it by."""
+    approval_expires: float | None = None
+    """Seconds after which an approval that nobody gave is a denial."""
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """What the journal records of where the remote task is; `Agent.stop_remote` reads it."""
+
+    @abstractmethod
+    async def find(self) -> Peer:
+        """The agent, waited for while it is away; `PeerUnreachable` when that takes too long."""
+
+    @abstractmethod
+    async def lost(self) -> None:
+        """Returns when it is worth looking for an agent again whose connection broke."""
+
+    def context(self, ctx: Context) -> Context:
+        """On whose behalf it is asked, with the tools that it is offered."""
+        return ctx
+
+    @abstractmethod
+    def request(self, turn: Turn, key: str) -> SendMessage:
+        """What opens the remote task; `key` is the id of its message."""
+
+    async def run_tool(self, turn: Turn, asked: Asked) -> Json:
+        """What a tool gives that the agent wants to be run."""
+        given = asked.body if isinstance(asked.body, dict) else {}
+        return await turn.call_tool(asked.message.text, key=asked.question, **given)
+
+    async def answer(self, peer: Peer, op: Resolve, ctx: Context) -> None:
+        """Tells it the answer to a question."""
+        await peer.call(op, ctx)
+
+    @abstractmethod
+    async def stop(self, task_id: str) -> None:
+        """Cancels a task there; fine if it is over."""
+
+
+class Relay:
+    """One task of ours, and the remote task behind it."""
+
+    def __init__(self, turn: Turn, upstream: Upstream) -> None:
+        self._turn, self._upstream = turn, upstream
+        self._access = access_of(turn)
+        record = self._access.record_name(AGENT, "relay")
+        self._remote = RemoteTask(self._access, record, lambda call: upstream.stop(call.task_id))
+        self._state = StreamState(Watch(task_id=""), numbered=True)
+        self._ctx = Context()
+        self._made = False
+        self._answers: dict[str, Json] = {}
+        """What was decided, by question: nobody is asked twice because a connection broke."""
+        self._delivered: set[str] = set()
+        self._over = False
+
+    async def run(self) -> None:
+        """Follows the remote task to its end, which is the end of ours."""
+        turn = self._turn
+        try:
+            self._ctx = self._upstream.context(context_for(self._access))
+            await self._access.run.begin()
+            async with self._remote.stopped_with_us():
+                while not self._over:
+                    await self._follow()
+        except PeerError as exc:
+            code = "unreachable" if isinstance(exc, PeerUnreachable) else exc.reason
+            raise turn.fail(exc.message, reason=code) from exc
+        except DragomanError as exc:
+            raise turn.fail(exc.message, reason=exc.reason) from exc
+
+    async def _follow(self) -> None:
+        """Mirrors what one connection tells."""
+        peer = await self._upstream.find()
+        self._remote.address = self._upstream.address
+        before = self._state.seq, self._state.task()
+        try:
+            async with aclosing(self._remote.follow(self._entries(peer))) as entries:
+                async for entry in entries:
+                    for new in self._new(entry):
+                        await self._mirror(new, peer)
+                    if self._over:
+                        return
+            for new in self._state.ended():
+                await self._mirror(new, peer)
+        except (PeerUnreachable, TimeoutError):
+            if not self._remote.id:
+                raise
+            log.info("The connection was lost", agent=self._upstream.name, task=self._turn.task_id)
+        else:
+            if not self._state.begun:
+                raise PeerUnreachable(f"{self._upstream.name} said nothing")
+            if before != (self._state.seq, self._state.task()):
+                return  # a stream may end with a question, and the next one goes on behind it
+        self._state.connected(cursor=True)
+        await self._upstream.lost()
+
+    async def _entries(self, peer: Peer) -> AsyncGenerator[Entry, None]:
+        key = self._remote.key
+        if self._remote.id:
+            ctx = replace(self._ctx, cursor=self._state.seq)
+            steps = peer.stream(Watch(task_id=self._remote.id), ctx)
+        else:
+            ctx = replace(self._ctx, idempotency_key=key)
+            steps = peer.stream(self._upstream.request(self._turn, key), ctx)
+        async with aclosing(steps):
+            async for batch in steps:
+                for entry in batch.entries:
+                    yield entry
+
+    def _new(self, entry: Entry) -> list[Entry]:
+        """What of an entry was not told yet. A task as it stands is told as the events that lead
+        to it: what it holds already may be all that our caller will ever see of them."""
+        if (
+            isinstance(entry, Stamped)
+            and isinstance(entry.event, Snapshot)
+            and not self._state.begun
+        ):
+            task = entry.event.task
+            empty = Task(id=task.id, context_id=task.context_id, status=Status(State.SUBMITTED))
+            self._state.catch_up(empty)
+        return self._state.take([entry])
+
+    # What it says.
+
+    async def _mirror(self, entry: Entry, peer: Peer) -> None:
+        if self._over:
+            return
+        if isinstance(entry, Message):
+            await self._turn.artifact(*entry.parts)
+            self._over = True
+            return
+        await _MIRROR[type(entry.event)](self, entry, peer)
+
+    async def _opened(self, entry: Stamped, peer: Peer) -> None:
+        """It has begun; so have we."""
+
+    async def _snapshot(self, entry: Stamped, peer: Peer) -> None:
+        """The remote task became another than its events told: only the whole of it says so."""
+        event = entry.event
+        assert isinstance(event, Snapshot)  # noqa: S101  by the table
+        for artifact in event.task.artifacts:
+            await self._artifact(artifact, append=False, last=event.task.state in FINAL)
+        status = event.task.status
+        await self._state_changed(
+            replace(entry, event=StateChanged(state=status.state, message=status.message)), peer
+        )
+
+    async def _state_changed(self, entry: Stamped, peer: Peer) -> None:
+        event, turn = entry.event, self._turn
+        assert isinstance(event, StateChanged)  # noqa: S101  by the table
+        if event.state in FINAL:
+            await self._ended(event)
+            return
+        if event.state in WAITING:
+            if event.message is not None:
+                await self._waits(entry, event.state, event.message, peer)
+            return
+        progress = (event.metadata or {}).get(PROGRESS)
+        if isinstance(progress, dict) and isinstance(progress.get("fraction"), int | float):
+            await turn.progress(min(1.0, max(0.0, progress["fraction"])), eta=progress.get("eta"))
+        if event.message is not None and event.message.parts:
+            await turn.say(*event.message.parts)
+
+    async def _ended(self, event: StateChanged) -> None:
+        self._over = True
+        turn, message = self._turn, event.message
+        words = message.text if message is not None else ""
+        if event.state is State.COMPLETED:
+            if message is not None and not self._made:
+                await turn.artifact(*message.parts)
+            return
+        about = {**((message.metadata if message else None) or {}), **(event.metadata or {})}
+        reason = about.get("reason")
+        if event.state is State.REJECTED:
+            raise turn.reject(words)
+        raise turn.fail(
+            words or f"The task of {self._upstream.name} is {event.state}",
+            reason=reason if isinstance(reason, str) else str(event.state),
+        )
+
+    async def _chunk(self, entry: Stamped, peer: Peer) -> None:
+        event = entry.event
+        assert isinstance(event, ArtifactChunk)  # noqa: S101  by the table
+        await self._artifact(
+            event.artifact, append=event.append, last=event.last, update_metadata=event.metadata
+        )
+
+    async def _artifact(
+        self,
+        artifact: Artifact,
+        *,
+        append: bool,
+        last: bool,
+        update_metadata: dict[str, Json] | None = None,
+    ) -> None:
+        """A piece of an artifact, under the name it has with the remote agent."""
+        self._made = True
+        await self._turn.artifact(
+            *artifact.parts,
+            name=artifact.artifact_id,
+            description=artifact.description,
+            append=append,
+            last=last,
+            metadata=artifact.metadata,
+            extensions=artifact.extensions,
+            update_metadata=update_metadata,
+        )
+
+    async def _noted(self, entry: Stamped, peer: Peer) -> None:
+        event, turn = entry.event, self._turn
+        assert isinstance(event, Noted)  # noqa: S101  by the table
+        body = event.body if isinstance(event.body, dict) else {"text": event.body}
+        match event.kind:
+            case Note.THOUGHT:
+                await turn.think(str(body.get("text", "")))
+            case Note.LOG:
+                known = {"message", "level", "self"}
+                more = {key: value for key, value in body.items() if key not in known}
+                level = str(body.get("level", "info"))
+                await turn.log(str(body.get("message", "")), level=level, **more)
+            case Note.USAGE:
+                await turn.usage(**{key: value for key, value in body.items() if key != "self"})
+
+    # What it asks.
+
+    async def _asked(self, entry: Stamped, peer: Peer) -> None:
+        event = entry.event
+        assert isinstance(event, Asked)  # noqa: S101  by the table
+        question = event.question
+        if question in self._delivered:
+            return  # the state that a stream begins with, not a new question
+        if question not in self._answers:
+            self._answers[question] = await _ANSWER[event.kind](self, event)
+        op = Resolve(task_id=entry.task_id, question=question, value=self._answers[question])
+        try:
+            await self._upstream.answer(peer, op, self._ctx)
+        except (Conflict, TaskFinished):
+            # Somebody answered it there meanwhile, or its time was over. What follows will tell.
+            log.info(
+                "The question is not open any more", agent=self._upstream.name, question=question
+            )
+        self._delivered.add(question)
+
+    async def _waits(self, entry: Stamped, state: State, message: Message, peer: Peer) -> None:
+        """A question as A2A has it: a state, and our data part beside the words if there is one."""
+        found = question_in(message, state)
+        named = message.message_id or f"{entry.task_id}#{entry.seq or entry.at}"
+        question = found.name or named
+        asked = Asked(question=question, kind=found.kind, message=message, body=found.details)
+        await self._asked(replace(entry, event=asked), peer)
+
+    async def _approval(self, event: Asked) -> Json:
+        """A person's decision, bound to this task, this action and this question."""
+        approved = await self._turn.approve(
+            event.message.text or "Approve?",
+            details={"agent": self._upstream.name, "details": event.body},
+            key=event.question,
+            expires=self._upstream.approval_expires,
+        )
+        return answer_value(approved)
+
+    async def _tool(self, event: Asked) -> Json:
+        return await self._upstream.run_tool(self._turn, event)
+
+    async def _input(self, event: Asked) -> Json:
+        answer = await self._turn.ask(event.message.text, key=event.question, details=event.body)
+        return answer.data if answer.data is not None else str(answer)
+
+    async def _credentials(self, event: Asked) -> Json:
+        body = event.body if isinstance(event.body, dict) else {}
+        answer = await self._turn.need_auth(
+            body.get("schemes"), body.get("details"), prompt=event.message.text, key=event.question
+        )
+        return answer.data if answer.data is not None else str(answer)
+
+
+_MIRROR: dict[type[AnyEvent], Callable[[Relay, Stamped, Peer], Awaitable[None]]] = {
+    Opened: Relay._opened,
+    Snapshot: Relay._snapshot,
+    StateChanged: Relay._state_changed,
+    ArtifactChunk: Relay._chunk,
+    Noted: Relay._noted,
+    Asked: Relay._asked,
+}
+_ANSWER: dict[Ask, Callable[[Relay, Asked], Awaitable[Json]]] = {
+    Ask.APPROVAL: Relay._approval,
+    Ask.TOOL: Relay._tool,
+    Ask.INPUT: Relay._input,
+    Ask.CREDENTIALS: Relay._credentials,
+}

@@ -1,0 +1,151 @@
+"""A task at another agent that a task of ours has opened.
+
+Theory. The task at the other agent is recorded in the journal of ours as soon as its first event
+tells its id. A run that starts again finds that record and follows the task instead of opening a
+second one. Where the process died in between, nothing is recorded and the message is sent again,
+with the same idempotency key as before, so that a server that keeps keys opens no second task. The
+record is also what the engine reads when our task is canceled, in another process too: what was
+opened on our behalf is stopped with us (`agent.remote_calls.unfinished`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol
+
+import msgspec
+
+from dragoman.agent.remote_calls import MOST_HOPS, SENT, StartedCall, TurnAccess
+from dragoman.core.errors import DragomanError, Unsupported
+from dragoman.core.events import Stamped
+from dragoman.core.model import Json, Message
+from dragoman.core.peer import Context
+
+Entry = Stamped | Message
+Stop = Callable[[StartedCall], Awaitable[None]]
+
+
+class EntryStream(Protocol):
+    """The events of a task, as a client or an async generator has them."""
+
+    def __aiter__(self) -> AsyncIterator[Entry]: ...
+
+    async def __anext__(self) -> Entry: ...
+
+    async def aclose(self) -> None: ...
+
+
+class RemoteTask:
+    """The task that one recorded call opens, or speaks to, at another agent."""
+
+    def __init__(
+        self,
+        access: TurnAccess,
+        record: str,
+        stop: Stop,
+        address: str = "",
+        options: Mapping[str, Json] | None = None,
+    ) -> None:
+        """`options` say how the agent is reached; they are recorded, so they hold no secret."""
+        self._run = access.run
+        self._record = f"{SENT}:{record}"
+        self.address, self._options = address, dict(options or {})
+        self._stop = stop
+        self._started: StartedCall | None = None
+        mark = hashlib.sha256(record.encode()).hexdigest()[:24]
+        self.key = f"{self._run.task_id}.{mark}"
+        """The idempotency key and message id, the same in every run of our task."""
+
+    @property
+    def id(self) -> str:
+        """The id that the task has at the other agent; empty while nothing is known of it."""
+        if self._started is None:
+            raw = self._run.recorded(self._record)
+            if raw is None:
+                return ""
+            self._started = msgspec.json.decode(raw, type=StartedCall)
+        return self._started.task_id
+
+    async def started(self, task_id: str) -> None:
+        """Records which task it is, once."""
+        if self.id:
+            return
+        self._started = StartedCall(self.address, task_id, self._options)
+        await self._run.record(self._record, msgspec.json.encode(self._started))
+        if (self._run.over or self._run.cancelled) and not self._run.leaving:
+            # Our task ended while this call was on its way: nobody waits for it.
+            self._run.spawn(self._stop_now())
+
+    async def follow(self, events: EntryStream) -> AsyncGenerator[Entry, None]:
+        """The events of a stream. The first one tells which task was opened, so it is waited for
+        even when nobody wants the rest: that task has to be stopped."""
+        first = asyncio.ensure_future(_next(events))
+        try:
+            entry = await asyncio.shield(first)
+        except asyncio.CancelledError:
+            if self._run.leaving:
+                first.cancel()
+            else:
+                self._run.spawn(self._stop_after(first, events))
+            raise
+        try:
+            while entry is not None:
+                if isinstance(entry, Stamped):
+                    await self.started(entry.task_id)
+                yield entry
+                entry = await _next(events)
+        finally:
+            await events.aclose()
+
+    @asynccontextmanager
+    async def stopped_with_us(self) -> AsyncIterator[None]:
+        """A call that its own skill gives up is given up there too. One that only moves to another
+        process goes on; of one that is canceled the engine knows."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self.id and not self._run.leaving and not self._run.cancelled:
+                self._run.spawn(self._stop_now())
+            raise
+
+    async def _stop_after(
+        self,
+        first: asyncio.Future[Entry | None],
+        events: EntryStream,
+    ) -> None:
+        with suppress(DragomanError):  # it never came to a task
+            entry = await first
+            if isinstance(entry, Stamped):
+                await self.started(entry.task_id)
+                await self._stop_now()
+        await events.aclose()
+
+    async def _stop_now(self) -> None:
+        if self._started is not None:
+            await self._stop(self._started)
+
+
+async def _next(events: EntryStream) -> Entry | None:
+    return await anext(aiter(events), None)
+
+
+def context_for(access: TurnAccess) -> Context:
+    """On whose behalf a remote agent is asked: one hop further, in the same trace, with the time
+    that our own run has left. Raises `Unsupported` where agents call each other in a loop."""
+    run = access.run
+    if run.opened.hops >= MOST_HOPS:
+        raise Unsupported(f"More than {MOST_HOPS} agents call each other in a row")
+    return Context(
+        trace=run.opened.trace or _trace(run.task_id),
+        hops=run.opened.hops + 1,
+        deadline=run.seconds_left,
+    )
+
+
+def _trace(task_id: str) -> str:
+    """A trace that begins with this task, the same in every run of it (W3C traceparent)."""
+    digest = hashlib.sha256(task_id.encode()).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:48]}-00"
