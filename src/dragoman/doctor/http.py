@@ -29,6 +29,7 @@ MOST_REQUESTS = 900
 """A doctor must not be a load test."""
 LARGEST = 64 * 1024 * 1024
 SHORT = 400
+Headers = Mapping[str, str]
 
 
 class NoAnswer(Broken):
@@ -130,11 +131,7 @@ class RawHttp:
             self.credentials = kept
 
     def ask(
-        self,
-        method: str,
-        url: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
+        self, method: str, url: str, body: bytes = b"", headers: Headers | None = None
     ) -> HttpAnswer:
         """One exchange, read to its end."""
         with self.open(method, url, body, headers) as (status, fields, pieces):
@@ -150,11 +147,7 @@ class RawHttp:
 
     @contextmanager
     def open(
-        self,
-        method: str,
-        url: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
+        self, method: str, url: str, body: bytes = b"", headers: Headers | None = None
     ) -> Iterator[tuple[int, dict[str, str], Iterator[bytes]]]:
         """An answer whose body is read as it comes."""
         if self._dead:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -31,22 +31,18 @@ class Selection:
     """Whose data a command is about."""
 
     principal: Annotated[str | None, Parameter(help="All tasks of this caller.")] = None
-    context: Annotated[str | None, Parameter(help="All tasks of this context.")] = None
-    task: Annotated[str | None, Parameter(help="This task.")] = None
+    context_id: Annotated[
+        str | None, Parameter(name="--context", help="All tasks of this context.")
+    ] = None
+    task_id: Annotated[str | None, Parameter(name="--task", help="This task.")] = None
     agent: Annotated[str | None, Parameter(help="All tasks of this agent.")] = None
     tenant: Annotated[str | None, Parameter(help="Only in this tenant.")] = None
 
     def filter(self) -> AdminFilter:
         """The same for the store; `ConfigError` if nobody is named."""
-        if all(each is None for each in (self.principal, self.context, self.task, self.agent)):
+        if not {self.principal, self.context_id, self.task_id, self.agent} - {None}:
             raise ConfigError("Whose data? Give --principal, --context, --task or --agent.")
-        return AdminFilter(
-            principal=self.principal,
-            context_id=self.context,
-            task_id=self.task,
-            agent=self.agent,
-            tenant=self.tenant,
-        )
+        return AdminFilter(**asdict(self))
 
 
 @data.command

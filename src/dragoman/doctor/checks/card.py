@@ -7,14 +7,13 @@ card has nothing to check.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
 from dragoman.dialects.a2a.cards.validate import Problem, problems
 
-from ..card_fields import dicts, interfaces, parts_of, required
+from ..card_fields import dicts, interfaces, parts_of
 from ..check import Broken, Level, check, given, need
 from ..subject import AgentUnderTest
 
@@ -28,24 +27,26 @@ class CardRule(Struct, frozen=True):
     says: str
     spec: str
     level: Level = Level.MUST
-    applies: Callable[[AgentUnderTest], object] = lambda it: True
-    otherwise: str = ""
-    """Why there is nothing to check."""
+    needs: tuple[str, ...] = ()
+    """Members of the card; without any of them there is nothing to check."""
+    old: bool = False
+    """Whether the rule is one of 0.3, so that a card of 1.0 alone has nothing to check."""
+
+    def check(self, it: AgentUnderTest) -> None:
+        """Objects if the card breaks this rule."""
+        given(it.old or not self.old, "the card has no part for 0.3")
+        here = not self.needs or any(_holds(it.card, path) for path in self.needs)
+        given(here, f"the card has no {' or '.join(self.needs)}")
+        found = [each for each in problems(it.card) if each.rule == self.rule]
+        if found:
+            raise Broken("; ".join(map(_sentence, found)))
 
 
-def _capability(it: AgentUnderTest, name: str) -> Any:
-    value = it.card.get("capabilities")
-    return value.get(name) if isinstance(value, dict) else None
-
-
-def _wanted(it: AgentUnderTest) -> set[str]:
-    """The schemes that the card and its skills require."""
-    wanted = set(required(it.card))
-    for skill in dicts(it.card.get("skills")):
-        wanted |= set(required(skill))
-    return wanted
-
-
+REQUIRED = tuple(
+    f"{where}{member}"
+    for where in ("", "skills.*.")
+    for member in ("securityRequirements", "security")
+)
 RULES = (
     CardRule("name", "The agent has a name.", "1.0 §4.4.1; 0.3 §5.5"),
     CardRule("description", "The agent is described.", "1.0 §4.4.1; 0.3 §5.5"),
@@ -72,23 +73,21 @@ RULES = (
         "preferred",
         "0.3: preferredTransport is given for the main url.",
         "0.3 §5.6.4",
-        applies=lambda it: it.old,
-        otherwise="the card has no part for 0.3",
+        old=True,
     ),
     CardRule(
         "main-listed",
         "0.3: additionalInterfaces names the main url with its transport too.",
         "0.3 §5.6.4",
         Level.SHOULD,
-        applies=lambda it: it.old and it.card.get("additionalInterfaces"),
-        otherwise="no additionalInterfaces",
+        needs=("additionalInterfaces",),
+        old=True,
     ),
     CardRule(
         "conflict",
         "0.3: no address is declared both for gRPC and for HTTP.",
         "0.3 §5.6.4",
-        applies=lambda it: it.old,
-        otherwise="the card has no part for 0.3",
+        old=True,
     ),
     CardRule(
         "capabilities",
@@ -99,8 +98,7 @@ RULES = (
         "extensions",
         "Every extension has a URI.",
         "1.0 §4.4.4; 0.3 §5.5.2.1",
-        applies=lambda it: _capability(it, "extensions"),
-        otherwise="no extensions",
+        needs=("capabilities.extensions",),
     ),
     CardRule(
         "modes",
@@ -112,59 +110,52 @@ RULES = (
         "skills",
         "Every skill has id, name, description and tags.",
         "1.0 §4.4.5; 0.3 §5.5.4",
-        # 1.0 is written by protobuf, which leaves an empty list out.
-        applies=lambda it: it.card.get("skills") is not None or it.old,
-        otherwise="no skills are listed",
+        needs=("skills", "url"),  # 1.0 is written by protobuf, which leaves an empty list out
     ),
     CardRule("skill-ids", "No two skills share an id.", "1.0 §4.4.5; 0.3 §5.5.4"),
     CardRule(
         "provider",
         "A provider is named with organization and url.",
         "1.0 §4.4.2; 0.3 §5.5.1",
-        applies=lambda it: it.card.get("provider") is not None,
-        otherwise="no provider",
+        needs=("provider",),
     ),
     CardRule(
         "links",
         "documentationUrl and iconUrl are absolute addresses.",
         "1.0 §4.4.1; 0.3 §5.5",
         Level.SHOULD,
-        applies=lambda it: it.card.get("documentationUrl") or it.card.get("iconUrl"),
-        otherwise="neither is given",
+        needs=("documentationUrl", "iconUrl"),
     ),
     CardRule(
         "schemes",
         "Every security scheme is one that the spec knows, with its members.",
         "1.0 §4.5; 0.3 §5.5.3",
-        applies=lambda it: it.card.get("securitySchemes"),
-        otherwise="no security schemes",
+        needs=("securitySchemes",),
     ),
     CardRule(
         "security",
         "Every requirement names schemes that the card declares.",
         "1.0 §4.4.1; 0.3 §5.5.3",
-        applies=_wanted,
-        otherwise="no security requirements",
+        needs=REQUIRED,
     ),
     CardRule(
         "signatures",
         "Every signature is base64url with a protected header that names alg and kid.",
         "1.0 §8.4; 0.3 §5.5.6",
-        applies=lambda it: it.card.get("signatures"),
-        otherwise="the card is not signed",
+        needs=("signatures",),
     ),
     CardRule("secrets", "The card holds no credentials.", "1.0 §7.4; 0.3 §5.4"),
 )
 
 
-def _checked(rule: CardRule) -> Callable[[AgentUnderTest], None]:
-    def run(it: AgentUnderTest) -> None:
-        given(rule.applies(it), rule.otherwise)
-        found = [each for each in problems(it.card) if each.rule == rule.rule]
-        if found:
-            raise Broken("; ".join(map(_sentence, found)))
-
-    return run
+def _holds(value: Any, path: str) -> bool:
+    """Whether something stands at this path; `*` is any element of a list."""
+    if not path:
+        return bool(value)
+    name, _, rest = path.partition(".")
+    if name == "*":
+        return any(_holds(each, rest) for each in value) if isinstance(value, list) else False
+    return _holds(value.get(name), rest) if isinstance(value, dict) else False
 
 
 def _sentence(problem: Problem) -> str:
@@ -174,7 +165,7 @@ def _sentence(problem: Problem) -> str:
 
 
 for _rule in RULES:
-    check(f"card.{_rule.rule}", _rule.says, _rule.spec, _rule.level, once=True)(_checked(_rule))
+    check(f"card.{_rule.rule}", _rule.says, _rule.spec, _rule.level, once=True)(_rule.check)
 
 
 @check(
