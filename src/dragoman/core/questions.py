@@ -40,18 +40,18 @@ class Question(Struct, frozen=True):
 
 
 def question_part(kind: Ask, name: str, details: Json) -> Data:
-    """The data part that describes a question; `question_in` reads it."""
+    """Returns the data part that describes a question; `question_in` reads it."""
     about = {"kind": kind.value, "question": name, "details": details}
     return Data(about, metadata={QUESTION: name})
 
 
 def question_of(task: Task) -> Question | None:
-    """What a task asks, or None if it does not wait."""
+    """Returns what a task asks, or None if it does not wait."""
     return question_in(task.status.message, task.state) if task.state in WAITING else None
 
 
 def question_at(entry: Stamped) -> Question | None:
-    """What a task asks with this event, or None if the event asks nothing."""
+    """Returns what a task asks with this event, or None if the event asks nothing."""
     match entry.event:
         case Asked() as event:
             found = question_in(event.message, event.state)
@@ -70,7 +70,7 @@ def question_at(entry: Stamped) -> Question | None:
 
 
 def question_in(message: Message | None, state: State) -> Question:
-    """The question that a message holds, in the state to which it belongs."""
+    """Returns the question that a message holds; `state` is the state of the task that says it."""
     kind, name, details = Ask.INPUT, "", None
     more: list[AnyPart] = []
     described = False
@@ -102,12 +102,12 @@ def _description(part: AnyPart) -> dict[str, Json] | None:
 
 
 def first_data(parts: Iterable[AnyPart]) -> Json:
-    """The value of the first data part, or None."""
+    """Returns the value of the first data part, or None."""
     return next((part.value for part in parts if isinstance(part, Data)), None)
 
 
 def answer_value(value: Json) -> Json:
-    """The value of an answer; True and False decide on an approval."""
+    """Returns the value of an answer as it is sent. True and False decide on an approval."""
     return {"approved": value} if isinstance(value, bool) else value
 
 
