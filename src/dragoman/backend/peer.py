@@ -50,19 +50,20 @@ from .task_names import addressed, name_in, renamed, shown_as, task_of
 log = Logger("backend")
 
 OWN = frozenset(("send", "get", "cancel"))
-"""With these a backend keeps its tasks itself."""
+"""The functions with which a backend keeps all its tasks itself."""
 THREADS = 64
-"""For functions that are not async."""
+"""The number of threads for functions that are not async."""
 
 
 class Answering(Struct, frozen=True):
-    """How one operation is answered: by which function, with what, and else how."""
+    """How one operation is answered: the function, the types it may return, and the errors without
+    it."""
 
     what: str
     gives: tuple[type, ...]
     missing: type[Unsupported] = Unsupported
     nothing: type[Exception] | None = None
-    """What None says."""
+    """The error that None stands for."""
 
 
 _ANSWERS: dict[type[ops.Operation[Any]], Answering] = {
@@ -78,7 +79,8 @@ _ANSWERS: dict[type[ops.Operation[Any]], Answering] = {
 
 
 class BackendPeer:
-    """A backend's functions as a peer, and what stands in for those it lacks."""
+    """A peer that answers operations with a backend's functions, or with a store where a function
+    is missing."""
 
     def __init__(
         self,
@@ -93,21 +95,21 @@ class BackendPeer:
         self._agent, self._functions, self._push = agent, functions, push
         self._kept, self._timeout = kept, timeout
         self._keeps = "get" not in functions
-        """Whether its tasks are kept by us."""
+        """Whether a store of ours keeps the tasks."""
         self._on_start, self._on_stop = around
         self._opening: WeakValueDictionary[tuple[str, str, str], asyncio.Lock]
         self._opening = WeakValueDictionary()
-        """One lock for each name whose first send is under way."""
+        """The locks of the names whose first send is under way."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="dragoman-backend")
 
     async def start(self) -> None:
-        """Lets the author open what the functions need."""
+        """Calls the author's `start`, which opens what the functions need."""
         if not set(self._functions) >= OWN:
             await self._kept.open()
         await _done(self._on_start)
 
     async def stop(self, grace: float) -> None:
-        """Lets the author close it."""
+        """Calls the author's `stop`, which closes what `start` opened."""
         try:
             await _done(self._on_stop)
         finally:
@@ -115,11 +117,11 @@ class BackendPeer:
             await self._kept.close()
 
     async def counts(self) -> dict[str, int]:
-        """Nobody here knows how many tasks there are."""
+        """Returns no counts: nobody here knows how many tasks there are."""
         return {}
 
     async def call(self, op: ops.Operation[ops.R], ctx: Context) -> ops.R:
-        """The answer of the function for it."""
+        """Returns the answer of the function for this operation."""
         if isinstance(op, ops.Invoke):
             return cast(ops.R, await invoke(self._agent, op, ctx))  # `Operation[Json]`
         if isinstance(op, ops.GetExtendedCard):
@@ -131,7 +133,7 @@ class BackendPeer:
             raise _misbehaved(exc) from exc
 
     async def stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """What the function yields, as it comes."""
+        """Yields what the function yields, as it comes."""
         try:
             async with aclosing(self._named_stream(op, ctx)) as batches:
                 async for batch in batches:
@@ -140,7 +142,8 @@ class BackendPeer:
             raise _misbehaved(exc) from exc
 
     async def probe(self) -> None:
-        """Raises what would keep our store from keeping something; fine if none is in use."""
+        """Raises the error that would keep our store from storing something, if a store is in
+        use."""
         await self._kept.probe()
 
     # Names.
@@ -205,7 +208,8 @@ class BackendPeer:
                 yield Batch(shown, batch.last)
 
     async def _shown(self, name: str, answer: Any, ctx: Context, *, fresh: bool = False) -> Any:
-        """An answer about a named task, for its caller; what it says of the name is kept."""
+        """Returns an answer about a named task as its caller sees it, and stores what it says of
+        the name."""
         if isinstance(answer, Task | Stamped):
             ended = state_in(answer) in FINAL
             if fresh or ended:
@@ -230,7 +234,7 @@ class BackendPeer:
         return addressed(op, task_id), name
 
     async def _found(self, op: ops.Operation[Any], ctx: Context) -> tuple[str, str]:
-        """The name in an operation, and the task of that name."""
+        """Returns the name in an operation, and the id of the task of that name."""
         name = name_in(task_of(op))
         return name, await self._kept.named(name, ctx) if name else ""
 
@@ -267,7 +271,7 @@ class BackendPeer:
         return checked(answering.what, page(op, value), answering.gives)
 
     async def _missing(self, answering: Answering, op: ops.Operation[Any], ctx: Context) -> Any:
-        """What we do where the author gives no function: send, get and cancel with a store."""
+        """Answers send, get and cancel from a store where the author gives no function."""
         match op:
             case ops.SendMessage() if "stream" in self._functions:
                 return await self._streamed(op, ctx)
@@ -281,7 +285,7 @@ class BackendPeer:
                 raise answering.missing()
 
     async def _streamed(self, op: ops.SendMessage, ctx: Context) -> Task | Message:
-        """What a stream comes to."""
+        """Returns what a stream adds up to."""
         fold: Fold | None = None
         async with aclosing(self._stream(op, ctx)) as batches:
             async for batch in batches:
@@ -295,7 +299,8 @@ class BackendPeer:
         return fold.task()
 
     async def _received(self, op: ops.SendMessage, ctx: Context) -> Task:
-        """The message in a task that waits for the author's system, or in one that exists."""
+        """Returns the message in a new task that waits for the author's system, or in the task that
+        exists."""
         said, task = op.message, None
         if said.task_id:
             task = await self._answer(ops.GetTask(task_id=said.task_id), ctx)
@@ -321,7 +326,7 @@ class BackendPeer:
         return task
 
     async def _canceled(self, task_id: str, ctx: Context) -> Task:
-        """Nobody can stop the author's code, but for its caller the task is canceled."""
+        """Cancels a task for its caller. Nobody can stop the author's code."""
         task = await self._answer(ops.GetTask(task_id=task_id), ctx)
         if task.state in FINAL:
             raise NotCancelable(taskId=task_id)
@@ -331,7 +336,7 @@ class BackendPeer:
         return canceled
 
     async def _unless_canceled(self, task: Task, ctx: Context) -> Task:
-        """A task of the author's, but canceled if its caller canceled it here."""
+        """Returns a task of the author, or its canceled form if its caller canceled it here."""
         if "cancel" in self._functions:
             return task
         with suppress(TaskNotFound):

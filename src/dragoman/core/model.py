@@ -1,4 +1,4 @@
-"""What a task is: the canonical words every dialect translates to and from.
+"""The canonical model of tasks, which every dialect translates to and from.
 
 All values are frozen. Times are whole milliseconds since the epoch (UTC). `gc=False` is safe here
 because JSON-shaped data cannot form cycles; it keeps the collector out of the hot path.

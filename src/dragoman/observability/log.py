@@ -21,13 +21,13 @@ from dragoman.core.log import LogLine, one_line, quoted
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 PAUSE = 0.05
-"""Seconds for which lines are collected before they are written."""
+"""The seconds for which lines are collected before they are written."""
 MOST_LINES = 20_000
-"""Lines kept for a reader that stalls."""
+"""The number of lines that are kept for a reader that stalls."""
 
 
 class Log:
-    """Where lines go. One per process; given to whoever has something to say."""
+    """The log of a server. There is one per process."""
 
     def __init__(self, level: str = "info", fd: int = 2) -> None:
         self.level = LEVELS[level]
@@ -41,35 +41,35 @@ class Log:
         self._writer: threading.Thread | None = None
 
     def debug(self, event: str, /, **fields: object) -> None:
-        """Something only a developer wants to see."""
+        """Logs something that only a developer wants to see."""
         if self.level <= 10:
             self.line("debug", event, fields)
 
     def details(self, event: str, found: Callable[[], Iterable[Mapping[str, object]]]) -> None:
-        """The same for what is worth finding out only if a developer wants to see it."""
+        """Logs details that are computed only if a developer wants to see them."""
         if self.level <= 10:
             for fields in found():
                 self.line("debug", event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:
-        """Something started or ended as it should."""
+        """Logs that something started or ended as it should."""
         if self.level <= 20:
             self.line("info", event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Something is odd but we go on."""
+        """Logs that something is odd, and that the work goes on."""
         if self.level <= 30:
             self.line("warning", event, fields)
 
     def error(self, event: str, exc: BaseException | None = None, /, **fields: object) -> None:
-        """Something went wrong; `exc` adds its traceback on the same line."""
+        """Logs that something went wrong; `exc` adds its traceback on the same line."""
         if exc is not None:
             fields["exception"] = type(exc).__name__
             fields["traceback"] = "".join(traceback.format_exception(exc)).strip()
         self.line("error", event, fields)
 
     def line(self, level: str, event: str, fields: Mapping[str, object]) -> None:
-        """Puts one line together. Cheap: no write happens here."""
+        """Formats one line and queues it. This is cheap: nothing is written here."""
         if self._waiting + len(self._lines) >= MOST_LINES:
             self.dropped += 1
             return
@@ -164,7 +164,7 @@ wire, with the tokens in them."""
 
 
 def set_up(level: str) -> Log:
-    """The process's log: ours and that of the standard library together, on stderr."""
+    """Sets up the log of the process: our lines and those of the standard library, on stderr."""
     log = Log(level)
     logging.basicConfig(handlers=[Bridge(log)], level=log.level, force=True)
     for name in HELD_BACK:

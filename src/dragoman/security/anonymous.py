@@ -30,14 +30,15 @@ OPERATIONS: dict[str, type[ops.Operation[Any]]] = {
 """By the names of A2A 1.0, whatever dialect they are asked in. A send and its stream are one; the
 extended card is for callers we know, and cannot be here."""
 _OF_A_SKILL = frozenset((ops.SendMessage, ops.Resolve, ops.GetTask, ops.Watch, ops.CancelTask))
-"""What goes with a skill that is open: to use it, and to see to the tasks one has opened so."""
+"""The operations that go with an open skill: to use it, and to see to the tasks that were opened
+so."""
 
 
 class Anonymous:
-    """Which operations and skills are open to anyone."""
+    """The operations and skills that are open to callers without credentials."""
 
     def __init__(self, agent: Agent, said: tuple[str, ...] | None) -> None:
-        """What the settings say, else what the code says; `ConfigError` for unknown names."""
+        """Reads the settings, or else the agent's code. Raises `ConfigError` for unknown names."""
         names = agent.anonymous if said is None else said
         self._skills = {name for name in names if name in agent.skills}
         if said is None:
@@ -60,7 +61,7 @@ class Anonymous:
         return bool(self._skills or self._operations or self._methods)
 
     def opens(self, op: ops.Operation[Any]) -> bool:
-        """Whether this operation is open by its name."""
+        """Returns whether this operation is open by its name."""
         if isinstance(op, ops.Invoke):
             return op.method in self._methods
         if (
@@ -73,7 +74,7 @@ class Anonymous:
         return kind in self._operations
 
     def does(self, op: ops.Operation[Any], skill: Skill | None) -> bool:
-        """Whether the skill that this is about is open."""
+        """Returns whether the skill that this operation is about is open."""
         if skill is None or skill.id not in self._skills or type(op) not in _OF_A_SKILL:
             return False
         return not (
@@ -81,7 +82,8 @@ class Anonymous:
         )
 
     def on_card(self, card: Card) -> Card:
-        """The card with where no credentials are needed: an empty requirement, as in OpenAPI."""
+        """Returns the card with an empty requirement where no credentials are needed, as in
+        OpenAPI."""
         if ops.SendMessage in self._operations:
             hidden = {each.id for each in self._agent.skills.values() if each.extended}
             skills = tuple(

@@ -1,4 +1,4 @@
-"""Who may do what: one Peer in front of the engine, so every binding gets the same answer.
+"""Authorizes operations in one Peer in front of the engine, so every binding gets the same answer.
 
 The order is fixed: the agent's scopes, the skill's scopes, the author's own function, quotas. A
 task of someone else is looked up in the caller's scope like any other, so it does not exist and
@@ -26,25 +26,25 @@ from .rate_limits import Meter
 READS = frozenset(
     (ops.GetTask, ops.ListTasks, ops.Watch, ops.GetHook, ops.ListHooks, ops.GetExtendedCard)
 )
-"""One's own tasks can be read without the scopes of their skill; all else needs them."""
+"""The operations that need no scopes of a skill, since they read the caller's own tasks."""
 
 
 @runtime_checkable
 class Tells(Protocol):
-    """A peer that knows its tasks: the engine."""
+    """A peer that knows the tasks of a caller, such as the engine."""
 
     def live(self, ctx: Context) -> Awaitable[int]:
-        """How many tasks of this caller run or wait."""
+        """Returns how many tasks of this caller run or wait."""
 
     def skill_of(self, ctx: Context, task_id: str) -> Awaitable[str]:
-        """The skill of a caller's task, or `TaskNotFound`."""
+        """Returns the skill of a caller's task, or raises `TaskNotFound`."""
 
     def skill_for(self, op: ops.SendMessage) -> Skill:
-        """The skill that a new task of this message would have."""
+        """Returns the skill that a new task of this message would have."""
 
 
 def task_in(op: ops.Operation[Any]) -> str:
-    """The task an operation is about; empty if it is about none, or a new one."""
+    """Returns the id of the task that an operation is about, or an empty text."""
     match op:
         case ops.SendMessage():
             return op.message.task_id
@@ -56,7 +56,8 @@ def task_in(op: ops.Operation[Any]) -> str:
 
 
 class AuthorizingPeer:
-    """Asks before it passes an operation on. With nothing to ask it is not put in the way."""
+    """A peer that authorizes each operation before it passes it on. It is left out where nothing is
+    to be authorized."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class AuthorizingPeer:
         )
 
     async def call(self, op: ops.Operation[ops.R], ctx: Context) -> ops.R:
-        """The answer, if the caller may have it."""
+        """Returns the answer, if the caller is authorized."""
         if isinstance(op, ops.GetExtendedCard):
             return cast(ops.R, await self._card(op, ctx))  # `Operation[Card]` makes R a Card
         await self._allowed(op, ctx)
@@ -86,7 +87,7 @@ class AuthorizingPeer:
         return await self.peer.call(op, ctx)
 
     async def stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Every step, if the caller may see them."""
+        """Yields every event, if the caller is authorized."""
         await self._allowed(op, ctx)
         close = self.meter.open_stream(ctx)
         try:
@@ -131,7 +132,7 @@ class AuthorizingPeer:
                 raise Forbidden()
 
     def _is_stranger(self, ctx: Context) -> bool:
-        """Whether the caller showed no credentials, where others must."""
+        """Returns whether the caller showed no credentials where others must."""
         return self._anonymous is not None and not ctx.schemes
 
     async def _skill_for(self, op: ops.Operation[Any], ctx: Context, task: str) -> Skill | None:
@@ -168,13 +169,13 @@ class AuthorizingPeer:
 
 
 def needs(ctx: Context, scopes: tuple[str, ...]) -> None:
-    """`Forbidden` unless the caller has all of them."""
+    """Raises `Forbidden` unless the caller has all of these scopes."""
     if scopes and not set(scopes) <= set(ctx.scopes):
         raise Forbidden("The caller lacks a scope.", scope=" ".join(scopes))
 
 
 def may_use(ctx: Context, skill: Skill) -> bool:
-    """Whether the caller has what a skill asks for."""
+    """Returns whether the caller has the scopes of a skill."""
     return set(skill.scopes) <= set(ctx.scopes)
 
 

@@ -21,14 +21,14 @@ from dragoman.core.errors import Unauthenticated
 
 LEAST_RSA_BITS = 2048
 _PUBLIC_KINDS = ("RSA", "EC", "OKP")
-"""A shared secret (`oct`) is no public key."""
+"""The kinds of public keys; a shared secret (`oct`) is not one."""
 _PRIVATE = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
 
 Claims = Mapping[str, Any]
 
 
 def import_keys(keys: Iterable[Mapping[str, Any]]) -> list[tuple[str, Any]]:
-    """The usable public keys of a key set, each with its id; one odd key does not spoil the
+    """Returns the usable public keys of a key set, each with its id. One odd key does not spoil the
     others."""
     found = []
     for key in keys:
@@ -87,14 +87,14 @@ def verify_token(
 
 
 def audience_of(claims: Claims) -> list[str]:
-    """For whom a token is meant: `aud` is a name or a list of them (RFC 7519 §4.1.3)."""
+    """Returns the audience of a token: `aud` is a name or a list of names (RFC 7519 §4.1.3)."""
     told = claims.get("aud")
     listed = told if isinstance(told, list) else [told]
     return [each for each in listed if isinstance(each, str)]
 
 
 def seconds_of(value: object, *, required: bool = False) -> float:
-    """A NumericDate (RFC 7519 §2). One that is missing where it may be is long ago."""
+    """Returns a NumericDate (RFC 7519 §2). One that is missing, where it may be, is long ago."""
     if value is None and not required:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -106,7 +106,7 @@ def seconds_of(value: object, *, required: bool = False) -> float:
 
 
 def _bytes(text: str) -> bytes:
-    """Base64url without padding, and nothing else (RFC 7515 §2)."""
+    """Decodes base64url without padding, and nothing else (RFC 7515 §2)."""
     if not text.isascii() or not text.replace("-", "").replace("_", "").isalnum():
         raise Unauthenticated()
     try:

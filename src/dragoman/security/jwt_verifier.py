@@ -20,14 +20,14 @@ from .jws import Claims, audience_of, import_keys, seconds_of, verify_token
 from .verifiers import MOST_CHARS, Headers, authorization, caller, digest
 
 KEPT = 4096
-"""Verified tokens kept."""
+"""The number of verified tokens that are kept."""
 KEPT_SECONDS = 300.0
-"""No longer than this, so that a key which the issuer withdraws ends its tokens."""
+"""The seconds for which they are kept, so that a key that the issuer withdraws ends its tokens."""
 MOST_PRINCIPAL_CHARS = 256
 
 
 class JwtVerifier:
-    """Tokens of one issuer behind `Authorization: Bearer`."""
+    """Verifies the tokens of one issuer in `Authorization: Bearer`."""
 
     def __init__(
         self,
@@ -49,7 +49,8 @@ class JwtVerifier:
         self._verified: dict[bytes, tuple[Context, float]] = {}
 
     def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
-        """See `Verifier`; raises `KeysNeeded` when the issuer must be asked first."""
+        """Returns the caller, or None. Raises `KeysNeeded` if the issuer's keys must be fetched
+        first."""
         token = authorization(headers, "bearer")
         if token is None:
             return None
@@ -70,7 +71,7 @@ class JwtVerifier:
         return found
 
     def _candidates(self, kid: str) -> list[Any]:
-        """The issuer's keys with this id, or all of them when the token names none."""
+        """Returns the issuer's keys with this id, or all of them if the token names none."""
         source = self._source
         if source.due(unknown=False):
             raise KeysNeeded(source)
@@ -86,7 +87,7 @@ class JwtVerifier:
         return found
 
     def _caller(self, claims: Claims, now: float) -> tuple[Context, float]:
-        """Who that is, and until when."""
+        """Returns the caller that the claims name, and the time until which they hold."""
         scheme = self._scheme
         until = seconds_of(claims.get("exp"), required=True) + scheme.leeway
         principal = claims.get(scheme.principal_claim)
@@ -135,5 +136,5 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _scopes(value: object) -> tuple[str, ...]:
-    """Scopes: a list, or one string with spaces between them and nothing else (RFC 6749 §3.3)."""
+    """Returns scopes from a list, or from one string with spaces between them (RFC 6749 §3.3)."""
     return _names(value.split(" ") if isinstance(value, str) else value)

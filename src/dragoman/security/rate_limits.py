@@ -16,7 +16,7 @@ from dragoman.core.peer import Context
 from dragoman.settings import Rates
 
 SWEEP = 1024
-"""Buckets between two clean-ups."""
+"""The number of buckets between two clean-ups."""
 
 Who = tuple[str, str]
 
@@ -34,7 +34,7 @@ class TokenBucket:
         self._left, self._since = size, now
 
     def take(self, now: float) -> float:
-        """Takes one token, and returns 0; if there is none, the seconds until there will be."""
+        """Takes one token and returns 0, or returns the seconds until there will be one."""
         self._left = min(self.size, self._left + (now - self._since) * self.rate)
         self._since = now
         if self._left < 1.0:
@@ -43,7 +43,7 @@ class TokenBucket:
         return 0.0
 
     def is_full(self, now: float) -> bool:
-        """Whether a new bucket would be the same."""
+        """Returns whether the bucket is full, so that a new one would be the same."""
         return self._left + (now - self._since) * self.rate >= self.size
 
 
@@ -58,7 +58,8 @@ class Meter:
         self._streams: dict[Who, int] = {}
 
     def take(self, caller: Context) -> None:
-        """One call; `TooMany` says when the next is free. Tenants of one principal share it."""
+        """Counts one call. Raises `TooMany`, which says when the next is free. The tenants of a
+        principal share it."""
         most = self.rates.calls_per_minute
         if not most:
             return
@@ -76,7 +77,7 @@ class Meter:
         self._sweep_at = max(SWEEP, 2 * len(self._buckets))
 
     def open_stream(self, caller: Context) -> Callable[[], None]:
-        """One more open stream; gives what ends it."""
+        """Counts one more open stream, and returns the function that ends it."""
         most = self.rates.streams
         if not most:
             return _nothing
@@ -95,7 +96,7 @@ class Meter:
         return close
 
     def check_live(self, live: int) -> None:
-        """Whether a caller with this many live tasks may open another."""
+        """Raises `TooMany` if a caller with this many live tasks may not open another."""
         if self.rates.live_tasks and live >= self.rates.live_tasks:
             raise _too_many("live tasks", 5)
 

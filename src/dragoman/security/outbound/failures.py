@@ -12,12 +12,12 @@ FAILURES = (
 )
 """What a connection can raise. This module is the border: nobody else knows httpcore2's errors."""
 NOT_SENT = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout)
-"""Failures before anything was said."""
+"""Failures before anything was sent."""
 _SLOW = (TimeoutError, httpcore2.TimeoutException)
 
 
 def unreachable(exc: Exception) -> Unreachable:
-    """A failed connection as our own error, with why in a word."""
+    """Returns our own error for a failed connection."""
     if isinstance(exc, _SLOW):
         found = Unreachable("timeout")
     elif isinstance(exc, httpcore2.ConnectError):
@@ -29,7 +29,7 @@ def unreachable(exc: Exception) -> Unreachable:
 
 
 def was_sent(exc: Exception) -> bool:
-    """Whether the other side may have heard something before it failed."""
+    """Returns whether the other side may have received something before the connection failed."""
     if isinstance(exc, Unreachable):
         return exc.failure is not None and was_sent(exc.failure)
     return not isinstance(exc, NOT_SENT)
@@ -76,5 +76,5 @@ def _why_no_connection(exc: BaseException) -> str:
 
 
 def is_web_page(body: bytes) -> bool:
-    """Whether this is HTML: an address that is right for people and wrong for agents."""
+    """Returns whether this is HTML, which a wrong address often answers with."""
     return body[:256].lstrip()[:1] == b"<"

@@ -49,15 +49,15 @@ CONNECTIONS = 100
 HTTP2 = importlib.util.find_spec("h2") is not None
 _ANYWHERE = Rules(allow_private=True, allow_loopback=True)
 KEEP = 15.0
-"""Seconds an unused connection is kept."""
+"""The seconds for which an unused connection is kept."""
 NEXT_ADDRESS = 0.25
-"""Seconds before the next address of a host is tried beside the one before."""
+"""The seconds after which the next address of a host is tried beside the one before."""
 
 _FIELD = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
 class GuardedReply(Struct, frozen=True):
-    """What came back, cut at the size that was asked for."""
+    """An answer, cut at the size that was asked for."""
 
     status: int
     headers: Mapping[str, str]
@@ -76,7 +76,7 @@ class HttpStream(NamedTuple):
 async def addresses(
     host: str, port: int, guard: Rules | TypedHost, resolve: Resolve = system_resolver
 ) -> list[str]:
-    """The addresses of a host, if every one of them may be called."""
+    """Returns the addresses of a host, if every one of them may be called."""
     found = [host] if literal(host) is not None else await resolve(host, port)
     return guard.checked(found) if isinstance(guard, TypedHost) else checked(found, guard)
 
@@ -155,7 +155,7 @@ class _Backend(httpcore2.AsyncNetworkBackend):
 def guard(
     rules: Rules | TypedHost, resolve: Resolve | None = None
 ) -> httpcore2.AsyncNetworkBackend:
-    """Sockets that lead to checked addresses only, for a pool of someone else's."""
+    """Returns a network backend for httpcore2 that connects to checked addresses only."""
     return _Backend(rules, resolve or system_resolver)
 
 
@@ -189,11 +189,11 @@ class GuardedHttp:
 
     @property
     def rules(self) -> Rules:
-        """The rules for addresses that others name."""
+        """Returns the rules for addresses that others name."""
         return self._rules if self._typed is None else self._typed.others
 
     def target(self, url: str) -> Target:
-        """The URL taken apart; `BadParams` if it may not be called."""
+        """Returns the URL taken apart. Raises `BadParams` if it may not be called."""
         if self._typed is not None:
             found = parse(url, _ANYWHERE)
             if self.is_typed(found):
@@ -201,11 +201,11 @@ class GuardedHttp:
         return parse(url, self.rules)
 
     def is_typed(self, target: Target) -> bool:
-        """Whether this is the host that the user typed."""
+        """Returns whether this is the host that the user typed."""
         return self._typed is not None and target.host == self._typed.host
 
     async def addresses(self, target: Target) -> list[str]:
-        """The checked addresses of a host, for a transport with sockets of its own."""
+        """Returns the checked addresses of a host, for a transport with sockets of its own."""
         return await addresses(
             target.host, target.port, self._guard(target), self._resolve or system_resolver
         )
@@ -232,7 +232,8 @@ class GuardedHttp:
         seconds: float = 15.0,
         max_size: int = 4096,
     ) -> GuardedReply:
-        """One exchange; `BadParams` if it is not allowed, `Unreachable` if there is no answer."""
+        """Makes one request and returns the answer. Raises `BadParams` if it is not allowed, and
+        `Unreachable` if there is no answer."""
         target = self.target(url)
         given = _safe(headers or {})
         try:
@@ -308,7 +309,7 @@ class GuardedHttp:
         return found
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         pools = [*self._pools.values()]
         self._pools.clear()
         for pool in pools:
@@ -324,7 +325,7 @@ async def _chunks(response: httpcore2.Response) -> AsyncIterator[bytes]:
 
 
 async def read_up_to(chunks: AsyncIterator[bytes], max_size: int) -> tuple[bytes, bool]:
-    """At most that much of an answer, and whether that was all of it."""
+    """Returns at most that much of an answer, and whether that was all of it."""
     got = bytearray()
     async for chunk in chunks:
         got += chunk
@@ -334,7 +335,7 @@ async def read_up_to(chunks: AsyncIterator[bytes], max_size: int) -> tuple[bytes
 
 
 def safe_field(value: str) -> bool:
-    """Whether a text may stand in a header: nothing in it can begin another one."""
+    """Returns whether a text may stand in a header, so that nothing in it can begin another one."""
     return len(value) <= 4096 and _FIELD.fullmatch(value) is not None
 
 

@@ -28,12 +28,12 @@ class Target(Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """As the Host header says it."""
+        """Returns host and port as the Host header has them."""
         return self._host if self.port == PORTS[self.scheme] else f"{self._host}:{self.port}"
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port, which is always there."""
+        """Returns scheme, host and port; the port is always there."""
         return f"{self.scheme}://{self._host}:{self.port}"
 
     @property
@@ -42,7 +42,8 @@ class Target(Struct, frozen=True):
 
 
 def parse(url: str, rules: Rules) -> Target:
-    """The URL's parts; `BadParams` for anything that is not a plain web address we may call."""
+    """Takes a URL apart. Raises `BadParams` for anything that is not a plain web address that we
+    may call."""
     if len(url) > LONGEST_URL:
         raise refusal(f"The url is longer than {LONGEST_URL} characters")
     if not _URL.fullmatch(url.lower()):
