@@ -64,7 +64,7 @@ def test_dead_letters_can_be_seen_and_redelivered(kind: str, tmp_path: Path) -> 
     rest = dragoman("outbox", "redeliver", "--all", "--store", store, cwd=tmp_path).stdout
     assert rest == "2 on the way again.\n"
     assert dragoman("outbox", "list", "--dead", "--store", store, cwd=tmp_path).stdout == (
-        "Nothing was given up.\n"
+        "There are no dead letters.\n"
     )
 
 

@@ -81,6 +81,7 @@ class Skill(Struct, frozen=True, kw_only=True):
     """A skill: a function of the author, and how it is run."""
 
     id: str
+    """The id by which callers choose the skill."""
     name: str
     description: str
     function: Callable[..., Any]
@@ -89,14 +90,19 @@ class Skill(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     input_modes: tuple[str, ...] = ()
+    """The media types that it reads; empty means those of the agent."""
     output_modes: tuple[str, ...] = ()
     may_reply: bool = False
+    """Whether it may answer with a message instead of a task."""
     join: float = 0.0
     """The seconds for which chunks are joined into one event; 0 joins nothing."""
     on_crash: Literal["resume", "fail"] = "resume"
+    """What happens to a task whose process died: it runs again, or it fails."""
     max_attempts: int = 10
     timeout: float = 3600.0
+    """The seconds of work after which a run is ended."""
     cancel_grace: float = 10.0
+    """The seconds that a canceled run has to end by itself."""
     scopes: tuple[str, ...] = ()
     """The scopes that a caller needs to use the skill, beside those of the agent."""
     extended: bool = False

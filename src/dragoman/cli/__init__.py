@@ -60,7 +60,7 @@ def build(asked: str = "") -> App:
 
 
 def _worth_telling(default: object) -> str | None:
-    """A default as help shows it. What is off, empty or nothing goes without saying."""
+    """Returns a default as help shows it. Defaults that are off, empty or None are not shown."""
     return str(default) if default else None
 
 
@@ -91,7 +91,7 @@ def main(tokens: list[str] | None = None) -> None:
 
 
 def _open_what_is_closed() -> None:
-    """With `>&-` and the like Python has None in place of a stream, which nobody expects."""
+    """Replaces standard streams that are closed: with `>&-` Python has None in their place."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  until the process ends

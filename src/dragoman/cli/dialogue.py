@@ -21,11 +21,11 @@ from .prompts import TerminalPerson, question_shown
 from .view import TaskView
 
 CANCELS = 10.0
-"""Seconds for the agent to answer that it has canceled."""
+"""The seconds for the agent to answer that it has canceled."""
 
 
 class Left(Exception):
-    """The person wanted out; `task` is how it was left, if there is one."""
+    """The person interrupted the dialogue; `task` is how it was left, if there is one."""
 
     def __init__(self, task: Task | None = None) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Left(Exception):
 
 
 class Dialogue:
-    """Says things to one agent."""
+    """Talks with one agent."""
 
     def __init__(
         self,
@@ -45,7 +45,8 @@ class Dialogue:
         self.agent, self.view, self.person, self.save = agent, view, person, save
 
     async def say(self, talk: Conversation, *what: object, **about: Any) -> Task | Message:
-        """The task when it has ended, or waits for what nobody here answers; or a direct reply."""
+        """Returns the task when it has ended, or waits for something that nobody here answers, or a
+        direct reply."""
         said: tuple[object, ...] = what
         while True:
             result = await self.follow(talk.stream(*said, **about))
@@ -79,13 +80,14 @@ class Dialogue:
             await events.aclose()
 
     async def canceled(self, task: Task | None) -> Task:
-        """The task, canceled at the agent after Ctrl-C; another Ctrl-C ends the waiting."""
+        """Cancels the task at the agent after Ctrl-C, and returns it. Another Ctrl-C ends the
+        waiting."""
         mine = asyncio.current_task()
         if mine is not None:
             mine.uncancel()
         if task is None:
             self.view.stop()
-            self.view.note("Left before the agent answered; what was said may still be done.")
+            self.view.note("You left before the agent answered; it may still do what you said.")
             raise Left
         if task.state in FINAL:
             return task
@@ -96,7 +98,7 @@ class Dialogue:
         except (DragomanError, TimeoutError) as exc:
             why = exc.message if isinstance(exc, DragomanError) else "it does not answer"
             self.view.stop()
-            self.view.note(f"It was not canceled: {formatting.line(why)}")
+            self.view.note(f"The task was not canceled: {formatting.line(why)}")
             raise Left(task) from None
 
     async def _answer(self, result: Task | Message) -> tuple[AnyPart, ...] | None:

@@ -22,22 +22,22 @@ COLOURS = {
     State.INPUT_REQUIRED: "magenta",
     State.AUTH_REQUIRED: "magenta",
 }
-"""Of states; the others are cyan."""
+"""The colours of states; the others are cyan."""
 
 
 def clean(text: str) -> str:
-    """The text without what a terminal would obey."""
+    """Returns the text without control characters that a terminal would obey."""
     return _CONTROL.sub("", text.replace("\r\n", "\n"))
 
 
 def line(text: object, most: int = 200) -> str:
-    """The same as one line, and not too long."""
+    """Returns the text as one line that is not too long."""
     found = printable(text, most + 1)
     return found if len(found) <= most else found[: most - 1] + "…"
 
 
 def part_words(part: AnyPart) -> str:
-    """One part as lines for people; files as what they are."""
+    """Returns one part as lines for people. A file is shown by its name and type."""
     match part:
         case Text(text=text):
             return clean(text)
@@ -50,19 +50,21 @@ def part_words(part: AnyPart) -> str:
 
 
 def file_words(part: Blob | Link) -> str:
-    """A file by its name and type."""
+    """Returns the name and type of a file."""
     name = line(part.filename, 120) or "file"
     return f"{name} ({line(part.media_type, 80)})" if part.media_type else name
 
 
 def artifact_words(artifact: Artifact) -> str:
-    """A whole artifact: chunks of its text are one text, the rest stands on lines of its own."""
+    """Returns an artifact as text. Its chunks of text are joined, and other parts stand on lines of
+    their own."""
     rest = [part_words(part) for part in artifact.parts if not isinstance(part, Text)]
     return "\n".join(filter(None, (clean(artifact.text).rstrip("\n"), *rest)))
 
 
 def result_words(found: Task | Message) -> str:
-    """What came of it: the direct reply, or the artifacts and what is said in their place."""
+    """Returns a result as text: the direct reply, or the artifacts and the message in their
+    place."""
     if isinstance(found, Message):
         return message_words(found)
     made = [artifact_words(each) for each in found.artifacts]
@@ -70,22 +72,22 @@ def result_words(found: Task | Message) -> str:
 
 
 def answer_words(task: Task) -> str:
-    """What an agent says that answers in a message."""
+    """Returns the answer of an agent that answers in a message."""
     return message_words(task.answer) if task.answer is not None else ""
 
 
 def message_words(message: Message) -> str:
-    """All that was said."""
+    """Returns a message as text."""
     return "\n".join(map(part_words, message.parts))
 
 
 def has_files(found: Task | Message) -> bool:
-    """Whether there is something to save."""
+    """Returns whether there is something to save."""
     return bool(files_in(found))
 
 
 def size(count: int) -> str:
-    """Bytes, as people say them."""
+    """Returns a number of bytes for people."""
     for unit, of in (("MiB", 1024 * 1024), ("KiB", 1024)):
         if count >= of:
             return f"{count / of:.1f} {unit}"
@@ -93,7 +95,7 @@ def size(count: int) -> str:
 
 
 def moment(millis: int) -> str:
-    """A time."""
+    """Returns a time in UTC for people."""
     if not millis:
         return ""
     return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

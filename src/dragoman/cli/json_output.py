@@ -14,28 +14,29 @@ from dragoman.dialects.a2a.v1_0.hooks import hook_out
 
 
 def event(entry: Stamped | Message) -> dict[str, Any]:
-    """`statusUpdate`, `artifactUpdate`, `task` or `message`, with the number it has in its log."""
+    """Returns an event as `statusUpdate`, `artifactUpdate`, `task` or `message`, with its number in
+    the log."""
     told = _plain(event_out(entry, True))
     return {**told, "seq": entry.seq} if isinstance(entry, Stamped) and entry.seq else told
 
 
 def result(found: Task | Message) -> dict[str, Any]:
-    """The `task`, or the `message` of an agent that replies without one."""
+    """Returns a result as `task`, or as the `message` of an agent that replies without one."""
     return {"task": task(found)} if isinstance(found, Task) else {"message": message(found)}
 
 
 def task(found: Task) -> dict[str, Any]:
-    """A task."""
+    """Returns a task as A2A 1.0 spells it."""
     return _plain(task_out(found))
 
 
 def message(found: Message) -> dict[str, Any]:
-    """A message."""
+    """Returns a message as A2A 1.0 spells it."""
     return _plain(message_out(found))
 
 
 def hook(found: Hook) -> dict[str, Any]:
-    """A webhook, without what proves who calls it: output ends up in logs."""
+    """Returns a webhook without its secrets: output ends up in logs."""
     told = _plain(hook_out(found))
     told.pop("token", None)
     if isinstance(told.get("authentication"), dict):
@@ -44,7 +45,7 @@ def hook(found: Hook) -> dict[str, Any]:
 
 
 def show(value: object) -> None:
-    """One line of it on standard output."""
+    """Prints one line of JSON."""
     print(msgspec.json.encode(value).decode(), flush=True)
 
 

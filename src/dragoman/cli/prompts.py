@@ -28,7 +28,7 @@ WITHOUT_WORDS = {
 
 
 def question_shown(task: Task) -> Question | None:
-    """What the task asks, in words that are safe to print; None if it does not wait."""
+    """Returns what the task asks, in words that are safe to print, or None if it does not wait."""
     found = question_of(task)
     if found is None:
         return None
@@ -37,7 +37,8 @@ def question_shown(task: Task) -> Question | None:
 
 
 class TerminalPerson:
-    """Whoever sits at the terminal. Typing blocks the event loop: there is nothing else to do."""
+    """The person at the terminal. Typing blocks the event loop, since there is nothing else to
+    do."""
 
     def __init__(self) -> None:
         with suppress(ModuleNotFoundError):
@@ -45,7 +46,7 @@ class TerminalPerson:
 
     @staticmethod
     def is_there() -> bool:
-        """Whether someone can see a question and answer it."""
+        """Returns whether someone can see a question and answer it."""
         return sys.stdin.isatty() and sys.stdout.isatty()
 
     def answer(self, task: Task) -> tuple[AnyPart, ...] | None:
@@ -69,7 +70,7 @@ class TerminalPerson:
         return None
 
     def line(self, prompt: str) -> str:
-        """One line that is not empty; a backslash at its end goes on with the next."""
+        """Reads a line that is not empty. A backslash at its end continues it on the next."""
         while True:
             text = input(prompt)
             while text.endswith("\\"):
@@ -106,7 +107,7 @@ def _show(question: Question) -> None:
 
 @contextmanager
 def typing() -> Iterator[None]:
-    """Ctrl-C is a `KeyboardInterrupt` here and now, not a message to a loop that stands still."""
+    """Makes Ctrl-C a `KeyboardInterrupt` meanwhile, since the event loop stands still."""
     try:
         before = signal.getsignal(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -43,7 +43,7 @@ from dragoman.core.model import Message, State, Task
 from dragoman.security.outbound.guarded_http import Rules, parse
 
 DONE, NOT_DONE, MISTAKE, NOBODY, WAITS, INTERRUPTED = 0, 1, 2, 3, 4, 130
-"""Exit codes. `docs/guide/cli.md` has the table."""
+"""The exit codes; `docs/guide/cli.md` has the table."""
 
 SPOKEN = ("https", "http", "a2a+grpc", "a2a+grpcs")
 
@@ -54,7 +54,7 @@ TaskId = Annotated[str, Parameter(help="Id of the task.")]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SessionOptions:
-    """How to reach an agent, and how to print: flags of every command that talks to one."""
+    """The flags of every command that talks to an agent: how it is reached, and how to print."""
 
     dialect: Annotated[
         str,
@@ -63,7 +63,7 @@ class SessionOptions:
         ),
     ] = ""
     origin: Annotated[
-        tuple[str, ...], Parameter(help="Another origin that may learn who you are; repeatable.")
+        tuple[str, ...], Parameter(help="Another origin that may get your credentials; repeatable.")
     ] = ()
     ca: Annotated[Path | None, Parameter(help="Certificates (PEM) of the authority to trust.")] = (
         None
@@ -72,7 +72,7 @@ class SessionOptions:
         bool, Parameter(help="Follow addresses on the card into private networks.")
     ] = False
     timeout: Annotated[
-        float, Parameter(help="Seconds for an answer that nobody has to work for.")
+        float, Parameter(help="Seconds to wait for an answer that needs no work.")
     ] = 30.0
     json: Annotated[bool, Parameter(help="Print JSON, spelled as A2A 1.0.")] = False
 
@@ -86,7 +86,7 @@ async def agent_at(
     extensions: Sequence[str] = (),
     limits: ClientLimits | None = None,
 ) -> AsyncIterator[RemoteAgent]:
-    """The agent, with the user's own credentials for it."""
+    """Connects to the agent with the user's own credentials."""
     address = completed(url)
     if way.ca is not None and not way.ca.is_file():
         raise ConfigError(f"There is no file {way.ca} (--ca).")
@@ -117,7 +117,7 @@ async def agent_at(
 
 
 def completed(url: str) -> str:
-    """The address as it was meant: https where nothing is said, http on this machine."""
+    """Returns the address with its scheme: https if none is given, or http on this machine."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         near = is_loopback(f"http://{url}")
@@ -193,11 +193,11 @@ NEXT: tuple[tuple[type[DragomanError], str], ...] = (
     (TooMany, "Wait a little, then try again."),
     (PeerMisbehaved, "Find out more with: dragoman doctor {url}"),
 )
-"""What to do about an error; the first that fits."""
+"""What the user can do about an error; the first that fits counts."""
 
 
 def advice(error: DragomanError, url: str) -> str:
-    """What to do next, unless the error says it already."""
+    """Returns what the user can do next, unless the error says it already."""
     if "dragoman " in error.message or " --" in error.message:
         return ""
     found = (text for kind, text in NEXT if isinstance(error, kind))
@@ -218,12 +218,12 @@ def complained(error: DragomanError, url: str, *, as_json: bool) -> int:
 
 
 def named(task: Task) -> str:
-    """The id of a task as it can be typed: the other side chose it."""
+    """Returns the id of a task as it can be typed in a shell; the other side chose it."""
     return shlex.quote(printable(task.id))
 
 
 def code_of(result: Task | Message) -> int:
-    """The exit code for how a task stands."""
+    """Returns the exit code for the state of a task."""
     if isinstance(result, Message) or result.state is State.COMPLETED:
         return DONE
     return WAITS if result.state in WAITING else NOT_DONE

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def place_of(url: str | None) -> str:
-    """The URL of the store: the one given, else that of the settings."""
+    """Returns the URL of the store: the one given, or that of the settings."""
     return config.load({"store": url}, os.environ).server.store
 
 
@@ -51,7 +51,7 @@ def opened(url: str | None, work: Callable[[Store], Awaitable[R]]) -> R:
 
 
 def shown_time(millis: int) -> str:
-    """A time for people; empty for none."""
+    """Returns a time for people, or an empty text for none."""
     if not millis:
         return ""
     return datetime.fromtimestamp(millis / 1000, UTC).isoformat(" ", "seconds")

@@ -27,31 +27,31 @@ from . import formatting, json_output
 
 BAR = 24
 MOST_ROWS = 4
-"""Of an unfinished line that are drawn anew; what is above them is printed."""
+"""The number of rows of an unfinished line that are drawn anew; the rows above them are printed."""
 REFRESH = 8
 
 
 class TaskView(Protocol):
-    """Who is told what happens between a message and its result."""
+    """Shows what happens between a message and its result."""
 
     def begin(self) -> None:
-        """Something was said."""
+        """Shows that a message was sent."""
 
     def tell(self, entry: Stamped | Message) -> None:
-        """Something happened."""
+        """Shows an event."""
 
     def end(self, result: Task | Message) -> None:
-        """The task rests, or the agent replied."""
+        """Shows the result: the task rests, or the agent replied."""
 
     def stop(self) -> None:
         """Leaves the terminal as it should be, whatever happened."""
 
     def note(self, text: str) -> None:
-        """Something beside it, for the person."""
+        """Shows a remark for the person."""
 
 
 class OnTerminal:
-    """Draws."""
+    """A live view on a terminal."""
 
     def __init__(self, console: Console, *, closing: bool = True) -> None:
         self._console = console
@@ -69,7 +69,7 @@ class OnTerminal:
         self._said = ""
 
     def begin(self) -> None:
-        """A line of state appears."""
+        """Shows a line of state."""
         self._forget()
         self._live = Live(
             get_renderable=self._footer,
@@ -103,7 +103,7 @@ class OnTerminal:
                 self._work(kind, body)
 
     def end(self, result: Task | Message) -> None:
-        """The last rows go, a line about the end stays."""
+        """Removes the live rows, and prints a line about the end."""
         self._flush()
         self.stop()
         if isinstance(result, Message):
@@ -115,13 +115,13 @@ class OnTerminal:
         self._summary(result)
 
     def stop(self) -> None:
-        """The last rows go."""
+        """Removes the live rows."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
 
     def note(self, text: str) -> None:
-        """A dim line."""
+        """Prints a dim line."""
         self._flush()
         self._print(formatting.clean(text), "dim")
 
@@ -203,7 +203,7 @@ class OnTerminal:
 
 
 def _progress_in(metadata: dict[str, object] | None) -> tuple[float, float | None] | None:
-    """How far it is, from agents that tell it (docs/extensions/work.md)."""
+    """Returns how far the work is, from agents that tell it (docs/extensions/work.md)."""
     told = (metadata or {}).get(PROGRESS)
     fraction = told.get("fraction") if isinstance(told, dict) else None
     if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
@@ -213,7 +213,7 @@ def _progress_in(metadata: dict[str, object] | None) -> tuple[float, float | Non
 
 
 class ThroughPipe:
-    """Results on standard output and nothing else; what is for people goes to standard error."""
+    """Prints results alone on standard output. Remarks for people go to standard error."""
 
     def __init__(self, *, growing: bool) -> None:
         self._growing = growing
@@ -222,11 +222,11 @@ class ThroughPipe:
         self._open = False
 
     def begin(self) -> None:
-        """Nothing to show yet."""
+        """Shows nothing yet."""
         self._artifact = ""
 
     def tell(self, entry: Stamped | Message) -> None:
-        """Text, if it is wanted as it grows."""
+        """Prints text as it grows, if that is wanted."""
         if not self._growing or isinstance(entry, Message):
             return
         match entry.event:
@@ -248,7 +248,7 @@ class ThroughPipe:
                 self._write(formatting.part_words(part) + "\n")
 
     def end(self, result: Task | Message) -> None:
-        """The result, if it is not there already; why there is none."""
+        """Prints the result, if it is not printed already, or why there is none."""
         self._break()
         if isinstance(result, Task) and self._artifact:
             self._write(formatting.answer_words(result))
@@ -265,7 +265,7 @@ class ThroughPipe:
         self._break()
 
     def note(self, text: str) -> None:
-        """A line on standard error."""
+        """Prints a line on standard error."""
         print(formatting.clean(text), file=sys.stderr, flush=True)
 
     def _write(self, text: str) -> None:
@@ -280,38 +280,38 @@ class ThroughPipe:
 
 
 class AsJson:
-    """A line of JSON for the result, or for every event."""
+    """Prints a line of JSON for the result, or for every event."""
 
     def __init__(self, *, events: bool) -> None:
         self._events = events
 
     def begin(self) -> None:
-        """Nothing happened yet."""
+        """Shows nothing yet."""
 
     def tell(self, entry: Stamped | Message) -> None:
-        """One event, one line."""
+        """Prints one event as one line."""
         if self._events and isinstance(entry, Stamped):
             json_output.show(json_output.event(entry))
 
     def end(self, result: Task | Message) -> None:
-        """The result as a whole, last."""
+        """Prints the whole result at the end."""
         json_output.show(json_output.result(result))
 
     def stop(self) -> None:
-        """Every line is whole already."""
+        """Does nothing: every line is whole already."""
 
     def note(self, text: str) -> None:
-        """A line on standard error."""
+        """Prints a line on standard error."""
         print(formatting.clean(text), file=sys.stderr, flush=True)
 
 
 def console() -> Console:
-    """Standard output; colours only on a terminal that wants them."""
+    """Returns a console for standard output, with colours only on a terminal that wants them."""
     return Console(highlight=False)
 
 
 def chosen(*, as_json: bool, growing: bool, closing: bool = True) -> TaskView:
-    """The view for where the output goes."""
+    """Returns the view for where the output goes."""
     if as_json:
         return AsJson(events=growing)
     out = console()

@@ -88,6 +88,7 @@ class OAuth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     flow: Literal["authorizationCode", "clientCredentials", "deviceCode"] = "clientCredentials"
     token_url: str
+    """The address of the token endpoint."""
     authorization_url: str = ""
     device_authorization_url: str = ""
     refresh_url: str = ""

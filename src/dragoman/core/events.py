@@ -57,9 +57,12 @@ class Asked(Event, frozen=True, gc=False, omit_defaults=True, tag="asked"):
     answers it."""
 
     question: str
+    """The name of the question, which `Resolve` repeats."""
     kind: Ask
     message: Message
+    """The question in words, for callers that know no kinds."""
     body: Json = None
+    """What the answer is about: details, arguments of a tool, or security schemes."""
 
     @property
     def state(self) -> State:
@@ -92,6 +95,7 @@ class Noted(Event, frozen=True, gc=False, omit_defaults=True, tag="noted"):
 
     kind: Note
     body: Json
+    """A text, a line of log with its fields, or figures of usage."""
     state: State = State.WORKING
 
 

@@ -78,13 +78,18 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A message from one side to the other."""
 
     message_id: str
+    """The id that its sender gave it."""
     role: Role
     parts: tuple[AnyPart, ...]
     context_id: str = ""
+    """The conversation it belongs to; empty begins a new one."""
     task_id: str = ""
+    """The task it continues or answers; empty opens a new one."""
     metadata: dict[str, Json] | None = None
     extensions: tuple[str, ...] = ()
+    """The URIs of the extensions that it uses."""
     references: tuple[str, ...] = ()
+    """The ids of other tasks that it refers to."""
 
     @property
     def text(self) -> str:
@@ -108,6 +113,7 @@ class Artifact(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A result that a task has made."""
 
     artifact_id: str
+    """Its id, which is unique within the task."""
     parts: tuple[AnyPart, ...]
     name: str = ""
     description: str = ""

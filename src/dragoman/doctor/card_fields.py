@@ -10,7 +10,7 @@ from dragoman.dialects.a2a.cards.documents import version_in
 
 
 def interfaces(card: dict[str, Any]) -> Iterator[tuple[Any, Any, Any]]:
-    """Address, binding and version of everything the card declares."""
+    """Yields address, binding and version of everything that the card declares."""
     for one in dicts(card.get("supportedInterfaces")):
         yield one.get("url"), one.get("protocolBinding"), one.get("protocolVersion")
     if "url" in card:
@@ -21,7 +21,7 @@ def interfaces(card: dict[str, Any]) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def spoken(card: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """The same, with the version in which the client would speak there."""
+    """Yields the same with the version that our client would use there."""
     listed = len(dicts(card.get("supportedInterfaces")))
     for number, (url, binding, version) in enumerate(interfaces(card)):
         if isinstance(url, str):
@@ -30,7 +30,7 @@ def spoken(card: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def required(holder: dict[str, Any]) -> Iterator[str]:
-    """The names of the schemes that a card or skill asks for, in both spellings."""
+    """Yields the names of the schemes that a card or skill requires, in both spellings."""
     for one in dicts(holder.get("securityRequirements")):
         named = one.get("schemes")
         yield from named if isinstance(named, dict) else ()
@@ -39,7 +39,7 @@ def required(holder: dict[str, Any]) -> Iterator[str]:
 
 
 def parts_of(url: Any) -> SplitResult:
-    """The parts of an address; all are empty if it is none."""
+    """Returns the parts of an address, which are all empty if it is not one."""
     try:
         return urlsplit(str(url))
     except ValueError:  # half a bracket
@@ -47,10 +47,10 @@ def parts_of(url: Any) -> SplitResult:
 
 
 def items(value: Any) -> list[Any]:
-    """The members of an array; none if it is no array."""
+    """Returns the members of an array, or none if it is not an array."""
     return value if isinstance(value, list) else []
 
 
 def dicts(value: Any) -> list[dict[str, Any]]:
-    """Those of them that are objects."""
+    """Returns the members of an array that are objects."""
     return [one for one in items(value) if isinstance(one, dict)]

@@ -25,7 +25,7 @@ EVERY = frozenset({"0.1", "0.3", "1.0"})
 
 
 class Level(StrEnum):
-    """The spec's own words."""
+    """How strongly the specification asks for something, in its own words."""
 
     MUST = "must"
     SHOULD = "should"
@@ -33,35 +33,35 @@ class Level(StrEnum):
 
 
 class Broken(Exception):
-    """What the agent does is not what the statement says."""
+    """The agent does not do what the statement says."""
 
 
 class Unknowable(Exception):
-    """The check cannot tell with this agent; the text says why."""
+    """The check cannot be decided for this agent; the text says why."""
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """One statement that is true of a sound agent."""
+    """A check: a statement that is true of a sound agent."""
 
     id: str
     level: Level
     says: str
     spec: str
-    """Sections: `1.0 §3.1.1; 0.3 §7.1`."""
+    """The sections of the specification: `1.0 §3.1.1; 0.3 §7.1`."""
     run: Callable[[Any], None]
     bindings: frozenset[str] = ALL
     versions: frozenset[str] = SINCE_0_3
     once: bool = False
-    """About the card or the whole agent, not about one interface."""
+    """Whether it is about the card or the whole agent, and not about one interface."""
 
     @property
     def group(self) -> str:
-        """The first word of its id."""
+        """Returns the first word of its id."""
         return self.id.partition(".")[0]
 
 
 CHECKS: dict[str, Check] = {}
-"""All of them, by id."""
+"""All checks by id."""
 GROUPS = {
     "card": "the agent card",
     "rpc": "JSON-RPC itself",
@@ -81,11 +81,11 @@ GROUPS = {
     "across": "all interfaces together",
     "input": "bad input",
 }
-"""What the first word of an id means, in the order in which checks are run."""
+"""What the first word of an id means, in the order in which the checks are run."""
 
 
 def in_order() -> list[Check]:
-    """All checks as they are run."""
+    """Returns all checks in the order in which they are run."""
     order = {group: place for place, group in enumerate(GROUPS)}
     return sorted(CHECKS.values(), key=lambda check: order[check.group])
 

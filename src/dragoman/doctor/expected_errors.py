@@ -17,18 +17,18 @@ NO_VERSION = "VERSION_NOT_SUPPORTED"
 BAD_PARAMS = "INVALID_PARAMS"
 DOMAIN = "a2a-protocol.org"
 ANY = "any error"
-"""Where the spec says only that it must fail."""
+"""Any error, where the specification says only that the call must fail."""
 
 
 class ExpectedRefusal(Struct, frozen=True):
-    """Everything an agent said with a no."""
+    """A refusal with all that the agent said."""
 
     code: int | None = None
-    """JSON-RPC;"""
+    """The code of JSON-RPC."""
     status: int = 0
-    """HTTP;"""
+    """The status of HTTP."""
     grpc: str = ""
-    """gRPC, by name."""
+    """The status of gRPC, by name."""
     message: str = ""
     reason: str = ""
     domain: str = ""
@@ -39,11 +39,11 @@ class ExpectedRefusal(Struct, frozen=True):
 
 
 class ErrorSpelling(Struct, frozen=True):
-    """What is right for one kind."""
+    """The right spellings of one kind of error."""
 
     codes: tuple[int, ...]
     statuses: tuple[int, ...]
-    """1.0.0 and 1.0.1 differ; both are taken."""
+    """The statuses of HTTP; 1.0.0 and 1.0.1 differ, and both are accepted."""
     grpc: tuple[str, ...]
 
 
@@ -60,7 +60,7 @@ TABLE: dict[str, ErrorSpelling] = {
     BAD_PARAMS: ErrorSpelling((-32602,), (400,), ("INVALID_ARGUMENT",)),
 }
 OWN = frozenset(TABLE) - {BAD_PARAMS}
-"""Errors of A2A itself: these carry an ErrorInfo with their name."""
+"""The errors of A2A itself, which carry an ErrorInfo with their name."""
 
 
 def expect(refusal: ExpectedRefusal | None, *kinds: str, version: str, binding: str) -> None:

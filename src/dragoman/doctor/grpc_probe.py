@@ -78,7 +78,7 @@ class GrpcProbe:
         self._channel.close()
 
     def metadata(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
-        """What goes with a call."""
+        """Returns the metadata that goes with a call."""
         own = {"a2a-version": "1.0"} if self.version == "1.0" else {}
         given = {
             key.lower(): value
@@ -97,7 +97,7 @@ class GrpcProbe:
     def call(
         self, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS, shown: str = ""
     ) -> tuple[bytes, ExpectedRefusal | None]:
-        """Any bytes to any method."""
+        """Sends any bytes to any method."""
         self.wire.count()
         self.wire.note(f"gRPC {path} {shown}", "no answer")
         try:
@@ -167,7 +167,7 @@ def _details(raw: bytes) -> dict[str, str]:
 
 
 def _snake(value: Any) -> Any:
-    """JSON names as protobuf's own; what stands in a Struct keeps its names."""
+    """Returns fields under protobuf's own names; what stands in a Struct keeps its names."""
     if isinstance(value, list):
         return [_snake(item) for item in value]
     if not isinstance(value, dict):

@@ -28,7 +28,7 @@ class Guard:
         self._typed = TypedHost(_host(url), Rules(allow_private=allow_private))
 
     def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses of a host, if they may be called; `BadParams` if not."""
+        """Returns the addresses of a host. Raises `BadParams` if they may not be called."""
         host = host.lower().removesuffix(".")
         found = [host] if literal(host) is not None else _look_up(host, port)
         if host == self._typed.host:
@@ -36,7 +36,7 @@ class Guard:
         return checked(found, self._typed.others)
 
     def one(self, host: str, port: int) -> str:
-        """The first of them where somebody listens, else the last."""
+        """Returns the first address at which somebody listens, or the last one."""
         *more, last = self.addresses(host, port)
         for address in more:
             try:

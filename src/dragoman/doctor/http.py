@@ -26,7 +26,7 @@ from .check import Broken, Unknowable
 from .guard import Guard, GuardedSockets
 
 MOST_REQUESTS = 900
-"""A doctor must not be a load test."""
+"""The number of requests of one examination: a doctor must not be a load test."""
 LARGEST = 64 * 1024 * 1024
 SHORT = 400
 Headers = Mapping[str, str]
@@ -37,7 +37,7 @@ class NoAnswer(Broken):
 
 
 class HttpAnswer(Struct, frozen=True):
-    """What came back, untouched."""
+    """An answer as it came."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,11 +45,11 @@ class HttpAnswer(Struct, frozen=True):
 
     @property
     def type(self) -> str:
-        """The content type without its parameters."""
+        """Returns the content type without its parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def json(self) -> Any:
-        """The body; `Broken` if it is not strict JSON in UTF-8."""
+        """Returns the body as a value. Raises `Broken` if it is not strict JSON in UTF-8."""
         return strict_json(self.body)
 
 
@@ -76,7 +76,7 @@ def _trusting(ca: str) -> ssl.SSLContext:
 
 
 class RawHttp:
-    """Asks, within limits, and remembers the last exchange."""
+    """Sends raw requests within limits, and remembers the last exchange."""
 
     def __init__(
         self, guard: Guard, timeout: float, headers: Mapping[str, str] | None = None, ca: str = ""
@@ -104,7 +104,7 @@ class RawHttp:
         self._pool.close()
 
     def count(self) -> None:
-        """One more request."""
+        """Counts one more request."""
         self.requests += 1
         if self.requests > MOST_REQUESTS:
             raise Unknowable(f"more than {MOST_REQUESTS} requests; something goes round in circles")
@@ -114,7 +114,7 @@ class RawHttp:
         self.sent, self.came = self.veiled(sent), self.veiled(came)
 
     def veiled(self, text: str) -> str:
-        """A text without the user's secrets, on one line that fits."""
+        """Returns a text without the user's secrets, on one short line."""
         for value in self.credentials.values():
             for secret in (value, value.rpartition(" ")[2]):
                 if len(secret) > 3:
@@ -123,7 +123,7 @@ class RawHttp:
 
     @contextmanager
     def anonymous(self) -> Iterator[None]:
-        """Meanwhile nothing proves who asks."""
+        """Leaves credentials out of the requests meanwhile."""
         kept, self.credentials = self.credentials, {}
         try:
             yield
@@ -133,7 +133,7 @@ class RawHttp:
     def ask(
         self, method: str, url: str, body: bytes = b"", headers: Headers | None = None
     ) -> HttpAnswer:
-        """One exchange, read to its end."""
+        """Sends a request and returns the whole answer."""
         with self.open(method, url, body, headers) as (status, fields, pieces):
             got = bytearray()
             deadline = time.monotonic() + self.timeout
@@ -149,7 +149,7 @@ class RawHttp:
     def open(
         self, method: str, url: str, body: bytes = b"", headers: Headers | None = None
     ) -> Iterator[tuple[int, dict[str, str], Iterator[bytes]]]:
-        """An answer whose body is read as it comes."""
+        """Sends a request and yields an answer whose body is read as it comes."""
         if self._dead:
             raise NoAnswer(self._dead)
         self.count()
@@ -191,13 +191,13 @@ class RawHttp:
 
 
 def short(text: str) -> str:
-    """One line that fits."""
+    """Returns a text as one short line."""
     line = " ".join(text.split())
     return line if len(line) <= SHORT else f"{line[:SHORT]}..."
 
 
 class SseFrame(Struct, frozen=True):
-    """One event of a stream as it stood on the wire."""
+    """A server-sent event as it stood on the wire."""
 
     data: str
     name: str = ""
@@ -205,7 +205,7 @@ class SseFrame(Struct, frozen=True):
 
 
 def frames(pieces: Iterator[bytes]) -> Iterator[SseFrame]:
-    """Server-sent events; comments and ids are left out."""
+    """Yields server-sent events; comments and ids are left out."""
     rest, name, lines = b"", "", 0
     data: list[str] = []
     for piece in pieces:

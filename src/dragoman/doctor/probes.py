@@ -27,7 +27,7 @@ class ProbeReply(Struct, frozen=True):
     result: Any = None
     refusal: ExpectedRefusal | None = None
     answer: HttpAnswer | None = None
-    """As it stood on the wire, over HTTP."""
+    """The answer as it stood on the wire, over HTTP."""
 
 
 class ProbeStream:
@@ -48,7 +48,7 @@ class ProbeStream:
         self.closed = True
 
     def all(self, most: int = 5000) -> list[Any]:
-        """Every event to the end."""
+        """Returns every event to the end."""
         got = []
         for event in self:
             got.append(event)
@@ -58,29 +58,29 @@ class ProbeStream:
 
 
 class Probe(Protocol):
-    """Asks one interface."""
+    """Sends requests to one interface."""
 
     binding: str
     version: str
     url: str
     form: Form
     own: dict[str, str]
-    """Headers for this agent."""
+    """The headers that this agent needs."""
 
     def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> ProbeReply:
-        """One question."""
+        """Sends one request."""
 
     def stream(
         self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
     ) -> AbstractContextManager[ProbeStream]:
-        """A question with many answers."""
+        """Opens a stream."""
 
     def close(self) -> None:
         """Lets go of what it holds."""
 
 
 class HttpProbe:
-    """What both bindings over HTTP share."""
+    """A probe of a binding over HTTP."""
 
     binding = ""
 
@@ -90,12 +90,12 @@ class HttpProbe:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes with every request of this version."""
+        """Returns the headers that go with every request of this version."""
         named = {"A2A-Version": "1.0"} if self.version == "1.0" else {}
         return {"content-type": "application/json", **named, **self.own}
 
     def close(self) -> None:
-        """The wire is shared; nothing to let go of."""
+        """Does nothing: the connections are shared."""
 
     @contextmanager
     def _opened(
@@ -132,35 +132,35 @@ class HttpProbe:
                 raise Broken(f"the stream is still open after {3 * self.wire.timeout:g} s")
 
     def _refusal(self, answer: HttpAnswer) -> ExpectedRefusal | None:
-        """What an answer says with a no, if it does."""
+        """Returns the refusal in an answer, if it is one."""
         raise NotImplementedError
 
     def _heard(self, value: Any) -> tuple[ExpectedRefusal | None, Any]:
-        """What an event of a stream says: a refusal, or something."""
+        """Reads an event of a stream, which may be a refusal."""
         raise NotImplementedError
 
 
 class RpcProbe(HttpProbe):
-    """JSON-RPC."""
+    """A probe of JSON-RPC."""
 
     binding = "jsonrpc"
 
     def body(self, op: str, args: Args, id: Any = None) -> bytes:
-        """The request as it goes out."""
+        """Returns the request as it goes out."""
         method = RPC_METHODS[self.version][op]
         params = rpc_params(self.version, op, args)
         request = {"jsonrpc": "2.0", "id": id or f"d-{next(_ids)}", "method": method}
         return json.dumps({**request, "params": params}, ensure_ascii=False).encode()
 
     def post(self, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> HttpAnswer:
-        """Any bytes to the endpoint."""
+        """Sends any bytes to the endpoint."""
         return self.wire.ask("POST", self.url, body, {**self.headers, **headers})
 
     def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> ProbeReply:
         return self.read(self.post(self.body(op, args), headers))
 
     def read(self, answer: HttpAnswer) -> ProbeReply:
-        """The envelope taken off; what is wrong with it is the business of other checks."""
+        """Takes the envelope off. Other checks look at what is wrong with it."""
         refusal = self._refusal(answer)
         if refusal is not None:
             return ProbeReply(None, refusal, answer)
@@ -211,7 +211,7 @@ def _rpc_error(error: Any, status: int) -> ExpectedRefusal:
 
 
 def error_info(details: Any) -> dict[str, str]:
-    """The ErrorInfo among details, if there is one."""
+    """Returns the ErrorInfo among details, if there is one."""
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, dict) and str(detail.get("@type", "")).endswith(".ErrorInfo"):
             return {key: str(value) for key, value in detail.items()}
@@ -219,7 +219,7 @@ def error_info(details: Any) -> dict[str, str]:
 
 
 class RestProbe(HttpProbe):
-    """HTTP+JSON."""
+    """A probe of HTTP+JSON."""
 
     binding = "rest"
 
@@ -229,17 +229,17 @@ class RestProbe(HttpProbe):
     def call(
         self, verb: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS
     ) -> HttpAnswer:
-        """Any request below the interface's address."""
+        """Sends any request below the interface's address."""
         return self.wire.ask(verb, self.at(path), body, {**self.headers, **headers})
 
     def at(self, path: str) -> str:
-        """The address of a path."""
+        """Returns the address of a path."""
         base = self.url.rstrip("/")
         doubled = self.version != "1.0" and base.endswith("/v1")
         return (base.removesuffix("/v1") if doubled else base) + path
 
     def read(self, answer: HttpAnswer) -> ProbeReply:
-        """The value, or the refusal."""
+        """Returns the value, or the refusal."""
         refusal = self._refusal(answer)
         if refusal is not None:
             return ProbeReply(None, refusal, answer)
@@ -294,7 +294,7 @@ FORMS: dict[tuple[str, str], Form] = {
 
 
 def probe_for(wire: RawHttp, binding: str, version: str, url: str) -> Probe:
-    """The probe of an interface."""
+    """Returns the probe of an interface."""
     form = FORMS[binding, version]
     if binding == "jsonrpc":
         return RpcProbe(wire, url, version, form)

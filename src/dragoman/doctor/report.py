@@ -19,20 +19,21 @@ class CheckResult(Struct, frozen=True, kw_only=True):
 
     id: str
     on: str
-    """`card` or an interface: `jsonrpc-1.0`."""
+    """Where it was found: `card`, or an interface such as `jsonrpc-1.0`."""
     outcome: Outcome
     why: str = ""
+    """What is wrong, or why the check could not be decided."""
     sent: str = ""
     came: str = ""
 
     @property
     def check(self) -> Check:
-        """The check itself."""
+        """Returns the check itself."""
         return CHECKS[self.id]
 
 
 class Count(Struct, kw_only=True):
-    """How many of each, and the share of those that could be told."""
+    """Counts the outcomes."""
 
     passed: int = 0
     failed: int = 0
@@ -41,7 +42,8 @@ class Count(Struct, kw_only=True):
 
     @property
     def percent(self) -> float:
-        """Of what could be told; 100 when nothing could."""
+        """Returns the percentage of passed checks among those that could be decided, or 100 if none
+        could."""
         told = self.passed + self.failed + self.warned
         return round(100 * self.passed / told, 1) if told else 100.0
 
@@ -64,35 +66,35 @@ def counted(results: Iterable[CheckResult]) -> Count:
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """Everything that was found."""
+    """The report of an examination."""
 
     url: str
     agent: str
     interfaces: tuple[str, ...]
     left_out: tuple[str, ...]
-    """Interfaces that the card declares and the doctor cannot ask."""
+    """The interfaces that the card declares and the doctor cannot examine."""
     requests: int
     seconds: float
     results: tuple[CheckResult, ...]
 
     @property
     def broken(self) -> bool:
-        """Whether something that must be so is not."""
+        """Returns whether a MUST is broken."""
         return any(result.outcome == "fail" for result in self.results)
 
     @property
     def reached(self) -> bool:
-        """Whether there was an agent to examine."""
+        """Returns whether there was an agent to examine."""
         return bool(self.interfaces)
 
     @property
     def why_not(self) -> str:
-        """Why nobody was reached: what failed first, or who was not asked for."""
+        """Returns why no agent was reached."""
         failed = (result.why for result in self.results if result.outcome == "fail")
         return next(failed, "its card declares no interface that was asked for")
 
     def score(self) -> dict[str, Any]:
-        """For machines: by level, by interface, and of all."""
+        """Returns the scores by level, by interface, and of all checks."""
         levels = {
             level.value: [r for r in self.results if r.check.level is level] for level in Level
         }
@@ -105,11 +107,11 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def places(self) -> list[str]:
-        """Where checks were run, in order."""
+        """Returns where checks were run, in order."""
         return list(dict.fromkeys(result.on for result in self.results))
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for machines."""
+        """Returns the report as JSON."""
         return {
             **{"url": self.url, "agent": self.agent, "interfaces": list(self.interfaces)},
             **{"leftOut": list(self.left_out), "requests": self.requests},
@@ -125,7 +127,8 @@ class Report(Struct, frozen=True, kw_only=True):
         }
 
     def as_junit(self) -> str:
-        """For build servers: a suite for each interface; a warning is an output, no failure."""
+        """Returns the report as JUnit XML: a suite for each interface. A warning is an output and
+        not a failure."""
         root = ElementTree.Element("testsuites", name="dragoman doctor")
         for on in self.places:
             found = [result for result in self.results if result.on == on]
@@ -147,12 +150,12 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def evidence(result: CheckResult) -> str:
-    """What was sent and what came."""
+    """Returns what was sent and what came."""
     return f"sent: {result.sent}\ncame: {result.came}" if result.sent else ""
 
 
 def _clean(text: str) -> str:
-    """XML has no place for most control characters."""
+    """Returns a text without the control characters that XML cannot hold."""
     return "".join(char if char >= " " or char in "\n\t" else "?" for char in text)
 
 

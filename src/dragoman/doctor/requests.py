@@ -63,7 +63,7 @@ OLD_ROLES = {"ROLE_USER": "user", "ROLE_AGENT": "agent"}
 
 
 def rpc_params(version: str, op: str, args: Args) -> Args:
-    """The params of a JSON-RPC call."""
+    """Returns the params of a JSON-RPC call."""
     if version == "1.0":
         return args
     if op in ("send", "stream"):
@@ -114,7 +114,7 @@ def _oldest_send(args: Args) -> Args:
 
 
 def rest_request(version: str, op: str, args: Args) -> tuple[str, str, Args | None]:
-    """Verb, path with query, and body of a REST call."""
+    """Returns verb, path with query, and body of a REST call."""
     verb, path = (ROUTES if version == "1.0" else OLD_ROUTES)[op]
     rest = dict(args)
     for name in ("taskId", "id"):
@@ -132,7 +132,7 @@ def rest_request(version: str, op: str, args: Args) -> tuple[str, str, Args | No
 
 
 def _proto_args(op: str, args: Args) -> Args:
-    """0.3's protobuf form, as JSON."""
+    """Returns a message in the protobuf form of 0.3, as JSON."""
     if op in ("send", "stream"):
         params = dict(args)
         if isinstance(message := args.get("message"), dict):
@@ -147,7 +147,7 @@ def _proto_args(op: str, args: Args) -> Args:
 
 
 def proto_push(args: Args) -> Args:
-    """What 0.3's CreateTaskPushNotificationConfig takes."""
+    """Returns what CreateTaskPushNotificationConfig of 0.3 takes."""
     parent = f"tasks/{args['taskId']}"
     config = {key: value for key, value in args.items() if key != "taskId"}
     name = f"{parent}/pushNotificationConfigs/{args.get('id', '')}"
@@ -159,7 +159,8 @@ def proto_push(args: Args) -> Args:
 
 
 def grpc_request(version: str, op: str, args: Args) -> tuple[str, str, Args]:
-    """Service path, name of the request's message, and its fields as JSON names."""
+    """Returns the path of the method, the name of the request's message, and its fields by JSON
+    names."""
     if version == "1.0":
         method = RPC_METHODS["1.0"][op]
         name = "TaskPushNotificationConfig" if op == "push.set" else f"{method}Request"

@@ -25,18 +25,18 @@ BINDINGS = {"JSONRPC": "jsonrpc", "HTTP+JSON": "rest", "GRPC": "grpc"}
 
 
 class Orders(Struct, frozen=True, kw_only=True):
-    """What the user wants."""
+    """What to examine, and how."""
 
     text: str = ""
     slow_text: str = ""
     only: tuple[str, ...] = ()
-    """Ids or patterns of checks (`card.*`)."""
+    """The checks to run, by id or pattern (`card.*`)."""
     skip: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
-    """Interfaces (`jsonrpc-1.0`); none means all that the card declares."""
+    """The interfaces to examine (`jsonrpc-1.0`); none means all that the card declares."""
     timeout: float = 10.0
     ca: str = ""
-    """A file with the authority to trust instead of the system's."""
+    """The file of the authority to trust instead of the system's."""
     headers: Mapping[str, str] = {}
     allow_private: bool = False
     """Whether addresses on the card may lead into private networks."""
@@ -45,7 +45,7 @@ class Orders(Struct, frozen=True, kw_only=True):
 def examine(
     url: str, orders: Orders, tell: Callable[[CheckResult], None] = lambda _: None
 ) -> Report:
-    """Everything that can be known about the agent at this address."""
+    """Examines the agent at this address, and returns the report."""
     began = time.monotonic()
     guard = Guard(url, allow_private=orders.allow_private)
     wire = RawHttp(guard, orders.timeout, orders.headers, orders.ca)
@@ -96,7 +96,7 @@ def _wanted(id: str, orders: Orders) -> bool:
 
 
 def _find(agent: AgentUnderTest, orders: Orders, left_out: list[str]) -> None:
-    """The interfaces that can be asked, each once."""
+    """Returns the interfaces that can be examined, each once."""
     try:
         declared = list(spoken(agent.card))
     except (Broken, Unknowable):
@@ -118,7 +118,7 @@ def _find(agent: AgentUnderTest, orders: Orders, left_out: list[str]) -> None:
 
 
 def _oldest(agent: AgentUnderTest, url: str) -> str:
-    """The version behind a card of the first days: an agent without message/send speaks 0.1."""
+    """Returns the version behind a card without one: an agent without message/send speaks 0.1."""
     probe = RpcProbe(agent.wire, url, "0.3", FORMS["jsonrpc", "0.3"])
     try:
         refusal = probe.ask("send", {}).refusal
@@ -192,5 +192,5 @@ def _name(agent: AgentUnderTest) -> str:
 
 
 def unknown(patterns: Iterable[str]) -> list[str]:
-    """The patterns that fit no check."""
+    """Returns the patterns that fit no check."""
     return [p for p in patterns if not any(fnmatch(id, p) for id in CHECKS)]

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 Rule = Callable[[Any], str]
-"""What is wrong with a value, or nothing."""
+"""A function that returns what is wrong with a value, or an empty text."""
 Shape = dict[str, Any]
 
 
@@ -97,7 +97,7 @@ def _file(value: Any) -> str:
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """One way to write A2A in JSON."""
+    """A form of A2A in JSON."""
 
     shapes: dict[str, Shape]
     states: tuple[str, ...]
@@ -105,7 +105,7 @@ class Form(Struct, frozen=True, kw_only=True):
     """Whether an answer says what it is by its member's name, not by `kind`."""
 
     def problems(self, name: str, value: Any, path: str = "") -> Iterator[str]:
-        """Everything that is wrong with a value that should be one of these."""
+        """Yields everything that is wrong with a value that should be one of these."""
         path = path or name
         if not isinstance(value, dict):
             yield f"{path} is not an object"
@@ -133,7 +133,7 @@ class Form(Struct, frozen=True, kw_only=True):
             yield f"{path} {wrong}"
 
     def unwrap(self, result: Any) -> tuple[str, Any]:
-        """What an answer or event is, and what it holds."""
+        """Returns the kind of an answer or event, and what it holds."""
         if not isinstance(result, dict):
             return "nothing", result
         if self.wrapped:
@@ -143,11 +143,11 @@ class Form(Struct, frozen=True, kw_only=True):
         return (KINDS[kind], result) if kind in KINDS else ("nothing", result)
 
     def final(self, state: Any) -> bool:
-        """Whether nothing comes after this state."""
+        """Returns whether nothing comes after this state."""
         return plain_state(state) in FINAL
 
     def resting(self, state: Any) -> bool:
-        """Whether the agent waits for somebody, or has finished."""
+        """Returns whether the task waits for somebody, or has finished."""
         return plain_state(state) in FINAL | {"input-required", "auth-required"}
 
 
@@ -167,13 +167,13 @@ KINDS = {
 
 
 def plain_state(state: Any) -> str:
-    """A state in the words of 0.3, whatever the form."""
+    """Returns a state in the words of 0.3, whatever the form."""
     word = str(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
     return "canceled" if word == "cancelled" else word
 
 
 def _shapes(state: Rule, role: Rule, part: Rule, moment: Rule, parts: str = "parts") -> Any:
-    """The tables that all forms share."""
+    """Returns the tables that all forms share."""
     return {
         "Task": {
             **{"id*": FILLED, "contextId": TEXT, "status*": "Status", "artifacts": ["Artifact"]},
@@ -207,7 +207,7 @@ NEW = Form(
     ),
     states=NEW_STATES,
 )
-"""1.0, in every binding."""
+"""The form of 1.0, in every binding."""
 
 PROTO = Form(
     shapes=_shapes(
@@ -219,7 +219,7 @@ PROTO = Form(
     ),
     states=PROTO_STATES,
 )
-"""0.3 over REST and gRPC."""
+"""The form of 0.3 over REST and gRPC."""
 
 
 def _kinded(shapes: dict[str, Shape]) -> dict[str, Shape]:
@@ -243,11 +243,11 @@ OLD = Form(
     states=STATES,
     wrapped=False,
 )
-"""0.3 over JSON-RPC."""
+"""The form of 0.3 over JSON-RPC."""
 
 
 class _Oldest(Form, frozen=True, kw_only=True):
-    """0.1 has no discriminator: the members tell."""
+    """The form of 0.1, which has no discriminator: the members tell."""
 
     def unwrap(self, result: Any) -> tuple[str, Any]:
         if not isinstance(result, dict):
@@ -277,4 +277,4 @@ OLDEST = _Oldest(
     states=STATES,
     wrapped=False,
 )
-"""0.1."""
+"""The form of 0.1."""

@@ -20,20 +20,20 @@ from .requests import Args
 P = TypeVar("P")
 PAUSE = 0.05
 NO_TASK = "00000000-0000-4000-8000-000000000000"
-"""A task that nobody has."""
+"""The id of a task that nobody has."""
 
 
 class TestTexts(Struct, frozen=True, kw_only=True):
-    """What the user told us about the agent."""
+    """Messages for the agent, as the user gives them."""
 
     text: str = ""
-    """Something it can answer to the end."""
+    """A message that it answers to the end."""
     slow: str = ""
-    """Something that keeps it busy for some seconds."""
+    """A message that keeps it busy for some seconds."""
 
 
 class AgentUnderTest:
-    """The whole agent: its card and what is said about it."""
+    """The agent under examination: its card and its interfaces."""
 
     def __init__(self, url: str, wire: RawHttp, words: TestTexts) -> None:
         self.url, self.wire, self.words = url, wire, words
@@ -41,7 +41,7 @@ class AgentUnderTest:
 
     @cached_property
     def answer(self) -> HttpAnswer:
-        """The card as it came; where the old path has it, from there."""
+        """Returns the card as it came, from the old path if only that has it."""
         answer = self.wire.ask("GET", self.card_url)
         if answer.status == 404 and not self.url.endswith(".json"):
             older = self.wire.ask("GET", f"{self.url.rstrip('/')}/.well-known/agent.json")
@@ -50,14 +50,14 @@ class AgentUnderTest:
 
     @property
     def card_url(self) -> str:
-        """Where the card is."""
+        """Returns the address of the card."""
         if self.url.endswith(".json"):
             return self.url
         return f"{self.url.rstrip('/')}/.well-known/agent-card.json"
 
     @cached_property
     def card(self) -> dict[str, Any]:
-        """The card, if there is one to read."""
+        """Returns the card. Raises `Unknowable` if there is none to read."""
         try:
             value = self.answer.json()
         except Broken as exc:
@@ -68,12 +68,12 @@ class AgentUnderTest:
 
     @property
     def new(self) -> bool:
-        """Whether the card is written as 1.0 has it."""
+        """Returns whether the card is in the form of 1.0."""
         return "supportedInterfaces" in self.card
 
     @property
     def old(self) -> bool:
-        """Whether a reader of 0.3 would understand the card."""
+        """Returns whether a reader of 0.3 would understand the card."""
         return "url" in self.card or not self.new
 
     @property
@@ -82,13 +82,13 @@ class AgentUnderTest:
         return not self.new and self.card.get("protocolVersion") is None
 
     def can(self, capability: str) -> bool:
-        """Whether the card says so."""
+        """Returns whether the card declares this capability."""
         capabilities = self.card.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(capability) is True
 
     @property
     def extensions(self) -> list[dict[str, Any]]:
-        """What the card declares."""
+        """Returns the extensions that the card declares."""
         held = self.card.get("capabilities")
         found = held.get("extensions") if isinstance(held, dict) else None
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
@@ -100,7 +100,7 @@ class AgentUnderTest:
 
     @property
     def text(self) -> str:
-        """Something to say to it."""
+        """Returns a message for the agent."""
         if self.words.text:
             return self.words.text
         skills = self.card.get("skills")
@@ -128,16 +128,16 @@ class Case:
 
     @property
     def name(self) -> str:
-        """`jsonrpc-1.0`."""
+        """Returns the name of the interface, such as `jsonrpc-1.0`."""
         return f"{self.binding}-{self.version}"
 
     def extensions(self, *uris: str) -> dict[str, str]:
-        """The header that activates these, and those without which nothing works."""
+        """Returns the header that activates these extensions, and those that the agent requires."""
         name = "A2A-Extensions" if self.version == "1.0" else "X-A2A-Extensions"
         return {name: ", ".join((*self.agent.required, *uris))}
 
     def through(self, kind: type[P]) -> P:
-        """The probe, of the kind that the bindings of a check promise."""
+        """Returns the probe, of the kind that the bindings of a check promise."""
         if not isinstance(self.probe, kind):
             raise TypeError(f"{self.name} is asked as {kind.__name__}")
         return self.probe
@@ -145,13 +145,13 @@ class Case:
     # Questions
 
     def message(self, text: str = "", **members: Any) -> dict[str, Any]:
-        """A message in the words of 1.0."""
+        """Returns a message in the form of 1.0."""
         parts = [{"text": text or self.agent.text}]
         message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": parts, **members}
         return {key: value for key, value in message.items() if value is not None}
 
     def ask(self, op: str, headers: Mapping[str, str] = NO_HEADERS, **args: Any) -> ProbeReply:
-        """One question."""
+        """Sends one request."""
         reply = self.probe.ask(op, args, headers)
         if op == "push.set" and reply.refusal is None:
             self._hooks.append({"taskId": args["taskId"], "id": args["id"]})
@@ -179,7 +179,7 @@ class Case:
 
     @contextmanager
     def stream(self, op: str = "stream", **args: Any) -> Iterator[ProbeStream]:
-        """A stream, if the agent says that it has them."""
+        """Opens a stream, if the card declares streams."""
         given(self.agent.can("streaming"), "the card does not declare streaming")
         if op == "stream" and not args:
             args = {"message": self.message()}
@@ -193,7 +193,7 @@ class Case:
         expect(reply.refusal, *kinds, version=self.version, binding=self.binding)
 
     def accepted(self, reply: ProbeReply) -> Any:
-        """The result; objects if it was refused."""
+        """Returns the result. Objects if the request was refused."""
         if reply.refusal is not None:
             raise Broken(f"refused: {reply.refusal}")
         return reply.result
@@ -206,20 +206,20 @@ class Case:
             raise Broken(problems[0] + more)
 
     def told(self, reply: ProbeReply) -> tuple[str, Any]:
-        """What a send was answered with: `Task` or `Message`, and the thing."""
+        """Returns the answer to a send: `Task` or `Message`, and the value."""
         kind, value = self.form.unwrap(self.accepted(reply))
         if kind not in ("Task", "Message") or not isinstance(value, dict):
             raise Broken("the answer is neither a Task nor a Message")
         return kind, value
 
     def task(self, reply: ProbeReply) -> dict[str, Any]:
-        """The task a send was answered with."""
+        """Returns the task with which a send was answered."""
         kind, value = self.told(reply)
         given(kind == "Task", "the agent answers with a Message, so there is no task")
         return dict(value)
 
     def state(self, task: Any) -> Any:
-        """The state of a task, or nothing."""
+        """Returns the state of a task, or None."""
         status = task.get("status") if isinstance(task, dict) else None
         return status.get("state") if isinstance(status, dict) else None
 
@@ -227,14 +227,16 @@ class Case:
 
     @property
     def slow(self) -> str:
-        """Something that keeps the agent busy, if the user told us."""
+        """Returns a message that keeps the agent busy. Raises `Unknowable` if the user gave
+        none."""
         slow = self.agent.words.slow
         given(slow, "needs a text that keeps the agent busy (--slow-text)")
         return slow
 
     @property
     def sent(self) -> ProbeReply:
-        """The answer to an ordinary message; one serves all checks, and so does its evidence."""
+        """Returns the answer to an ordinary message. One serves all checks, and so does its
+        evidence."""
         wire = self.agent.wire
         if self._sent is None:
             self._sent = self.send(), wire.sent, wire.came
@@ -244,7 +246,7 @@ class Case:
 
     @property
     def done(self) -> dict[str, Any]:
-        """A task that has ended. If there is none, that too is found out only once."""
+        """Returns a task that has ended. If there is none, that too is found out only once."""
         if self._done is None:
             try:
                 task = self.ended(self.task(self.sent))
@@ -259,7 +261,7 @@ class Case:
         return self._done
 
     def ended(self, task: dict[str, Any]) -> dict[str, Any]:
-        """The task when it is over."""
+        """Returns the task when it is over."""
         deadline = time.monotonic() + self.agent.wire.timeout
         while not self.form.final(self.state(task)):
             given(self.state(task) is not None, "the task has no state")
@@ -273,7 +275,7 @@ class Case:
         return task
 
     def running(self) -> dict[str, Any]:
-        """A task that is at work."""
+        """Returns a task that is at work."""
         task = self.task(self.send(self.slow, {"returnImmediately": True}))
         given(isinstance(task.get("id"), str), "the task has no id")
         given(not self.form.final(self.state(task)), "the slow text is answered at once")

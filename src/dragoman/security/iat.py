@@ -280,7 +280,7 @@ class IatAuthenticator:
             admitted = self._admit(headers, target, certificate)
             caller = admitted if isinstance(admitted, Context) else await admitted
             if said.action not in JOINING and said.sender not in ("", caller.principal):
-                raise Forbidden("`from` is not who has this credential.")
+                raise Forbidden("`from` is not the agent that this credential belongs to.")
             found = IatSession(said.sender or caller.principal, caller, 0)
         if found is None and self._insecure:
             found = IatSession(said.sender, self._counted(ANYONE, headers), 0)
@@ -300,7 +300,7 @@ class IatAuthenticator:
             session = await self.sessions.find(token)
             if session is not None:
                 if said.sender not in ("", session.who):
-                    raise Forbidden("`from` is not who has this token.")
+                    raise Forbidden("`from` is not the agent that this token belongs to.")
                 caller = self._counted(session.caller, headers)
                 return session if caller is session.caller else replace(session, caller=caller)
             known = self._secret and hmac.compare_digest(token.encode(), self._secret.encode())
@@ -330,11 +330,11 @@ class IatAuthenticator:
         if who == self._me:
             raise Forbidden("`agent_id` is this agent itself.")
         if found.until and who != found.who:
-            raise Forbidden("`agent_id` is not who has this token.")
+            raise Forbidden("`agent_id` is not the agent that this token belongs to.")
         whose = found.caller.tenant, found.caller.principal
         for session in await self.sessions.named(who):
             if (session.tenant, session.principal) != whose:
-                raise Forbidden("`agent_id` is somebody else, whose session is not over.")
+                raise Forbidden("`agent_id` is another agent, whose session is not over.")
 
     def renew(self, said: Envelope, headers: Mapping[str, str]) -> float:
         """Keeps the session of a message for as long again; until when, 0 if it has none."""

@@ -61,7 +61,7 @@ class KeySource:
         try:
             source.keys = keys_in(Path(path).read_bytes())
         except (OSError, ValueError) as exc:
-            raise ConfigError(f"[auth.{name}]: {path} is no key set: {exc}") from None
+            raise ConfigError(f"[auth.{name}]: {path} is not a key set: {exc}") from None
         return source
 
     @property
@@ -107,7 +107,7 @@ class KeySource:
         except (DragomanError, ValueError, OSError) as exc:
             if not self.usable:
                 raise StoreUnavailable(
-                    "The keys of the token's issuer cannot be had now; try again later.",
+                    "The keys of the token's issuer cannot be fetched now; try again later.",
                     retry_after=str(int(PAUSE)),
                 ) from exc
             return

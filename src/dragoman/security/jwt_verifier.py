@@ -38,7 +38,7 @@ class JwtVerifier:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not scheme.audience or not all(scheme.audience):
-            raise ConfigError(f"[auth.{name}] needs an audience: for whom tokens must be meant.")
+            raise ConfigError(f"[auth.{name}] needs an audience, for which tokens must be issued.")
         if not scheme.issuer:
             raise ConfigError(f"[auth.{name}] needs an issuer.")
         self.challenge = f'Bearer realm="{realm}"'
@@ -76,7 +76,7 @@ class JwtVerifier:
         if source.due(unknown=False):
             raise KeysNeeded(source)
         if not source.usable:
-            raise StoreUnavailable("The keys of the token's issuer cannot be had now.")
+            raise StoreUnavailable("The keys of the token's issuer cannot be fetched now.")
         if self._edition != source.edition:
             self._keys = import_keys(source.keys)
             self._edition = source.edition

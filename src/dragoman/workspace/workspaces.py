@@ -80,7 +80,7 @@ class Workspaces:
         door = self._choose(descriptor)
         if door is None:
             os.close(descriptor)
-            raise ConfigError("This system cannot keep tools in a workspace; leave it out.")
+            raise ConfigError("This system cannot confine tools to a workspace; leave it out.")
         self._root = Root(descriptor, door)
 
     def close(self) -> None:

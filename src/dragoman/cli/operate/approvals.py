@@ -29,7 +29,7 @@ def listed(
     as_json: AsJson = False,
     store: StoreUrl = None,
 ) -> None:
-    """List what waits for a yes or a no, oldest first."""
+    """List the approvals that wait for a decision, oldest first."""
     waiting = opened(store, lambda found: open_approvals(found, agent))
     if not waiting and not as_json:
         print("Nothing waits for approval.")
@@ -39,13 +39,13 @@ def listed(
 
 @approvals.command
 def approve(*ids: Id, store: StoreUrl = None) -> None:
-    """Say yes: the action of that one question may go on."""
+    """Approve one action, so that its task goes on."""
     _decide(ids, store, approved=True)
 
 
 @approvals.command
 def deny(*ids: Id, store: StoreUrl = None) -> None:
-    """Say no."""
+    """Deny one action."""
     _decide(ids, store, approved=False)
 
 
@@ -85,7 +85,7 @@ def _shown(one: Approval) -> str:
 
 
 def _line(text: str) -> str:
-    """The agent's words on one line."""
+    """Returns the agent's words on one line."""
     return formatting.line(text, 300)
 
 

@@ -25,11 +25,11 @@ MOST = {"count": 1_000_000, "seconds": 3600, "connections": 1000}
 
 
 class BenchFigures(Struct):
-    """What was measured."""
+    """The results of a measurement."""
 
     times: list[float] = []
     firsts: list[float] = []
-    """To the first event, of streams."""
+    """The times to the first event of streams."""
     errors: Counter[str] = msgspec.field(default_factory=Counter)
 
 
@@ -38,10 +38,10 @@ def bench(
     text: Annotated[str, Parameter(help="What to say each time.")] = "hello",
     /,
     *,
-    skill: Annotated[str, Parameter(help="Id of the skill it is for.")] = "",
-    count: Annotated[int, Parameter(help="Messages at most.")] = 1000,
-    seconds: Annotated[float, Parameter(help="Seconds at most.")] = 10.0,
-    connections: Annotated[int, Parameter(help="Messages at a time.")] = 8,
+    skill: Annotated[str, Parameter(help="Id of the skill.")] = "",
+    count: Annotated[int, Parameter(help="Send at most this many messages.")] = 1000,
+    seconds: Annotated[float, Parameter(help="Stop after this many seconds.")] = 10.0,
+    connections: Annotated[int, Parameter(help="Send this many messages at a time.")] = 8,
     stream: Annotated[bool, Parameter(help="Stream the answers.")] = False,
     anywhere: Annotated[
         bool, Parameter(help="Agents on other machines too; only if they are yours.")
@@ -97,7 +97,7 @@ def bench(
 
 
 def _near(card: Card) -> Card:
-    """A card on this machine may name addresses elsewhere: they are left out."""
+    """Returns the card without addresses on other machines."""
     near = tuple(each for each in card.interfaces if is_loopback(_web(each.url)))
     if not near:
         raise ConfigError("Its card names other machines only. If they are yours, add --anywhere.")
@@ -105,7 +105,7 @@ def _near(card: Card) -> Card:
 
 
 def _web(url: str) -> str:
-    """gRPC addresses may have no scheme."""
+    """Returns the address with a scheme, which gRPC addresses may lack."""
     return url if "://" in url else f"http://{url}"
 
 

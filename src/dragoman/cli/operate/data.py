@@ -21,14 +21,14 @@ from ..store_access import StoreUrl, opened
 data = App(name="data", help="Give out or erase what is kept about someone.")
 
 PAGE = 500
-"""Tasks looked up at a time."""
+"""The number of tasks that are looked up at a time."""
 EVENTS = 1000
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Whose data a command is about."""
+    """The tasks that a command is about."""
 
     principal: Annotated[str | None, Parameter(help="All tasks of this caller.")] = None
     context_id: Annotated[
@@ -39,7 +39,7 @@ class Selection:
     tenant: Annotated[str | None, Parameter(help="Only in this tenant.")] = None
 
     def filter(self) -> AdminFilter:
-        """The same for the store; `ConfigError` if nobody is named."""
+        """Returns the filter for the store. Raises `ConfigError` if nothing is selected."""
         if not {self.principal, self.context_id, self.task_id, self.agent} - {None}:
             raise ConfigError("Whose data? Give --principal, --context, --task or --agent.")
         return AdminFilter(**asdict(self))
@@ -47,7 +47,7 @@ class Selection:
 
 @data.command
 def export(*, selection: Selection = Selection(), store: StoreUrl = None) -> None:  # noqa: B008  frozen
-    """Write all that is kept as JSON, one task a line: task, log, webhooks (secrets masked)."""
+    """Write stored tasks as JSON, one task a line: task, log and webhooks (secrets masked)."""
     which = selection.filter()
 
     async def work(found: Store) -> None:
@@ -63,7 +63,7 @@ def erase(
     *,
     selection: Selection = Selection(),  # noqa: B008  frozen
     store: StoreUrl = None,
-    yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
+    yes: Annotated[bool, Parameter(help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Drop tasks whole: messages, artifacts, files, log, webhooks and what was on its way to them.
 
@@ -82,7 +82,7 @@ def erase(
 
 
 async def told(store: Store, row: Row) -> dict[str, Any]:
-    """All that is kept about one task."""
+    """Returns all that is stored about one task."""
     _, task = await store.load(row.scope, row.task_id)
     log: list[Any] = []
     while True:

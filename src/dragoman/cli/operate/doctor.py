@@ -39,7 +39,7 @@ def doctor(
     only: Annotated[
         tuple[str, ...], Parameter(help="Only these checks: ids or patterns like 'card.*'.")
     ] = (),
-    skip: Annotated[tuple[str, ...], Parameter(help="Not these checks.")] = (),
+    skip: Annotated[tuple[str, ...], Parameter(help="Skip these checks.")] = (),
     on: Annotated[
         tuple[str, ...],
         Parameter(help="Only these interfaces: jsonrpc-1.0, rest-0.3, ...; jsonrpc-0.1 if named."),
@@ -102,7 +102,8 @@ def doctor(
 
 
 def _header(text: str) -> tuple[str, str]:
-    """`Name: value`, with {VARIABLE} from the environment, so that no secret is in a command."""
+    """Reads `Name: value`, with {VARIABLE} from the environment, so that no secret is in a
+    command."""
     name, colon, value = text.partition(":")
     if not colon or not re.fullmatch(r"[A-Za-z0-9-]+", name):
         raise ConfigError(f"--header must be 'Name: value', not {name!r}.")
@@ -116,7 +117,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def show(report: Report, *, verbose: bool) -> None:
-    """The findings as a table; colours only on a terminal."""
+    """Prints the findings as a table, with colours on a terminal only."""
     from rich.console import Console
     from rich.markup import escape
 

@@ -41,7 +41,7 @@ def listed(
 
     deliveries = opened(store, look)
     if not deliveries and not as_json:
-        print("Nothing was given up." if dead else "Nothing is on its way.")
+        print("There are no dead letters." if dead else "No deliveries are pending.")
     for one in deliveries:
         if as_json:
             print(msgspec.json.encode(_fields(one)).decode())
@@ -122,6 +122,6 @@ def _state(one: Delivery) -> str:
 
 
 def _shown(url: str) -> str:
-    """An address without what may be secret in it."""
+    """Returns an address without what may be secret in it."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{parts.path}{'?...' if parts.query else ''}"

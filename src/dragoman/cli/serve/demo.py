@@ -25,7 +25,7 @@ from .tour_http import JsonRpcClient, message_0_3, message_1_0, text_of
 
 PORT, GRPC_PORT = 8420, 8421
 START = 15.0
-"""Seconds the server may take to answer for the first time."""
+"""The seconds that the server may take to answer for the first time."""
 
 
 def demo(
@@ -103,13 +103,13 @@ class ShowcaseServer:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """As the power cut would: SIGKILL."""
+        """Kills the server with SIGKILL, as a power cut would."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
 
     def stop(self) -> None:
-        """As Ctrl-C would."""
+        """Stops the server as Ctrl-C would."""
         child = self._child
         if child is None or child.poll() is not None:
             return
@@ -120,7 +120,7 @@ class ShowcaseServer:
             child.kill()
 
     def wait(self) -> None:
-        """Until it ends by itself."""
+        """Waits until the server ends by itself."""
         if self._child is not None and self._child.wait() != 0:
             raise ConfigError(f"The showcase ended:\n{self._last_words()}")
 
@@ -139,14 +139,14 @@ class ShowcaseServer:
 
 
 class Tour:
-    """Six things the agent does, each shown as it happens."""
+    """Shows six things that the agent does, as they happen."""
 
     def __init__(self, console: Console, server: ShowcaseServer) -> None:
         self.console, self.server = console, server
         self.client = JsonRpcClient(server.url)
 
     def run(self) -> None:
-        """All of it."""
+        """Runs the whole tour."""
         steps: tuple[tuple[str, Callable[[], None]], ...] = (
             ("The card: what the agent says about itself", self.card),
             ("A2A 1.0: send a message", self.send),
@@ -165,13 +165,13 @@ class Tour:
         self.farewell()
 
     def card(self) -> None:
-        """The card and its skills."""
+        """Shows the card and its skills."""
         _, card = self.client.get_json("/.well-known/agent-card.json")
         for skill in card["skills"]:
             self.show(f"{skill['id']:8} {skill['description']}")
 
     def send(self) -> None:
-        """One message, one answer."""
+        """Shows one message and its answer."""
         task = self.client.call("SendMessage", message_1_0("hello, dragoman"))["task"]
         self.show(f"hello, dragoman -> {text_of(task)}   ({state_of(task)})")
 
@@ -188,12 +188,12 @@ class Tour:
         self.show(f"{chunks} chunks in {time.monotonic() - began:.1f} s")
 
     def older(self) -> None:
-        """The same agent for a 0.3 client."""
+        """Shows the same agent to a client of 0.3."""
         task = self.client.call("message/send", message_0_3("bonjour"), version="")
         self.show(f"bonjour -> {text_of(task)}   ({state_of(task)}, kind: {task['kind']})")
 
     def turns(self) -> None:
-        """A question and its answer."""
+        """Shows a question of the agent and the answer to it."""
         task = self.client.call("SendMessage", message_1_0("Kyoto", "trip"))["task"]
         question = text_of({"artifacts": [task["status"]["message"]]})
         self.show(f"Kyoto -> {question}   ({state_of(task)})")
@@ -202,7 +202,7 @@ class Tour:
         self.show(f"3 ->   ({state_of(task)})\n{text_of(task).strip()}")
 
     def crash(self) -> None:
-        """A task outlives the process that runs it."""
+        """Shows that a task outlives the process that runs it."""
         params = message_1_0("go", "slow")
         params["configuration"] = {"returnImmediately": True}
         task = self.client.call("SendMessage", params)["task"]
@@ -219,12 +219,12 @@ class Tour:
         self.show(f"{text_of(task)}   ({state_of(task)})")
 
     def show(self, text: str) -> None:
-        """A line of what happens."""
+        """Prints a line."""
         for line in text.splitlines():
             self.console.print(f"   {line}", markup=False)
 
     def farewell(self) -> None:
-        """What runs, and what to try next."""
+        """Shows what runs, and what to try next."""
         url = self.server.url
         self.console.print("\n[bold]Try it yourself[/bold]")
         head = f"curl -sN {url}/ -H 'Content-Type: application/json'"
@@ -251,13 +251,13 @@ class Tour:
 
 
 def state_of(task: dict[str, Any]) -> str:
-    """The state in words, whatever the version spells."""
+    """Returns the state in words, in whichever version it is spelled."""
     state = str(task["status"]["state"])
     return state.removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
 def free_port(wanted: int) -> int:
-    """The wanted port, or any free one."""
+    """Returns the wanted port, or any free one."""
     for port in (wanted, 0):
         try:
             with socket.create_server(("127.0.0.1", port)) as sock:

@@ -30,7 +30,7 @@ from ..store_access import StoreUrl, opened, shown_time
 iat = App(name="iat", help="Run a host that has sub-agents over IAT; list and end sessions.")
 
 SHOWN = ("who", "agent", "owner", "since", "until", "tools")
-"""What is told of a session."""
+"""The columns of the list of sessions."""
 
 
 @iat.command
@@ -193,7 +193,7 @@ def revoke(
 
 
 async def _lines() -> AsyncIterator[str]:
-    """What is typed. A thread reads, since a terminal cannot be waited for; it ends with us."""
+    """Yields the lines that are typed. A thread reads them, since a terminal cannot be awaited."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[str | None](64)
 
     def read() -> None:

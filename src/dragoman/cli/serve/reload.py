@@ -37,7 +37,7 @@ def watch(folder: Path) -> None:
 
 
 def snapshot(folder: Path) -> dict[str, int]:
-    """When each Python or TOML file under the folder was last changed."""
+    """Returns when each Python or TOML file under the folder was last changed."""
     found: dict[str, int] = {}
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in IGNORED]

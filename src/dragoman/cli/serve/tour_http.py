@@ -35,7 +35,7 @@ class JsonRpcClient:
         return status, json.loads(body)
 
     def call(self, method: str, params: dict[str, Any], version: str = "1.0") -> Any:
-        """The result of a call."""
+        """Returns the result of a call."""
         request = _request(method, params)
         answer = self._http.ask("POST", f"{self.url}/", request, _headers(version))
         return _result(json.loads(answer.body))
@@ -43,7 +43,7 @@ class JsonRpcClient:
     def stream(
         self, method: str, params: dict[str, Any], version: str = "1.0"
     ) -> Iterator[dict[str, Any]]:
-        """The results of a streaming call, as they come."""
+        """Yields the results of a streaming call as they come."""
         opening = self._http.open(
             "POST", f"{self.url}/", _request(method, params), _headers(version)
         )
@@ -98,7 +98,7 @@ def message_0_3(text: str) -> dict[str, Any]:
 
 
 def text_of(task: dict[str, Any]) -> str:
-    """All text of a task's artifacts."""
+    """Returns the text of a task's artifacts."""
     return "".join(
         part.get("text", "") for artifact in task.get("artifacts", ()) for part in artifact["parts"]
     )

@@ -32,7 +32,7 @@ card.default(sheet)
 
 WELL_KNOWN = "/.well-known/agent-card.json"
 NOWHERE = "https://card.invalid"
-"""Where a card in a file came from, if nobody says."""
+"""The origin of a card in a file, if none is given."""
 NOT_SO = 1
 """The exit code for a card that is not as it should be."""
 
@@ -50,7 +50,7 @@ def sign(
     key: Annotated[Path, Parameter(help="File with the private key.")],
     jku: Annotated[str, Parameter(help="Where the key set is published (https).")] = "",
     add: Annotated[bool, Parameter(help="Keep signatures that are there.")] = False,
-    out: Annotated[Path | None, Parameter(help="Where to. [default: standard output]")] = None,
+    out: Annotated[Path | None, Parameter(help="File to write. [default: standard output]")] = None,
     json: Annotated[bool, Parameter(name="--json", help="Only the signatures, as JSON.")] = False,
 ) -> None:
     """Sign a card for the readers of each of its versions, and write it with its signatures."""
@@ -82,14 +82,14 @@ def verify(
     /,
     *,
     key: Annotated[
-        tuple[str, ...], Parameter(help="Whom to trust: a file, or the address of a key set.")
+        tuple[str, ...], Parameter(help="Keys to trust: a file, or the address of a key set.")
     ] = (),
     jku: Annotated[
         tuple[str, ...],
         Parameter(help="Key sets that the card may name: an address, an origin, or self."),
     ] = (),
     policy: Annotated[
-        Literal["require", "if-present"], Parameter(help="What to do without a signature.")
+        Literal["require", "if-present"], Parameter(help="Policy for cards without a signature.")
     ] = "require",
     strict: Annotated[bool, Parameter(help="Only the specification's canonical form.")] = False,
     pins: Annotated[
@@ -174,7 +174,7 @@ def _document(raw: bytes) -> dict[str, Any]:
     try:
         return document_in(raw)
     except Uncanonical as exc:
-        raise ConfigError(f"This is no card: {exc}.") from None
+        raise ConfigError(f"This is not a card: {exc}.") from None
 
 
 def _is_url(source: str) -> bool:
@@ -193,7 +193,7 @@ def _read(source: str) -> bytes:
 
 
 async def _fetched(url: str) -> bytes:
-    """The card at an address that the user typed, who may mean a machine nearby."""
+    """Fetches the card at an address that the user typed, which may be a machine nearby."""
     if not url.endswith(".json"):
         url = url.rstrip("/") + WELL_KNOWN
     egress = GuardedHttp(Rules(allow_private=True))

@@ -62,7 +62,7 @@ def sheet(
 
 
 async def card_at(url: str, auth: CardAuth) -> FoundCard:
-    """The card at this address, asked for with the user's own credentials."""
+    """Fetches the card at this address with the user's own credentials."""
     parts = urlsplit(url)
     host, certificate = parts.hostname or "", auth.keyring.certificate
     http = Http(ClientLimits(), host=host, scheme=parts.scheme, certificate=certificate)
@@ -141,12 +141,12 @@ def _show(found: FoundCard, state: str, about: str, problems: list[validate.Prob
 
 
 def listed(problems: list[validate.Problem]) -> list[dict[str, str]]:
-    """What is wrong with a card, for programs."""
+    """Returns the problems of a card for programs."""
     return [{"field": p.field, "text": p.text, "level": level(p)} for p in problems]
 
 
 def level(problem: validate.Problem) -> str:
-    """How bad it is, in a word."""
+    """Returns the level of a problem in a word."""
     return "warning" if problem.warning else "error"
 
 

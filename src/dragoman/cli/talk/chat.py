@@ -28,7 +28,7 @@ from ..view import chosen
 
 PROMPT = "> "
 HISTORY = 1000
-"""Lines kept from one chat to the next."""
+"""The number of lines that are kept from one chat to the next."""
 
 
 def chat(
@@ -90,7 +90,7 @@ async def _read(
 
 
 class Room:
-    """Where the person and the agent talk."""
+    """A chat between the person and the agent."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Room:
         self._open = True
 
     async def run(self) -> int:
-        """Until the person leaves."""
+        """Runs until the person leaves."""
         card = self.agent.card
         self.show(f"{formatting.line(card.name, 80)}  ({self.agent.dialect})", "bold")
         if card.description:
@@ -166,7 +166,7 @@ class Room:
             self.show("It still waits: what you say next answers it, /cancel ends it.", "dim")
 
     def show(self, text: str, style: str = "") -> None:
-        """A line that is not the agent's."""
+        """Prints a line that is not the agent's."""
         self.console.print(Text(text, style), soft_wrap=True)
 
     # Commands.
@@ -251,7 +251,7 @@ COMMANDS: dict[str, tuple[str, str, Command]] = {
 
 
 class Lines:
-    """What is typed, with editing, completion and the lines of earlier chats."""
+    """Reads what is typed, with editing, completion and the lines of earlier chats."""
 
     def __init__(self, *, kept: bool) -> None:
         self._path = private_files.folder(os.environ) / "chat_history" if kept else None
@@ -269,14 +269,14 @@ class Lines:
                 readline.read_history_file(self._path)
 
     def read(self, prompt: str) -> str:
-        """A line; a backslash at its end goes on with the next."""
+        """Reads a line. A backslash at its end continues it on the next."""
         text = input(prompt)
         while text.endswith("\\"):
             text = text[:-1] + "\n" + input("… ")
         return text
 
     def keep(self) -> None:
-        """For the next chat, readable by nobody else."""
+        """Saves the lines for the next chat in a file that nobody else can read."""
         if self._path is None or self._readline is None:
             return
         self._readline.set_history_length(HISTORY)
@@ -287,7 +287,7 @@ class Lines:
 
 
 def _complete(text: str, number: int) -> str | None:
-    """Commands, and paths elsewhere."""
+    """Completes commands, and paths after them."""
     if text.startswith("/") and "/" not in text[1:]:
         found = [name for name in COMMANDS if name.startswith(text)]
     else:
@@ -303,7 +303,7 @@ def _complete(text: str, number: int) -> str | None:
 
 
 def _at_home(name: str) -> Path:
-    """A path as a person writes it; of a home that nobody knows the name stays as it is."""
+    """Returns a path as a person writes it, with `~` expanded if that home exists."""
     return Path(os.path.expanduser(name))
 
 

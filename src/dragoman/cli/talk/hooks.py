@@ -35,13 +35,11 @@ HookId = Annotated[str, Parameter(name="--id", help="Id of the webhook, where a 
 def set_(
     url: Url,
     task: TaskId,
-    to: Annotated[str, Parameter(help="Where to call.")],
+    to: Annotated[str, Parameter(help="Address to call.")],
     /,
     *,
     hook_id: HookId = "",
-    scheme: Annotated[
-        str, Parameter(help="Of the Authorization header that is sent along.")
-    ] = "Bearer",
+    scheme: Annotated[str, Parameter(help="Scheme of the Authorization header.")] = "Bearer",
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
     """Call this address from now on. Under the same --id it replaces the one before."""
@@ -99,7 +97,7 @@ def delete(
     *,
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
-    """Call no more."""
+    """Delete a webhook, which is then called no more."""
 
     async def work(agent: RemoteAgent) -> None:
         await agent.delete_hook(task, hook_id)
@@ -121,4 +119,4 @@ def _show(found: list[Hook] | tuple[Hook, ...], *, as_json: bool, one: bool = Fa
         with_ = f"  (with {' and '.join(proof)})" if proof else ""
         print(f"{formatting.line(each.hook_id, 80)}  {formatting.line(each.url)}{with_}")
     if not found:
-        print("It has no webhooks.")
+        print("The task has no webhooks.")

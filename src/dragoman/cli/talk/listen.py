@@ -27,13 +27,13 @@ PORT = 8430
 
 def listen(
     *,
-    port: Annotated[int, Parameter(help="Where to listen; 0 for a free port.")] = PORT,
+    port: Annotated[int, Parameter(help="Port to listen on; 0 for a free one.")] = PORT,
     host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
     insecure: Annotated[bool, Parameter(help="Listen to the network, without TLS.")] = False,
     unsigned: Annotated[
         bool, Parameter(help="Take the bare token, as the official SDKs send it.")
     ] = False,
-    count: Annotated[int, Parameter(help="End after so many. [default: Ctrl-C]")] = 0,
+    count: Annotated[int, Parameter(help="Stop after this many calls. [default: Ctrl-C]")] = 0,
     json: Annotated[bool, Parameter(help="Print JSON, spelled as A2A 1.0.")] = False,
 ) -> None:
     """Receive webhooks, and print what arrives.

@@ -31,7 +31,9 @@ def login(
     url: Annotated[str, Parameter(help="Address of the agent, or of its card.")] = "",
     /,
     *,
-    scheme: Annotated[str, Parameter(help="Of the card. [default: the first asked for]")] = "",
+    scheme: Annotated[
+        str, Parameter(help="Scheme of the card. [default: the first one required]")
+    ] = "",
     device: Annotated[bool, Parameter(help="Type a code on another device instead.")] = False,
     client_id: Annotated[
         str, Parameter(help="The OAuth client that the authorization server knows.")
@@ -39,12 +41,12 @@ def login(
     scope: Annotated[
         tuple[str, ...], Parameter(help="Ask for this scope instead of the card's; repeatable.")
     ] = (),
-    port: Annotated[int, Parameter(help="Where the browser comes back to. [default: any]")] = 0,
+    port: Annotated[int, Parameter(help="Port to which the browser returns. [default: any]")] = 0,
     browser: Annotated[
-        bool, Parameter(help="Open one.", negative="--no-browser", show_default=False)
+        bool, Parameter(help="Open a browser.", negative="--no-browser", show_default=False)
     ] = True,
     listed: Annotated[bool, Parameter(name="--list", help="Show where you are logged in.")] = False,
-    forget: Annotated[bool, Parameter(help="Log out: drop what is kept.")] = False,
+    forget: Annotated[bool, Parameter(help="Log out: delete the stored tokens.")] = False,
     as_json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
 ) -> None:
     """Log in to an agent, once: other commands then use what is kept.
@@ -93,7 +95,7 @@ async def _log_in(
 
 
 class _Terminal:
-    """The person in front of it. What to do is said on standard error: output stays clean."""
+    """The person at the terminal. Instructions go to standard error, so output stays clean."""
 
     def __init__(self, *, browser: bool) -> None:
         self._browser = browser
@@ -126,7 +128,7 @@ def _read(prompt: str, secret: bool) -> str:
 
 
 def _about(kept: StoredToken) -> dict[str, Any]:
-    """What may be told of it: everything but the secret."""
+    """Returns what may be shown of a token: everything but the secret."""
     until = datetime.fromtimestamp(kept.until, UTC).isoformat() if kept.until else None
     return {
         "origin": shown(kept.origin),

@@ -32,7 +32,7 @@ def send(
     data: Annotated[
         str | None, Parameter(help="JSON to send along; @FILE reads it from there.")
     ] = None,
-    skill: Annotated[str, Parameter(help="Id of the skill it is for.")] = "",
+    skill: Annotated[str, Parameter(help="Id of the skill.")] = "",
     task: Annotated[str, Parameter(help="Id of the task it answers or continues.")] = "",
     context: Annotated[str, Parameter(help="Id of the context it belongs to.")] = "",
     stream: Annotated[
@@ -82,7 +82,7 @@ def send(
                 return INTERRUPTED
             if not isinstance(result, Message) and (question := question_shown(result)):
                 if person is None and not way.json:
-                    view.note(f"It asks: {question.prompt}")
+                    view.note(f"The agent asks: {question.prompt}")
                 view.note(f"Answer with: dragoman send {url} ANSWER --task {named(result)}")
             return code_of(result)
 
@@ -90,7 +90,7 @@ def send(
 
 
 def _begun(first: Task | Message, url: str, *, as_json: bool) -> int:
-    """With --no-wait: the id is all that a script needs."""
+    """Prints what `--no-wait` shows; a script needs the id alone."""
     if as_json:
         json_output.show(json_output.result(first))
     elif isinstance(first, Message):

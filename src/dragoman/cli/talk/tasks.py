@@ -57,7 +57,7 @@ def listed(
     *,
     state: Annotated[States | None, Parameter(help="Only tasks in this state.")] = None,
     context: Annotated[str, Parameter(help="Only tasks of this context.")] = "",
-    limit: Annotated[int, Parameter(help="Tasks at most.")] = 20,
+    limit: Annotated[int, Parameter(help="List at most this many tasks.")] = 20,
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
     """List your tasks, the latest first."""
@@ -88,7 +88,9 @@ def get(
     id: TaskId,
     /,
     *,
-    history: Annotated[int | None, Parameter(help="Messages of its history at most.")] = None,
+    history: Annotated[
+        int | None, Parameter(help="Show at most this many messages of its history.")
+    ] = None,
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
     """Show a task as it stands."""
@@ -122,7 +124,7 @@ def watch(
         exchange = Dialogue(agent, view, None)
         result = await exchange.follow(agent.watch(id, cursor), cancel=False)
         if not isinstance(result, Message) and (question := question_shown(result)):
-            view.note(f"It asks: {question.prompt}")
+            view.note(f"The agent asks: {question.prompt}")
             view.note(f"Answer with: dragoman send {url} ANSWER --task {named(result)}")
         return code_of(result)
 
@@ -164,7 +166,7 @@ def _table(found: list[Task]) -> None:
 
 
 def _said(task: Task) -> str:
-    """What it is about: the first message, or the last word on it."""
+    """Returns what a task is about: its first message, or its last."""
     if task.history:
         return task.history[0].text
     return task.text or (task.status.message.text if task.status.message else "")

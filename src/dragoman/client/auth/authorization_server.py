@@ -43,11 +43,11 @@ class AuthorizationServerMetadata(Struct, frozen=True, kw_only=True):
     device_url: str = ""
     refresh_url: str = ""
     issuer: str = ""
-    """Empty if only the card speaks of it."""
+    """The issuer; empty if only the card names the server."""
     says_iss: bool = False
     """Whether it promises to name itself in every answer (RFC 9207)."""
     methods: tuple[str, ...] = ()
-    """How it lets clients prove who they are."""
+    """The methods by which clients authenticate to it."""
     scopes: tuple[str, ...] = ()
 
 
@@ -71,16 +71,18 @@ class AuthorizationServer:
         self._egress = GuardedHttp(Rules(allow_private=private))
 
     async def discover(self, url: str) -> AuthorizationServerMetadata:
-        """The server whose metadata lies at `url`."""
+        """Returns the server whose metadata lies at `url`."""
         reply = await self._call("GET", url, JSON)
         if reply.status != 200:
             raise PeerMisbehaved(f"There is no metadata at {url}: status {reply.status}.")
         try:
             said = msgspec.json.decode(reply.body, type=_Metadata)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise PeerMisbehaved(f"What lies at {url} is no metadata of a server.") from None
+            raise PeerMisbehaved(
+                f"What lies at {url} is not the metadata of an authorization server."
+            ) from None
         if not is_safe(said.issuer) or url not in _places(said.issuer):
-            raise PeerMisbehaved(f"The metadata at {url} is that of another issuer.")
+            raise PeerMisbehaved(f"The metadata at {url} belongs to another issuer.")
         found = AuthorizationServerMetadata(
             token_url=said.token_endpoint,
             authorization_url=said.authorization_endpoint,
@@ -93,7 +95,7 @@ class AuthorizationServer:
         return self.checked(found)
 
     def on_card(self, flow: OAuthFlow) -> AuthorizationServerMetadata:
-        """The server as a flow on a card has it."""
+        """Returns the server that a flow on a card names."""
         return self.checked(
             AuthorizationServerMetadata(
                 token_url=flow.token_url,
@@ -104,7 +106,7 @@ class AuthorizationServer:
         )
 
     def checked(self, server: AuthorizationServerMetadata) -> AuthorizationServerMetadata:
-        """The server, if all its addresses may hear a secret."""
+        """Returns the server, if secrets may be sent to all its addresses."""
         urls = (
             *(server.token_url, server.authorization_url),
             *(server.device_url, server.refresh_url),
@@ -174,7 +176,8 @@ class Denied(Unauthenticated):
 
 
 def _places(issuer: str) -> tuple[str, ...]:
-    """Where the metadata of an issuer may lie: RFC 8414 §3.1, and OpenID's way to append."""
+    """Returns where the metadata of an issuer may lie: as RFC 8414 §3.1 has it, and as OpenID
+    does."""
     if "?" in issuer or "#" in issuer:
         return ()
     parts = urlsplit(issuer)

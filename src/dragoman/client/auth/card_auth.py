@@ -33,11 +33,12 @@ from .token_store import TokenStore
 from .user_credentials import Ask, Own, UserCredentials, described
 
 MOST_GIVEN = 16
-"""Credentials of one origin that are remembered (as digests), to know what was refused."""
+"""The number of credentials of one origin that are remembered (as digests), to know what was
+refused."""
 _TOKENS = ("bearer", "token")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}").fullmatch
 _NOT_OURS = frozenset(("host", "content-length", "transfer-encoding", "connection"))
-"""Headers that belong to HTTP itself; a card that wants a key there gets none."""
+"""The headers that belong to HTTP itself; a card that wants a key in one of them gets none."""
 
 
 class CardAuth:
@@ -86,13 +87,14 @@ class CardAuth:
     # What `client.credentials.Auth` asks for.
 
     def certificate(self, origin: str) -> Certificate | None:
-        """See `Auth`."""
+        """Returns the client certificate for this origin, if there is one."""
         return self.keyring.certificate(origin_of(origin))
 
     async def credentials(
         self, origin: str, card: Card | None, required: Requirements, *, refused: str | None
     ) -> Credentials:
-        """See `Auth`; `Unauthenticated` says what to do when what there is was refused."""
+        """Returns the credentials for this origin. Raises `Unauthenticated`, which says what to do,
+        if they were refused."""
         origin = origin_of(origin)
         owner, own = await self.keyring.find(origin)
         schemes = card.schemes if card is not None else {}
@@ -111,7 +113,8 @@ class CardAuth:
     async def _together(
         self, owner: str, own: Own, schemes: Mapping[str, Scheme], way: Requirement, renew: bool
     ) -> Credentials | None:
-        """What all schemes of one requirement come to; None if something is missing."""
+        """Returns the credentials for all schemes of one requirement, or None if something is
+        missing."""
         headers: dict[str, str] = {}
         query: dict[str, str] = {}
         until: float | None = None
@@ -133,7 +136,7 @@ class CardAuth:
         return Credentials(headers=headers, query=query, until=until)
 
     async def _one(self, need: Need, scheme: Scheme | None) -> Credentials | None:
-        """What one scheme comes to; None if there is nothing."""
+        """Returns the credentials for one scheme, or None."""
         own, owner = need.own, need.owner
         kept = self.tokens.get(owner, need.name) if is_safe(owner) else None
         match scheme:
@@ -158,7 +161,8 @@ class CardAuth:
                 return None  # a scheme we cannot do, or that the card does not describe
 
     def _is_worth_a_try(self, origin: str, found: Credentials, refused: str | None) -> bool:
-        """Whether this is not just what was refused: tokens may have been renewed meanwhile."""
+        """Returns whether these credentials are not those that were refused: tokens may have been
+        renewed meanwhile."""
         said = repr((sorted(found.headers.items()), sorted(found.query.items()))).encode()
         mark, now = hashlib.sha256(said).digest(), self._clock()
         given = self._given.setdefault(origin, {})
@@ -179,7 +183,8 @@ class CardAuth:
 
 
 def _any_of(schemes: Mapping[str, Scheme], refused: str | None) -> Requirements:
-    """A card may describe schemes and ask for none; if we are refused then, we try each."""
+    """Returns each scheme as a requirement: a card may describe schemes and require none, and
+    refuse us all the same."""
     return tuple({name: ()} for name in schemes) if refused is not None else ()
 
 

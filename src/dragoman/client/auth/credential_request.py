@@ -20,24 +20,24 @@ MOST_FIELDS = 10
 
 
 class Field(Struct, frozen=True):
-    """One thing to type in."""
+    """A value that the person types in."""
 
     name: str
     label: str
     secret: bool = True
-    """Whether it must not be seen while it is typed."""
+    """Whether the value must not be shown while it is typed."""
 
 
 class CredentialRequest(Struct, frozen=True, kw_only=True):
-    """What a task wants from the person before it goes on."""
+    """The credentials that a task asks the person for."""
 
     task_id: str
     question: str = ""
-    """Its name, if the agent gives it one: for `Resolve`."""
+    """The name of the question for `Resolve`, if the agent gives it one."""
     prompt: str
     fields: tuple[Field, ...]
     schemes: Json = None
-    """As the agent told them."""
+    """The schemes as the agent described them."""
 
     def answer(self, values: Mapping[str, str]) -> tuple[AnyPart, ...]:
         """The parts of the message that answers. One secret goes as text: that is what agents
@@ -49,7 +49,7 @@ class CredentialRequest(Struct, frozen=True, kw_only=True):
 
 
 def wanted(told: Stamped | Task) -> CredentialRequest | None:
-    """What to ask the person, if this is a task that waits for credentials."""
+    """Returns what to ask the person, or None if the task does not wait for credentials."""
     task_id = told.id if isinstance(told, Task) else _task_id(told)
     found = question_of(told) if isinstance(told, Task) else question_at(told)
     if found is None or found.kind is not Ask.CREDENTIALS:
@@ -80,7 +80,8 @@ _ANY = (Field("credentials", "Credentials"),)
 
 
 def _fields(schemes: Json) -> tuple[Field, ...]:
-    """What the first scheme that we know takes; a list or table of names or of descriptions."""
+    """Returns the fields of the first scheme that we know, out of a list or table of names or
+    descriptions."""
     named: list[tuple[str, Json]] = []
     if isinstance(schemes, str):
         named = [(schemes, schemes)]

@@ -20,21 +20,22 @@ from .token_refresh import Need
 from .token_store import StoredToken
 
 FLOWS = ("authorizationCode", "deviceCode", "clientCredentials")
-"""In the order in which they are tried."""
+"""The flows, in the order in which they are tried."""
 Typed = Callable[[str, bool], Awaitable[str]]
-"""Asks for a word; the second says whether it must not be seen."""
+"""A function that asks the person for a value; its second argument says whether the value is
+secret."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How to log in."""
+    """The options of a login."""
 
     scheme: str = ""
-    """Of the card; empty: the first that can be done."""
+    """The scheme of the card; empty means the first one that is possible."""
     flow: Literal["", "authorizationCode", "deviceCode", "clientCredentials"] = ""
     client_id: str = ""
     scopes: tuple[str, ...] = ()
     port: int = 0
-    """Where the browser comes back to; 0: any free one."""
+    """The port to which the browser comes back; 0 means any free one."""
     wait: float = LONGEST_WAIT
 
 
@@ -52,7 +53,7 @@ class Login:
         self._auth, self._person, self._typed, self._clock = auth, person, typed, clock
 
     async def log_in(self, origin: str, card: Card, options: Options) -> list[StoredToken]:
-        """What was kept: one for each scheme of the requirement that was chosen."""
+        """Logs in, and returns the stored tokens: one for each scheme of the chosen requirement."""
         if not is_safe(origin):
             raise ConfigError(f"{shown(origin)} is plain http; nothing secret is sent there.")
         owner, own = await self._auth.keyring.find(origin)
@@ -111,7 +112,7 @@ class Login:
     async def _server(
         self, need: Need, scheme: OAuth2 | OpenId, options: Options
     ) -> tuple[str, AuthorizationServerMetadata]:
-        """The flow, and the server that does it."""
+        """Returns the flow, and the server for it."""
         fetcher = self._auth.fetcher
         if isinstance(scheme, OpenId):
             server = await fetcher.server(need, scheme, "")
@@ -162,7 +163,7 @@ def _flow(offered: list[str], options: Options) -> str:
 
 
 def _chosen(card: Card, options: Options) -> dict[str, tuple[str, ...]]:
-    """The schemes to log in with, and their scopes."""
+    """Returns the schemes to log in with, and their scopes."""
     if options.scheme:
         if options.scheme not in card.schemes:
             known = ", ".join(card.schemes) or "none"
@@ -176,4 +177,4 @@ def _chosen(card: Card, options: Options) -> dict[str, tuple[str, ...]]:
             return way
     if card.schemes:
         return {next(iter(card.schemes)): ()}
-    raise ConfigError("The agent asks nobody who they are; there is nothing to log in to.")
+    raise ConfigError("The agent requires no authentication; there is nothing to log in to.")

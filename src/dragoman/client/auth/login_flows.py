@@ -25,15 +25,16 @@ from .origins import is_safe, printable
 from .token_endpoint import DEVICE, OAuthClient, TokenGrant, denied, proof, token
 
 LONGEST_WAIT = 300.0
-"""Seconds for which a browser's answer is waited for."""
+"""The seconds for which we wait for the browser."""
 INTERVAL, SLOWER = 5.0, 5.0
-"""Seconds between two questions about a device code, and what `slow_down` adds (RFC 8628 §3.5)."""
+"""The seconds between two polls for a device code, and those that `slow_down` adds (RFC 8628
+§3.5)."""
 LONGEST_CODE = 1800.0
 MOST_INTERVAL = 60.0
 
 
 class Person(Protocol):
-    """Whoever logs in. A terminal implements it."""
+    """The person that logs in. A terminal implements it."""
 
     def tell(self, text: str) -> None:
         """Says what to do next."""
@@ -43,7 +44,7 @@ class Person(Protocol):
 
 
 class WithBrowser:
-    """Authorization code with PKCE."""
+    """The authorization code flow with PKCE."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class WithBrowser:
     async def __call__(
         self, server: AuthorizationServerMetadata, client: OAuthClient, scopes: tuple[str, ...]
     ) -> TokenGrant:
-        """The token for whoever logs in at the server."""
+        """Returns the token for the person that logs in at the server."""
         from .redirect import Redirect
 
         if not server.authorization_url:
@@ -111,7 +112,7 @@ class WithBrowser:
 
 
 def challenge(verifier: str) -> str:
-    """What proves later that it was us who asked (RFC 7636 §4.2)."""
+    """Returns the code challenge of PKCE (RFC 7636 §4.2)."""
     digest = hashlib.sha256(verifier.encode()).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
@@ -127,7 +128,7 @@ def _is_issuer(iss: str, server: AuthorizationServerMetadata) -> bool:
 
 
 class WithDevice:
-    """Device code."""
+    """The device code flow."""
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class WithDevice:
     async def __call__(
         self, server: AuthorizationServerMetadata, client: OAuthClient, scopes: tuple[str, ...]
     ) -> TokenGrant:
-        """The token for whoever types the code in."""
+        """Returns the token for the person that types the code in."""
         if not server.device_url:
             raise PeerMisbehaved("The card names no address for device codes.")
         headers, more = proof(server, client)
@@ -187,7 +188,7 @@ class WithDevice:
                     interval = min(interval + SLOWER, MOST_INTERVAL)
                 elif exc.error != "authorization_pending":
                     raise
-        raise Unauthenticated("Nobody typed the code in in time.")
+        raise Unauthenticated("Nobody entered the code in time.")
 
 
 def _number(value: object, default: float) -> float:

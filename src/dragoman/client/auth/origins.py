@@ -11,7 +11,7 @@ from ..credentials import PORTS, origin_of
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address stays on this machine."""
+    """Returns whether an address stays on this machine."""
     host = (urlsplit(url).hostname or "").lower().removesuffix(".")
     if host == "localhost":
         return True
@@ -22,7 +22,8 @@ def is_loopback(url: str) -> bool:
 
 
 def is_safe(url: str) -> bool:
-    """Whether a secret may go there: https, or http that stays on this machine."""
+    """Returns whether a secret may be sent there: over https, or over http that stays on this
+    machine."""
     try:
         scheme, _, _ = origin_of(url).partition(":")
         return scheme == "https" or is_loopback(url)
@@ -31,13 +32,14 @@ def is_safe(url: str) -> bool:
 
 
 def shown(origin: str) -> str:
-    """An origin as people write it: without the port that everyone knows."""
+    """Returns an origin as people write it, without the default port."""
     scheme, _, rest = origin.partition("://")
     host, _, port = rest.rpartition(":")
     return f"{scheme}://{host}" if port == str(PORTS.get(scheme)) else origin
 
 
 def printable(text: object, most: int = 200) -> str:
-    """What others say, safe to show: one line without control characters, and not too long."""
+    """Returns a text of others as it is safe to show: one line without control characters, and not
+    too long."""
     words = "".join(c if c.isprintable() else " " for c in str(text)[: most * 2])
     return " ".join(words.split())[:most]

@@ -17,7 +17,7 @@ MOST_BYTES = 1024 * 1024
 
 
 def folder(environ: Mapping[str, str]) -> Path:
-    """`DRAGOMAN_CONFIG_DIR`, else `dragoman` in the folder the system has for settings."""
+    """Returns `DRAGOMAN_CONFIG_DIR`, or `dragoman` in the system's folder for settings."""
     if given := environ.get(VARIABLE):
         return Path(given)
     home = environ.get("XDG_CONFIG_HOME") or environ.get("APPDATA")
@@ -38,7 +38,7 @@ def read_private(path: Path) -> bytes | None:
     with open(handle, "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
-            raise ConfigError(f"{path} is no file.")
+            raise ConfigError(f"{path} is not a file.")
         if hasattr(os, "geteuid"):
             if about.st_uid != os.geteuid():
                 raise ConfigError(f"{path} belongs to someone else.")
@@ -70,7 +70,8 @@ def write_private(path: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One writer at a time, also among processes; for as long as it takes to replace a file."""
+    """Lets one writer in at a time, also among processes, for as long as it takes to replace a
+    file."""
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows: the last writer counts

@@ -29,7 +29,8 @@ class Redirect:
 
     @property
     def url(self) -> str:
-        """The `redirect_uri`. A literal address: `localhost` may be someone else (RFC 8252 §8.3)"""
+        """Returns the `redirect_uri`. It is a literal address, since `localhost` may be someone
+        else (RFC 8252 §8.3)."""
         return f"http://127.0.0.1:{self._port}{PATH}"
 
     async def __aenter__(self) -> Redirect:
@@ -48,13 +49,13 @@ class Redirect:
             self._server.close()
 
     async def wait(self, seconds: float) -> Mapping[str, str]:
-        """What came back, with the right state."""
+        """Returns what came back with the right state."""
         assert self._answer is not None  # noqa: S101  entered
         try:
             async with asyncio.timeout(seconds):
                 return await self._answer
         except TimeoutError:
-            raise Unauthenticated("Nobody logged in in time.") from None
+            raise Unauthenticated("Nobody logged in within the time limit.") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):

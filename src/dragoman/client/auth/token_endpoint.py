@@ -20,7 +20,7 @@ LONGEST_LIFE = 10 * 365 * 86_400.0
 
 
 class OAuthClient(Struct, frozen=True):
-    """Who asks for a token."""
+    """The OAuth client that asks for a token."""
 
     id: str
     secret: str = ""
@@ -30,7 +30,7 @@ class OAuthClient(Struct, frozen=True):
 
 
 class TokenGrant(Struct, frozen=True, kw_only=True):
-    """A token that was given."""
+    """A token that the server issued."""
 
     access: str
     refresh: str = ""
@@ -45,7 +45,7 @@ class TokenGrant(Struct, frozen=True, kw_only=True):
 def proof(
     server: AuthorizationServerMetadata, client: OAuthClient
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """How a client says who it is: headers, and members of the form (RFC 6749 §2.3.1)."""
+    """Returns how a client authenticates: headers, and members of the form (RFC 6749 §2.3.1)."""
     if not client.secret:
         return {}, {"client_id": client.id}
     basic = "client_secret_basic"
@@ -74,7 +74,7 @@ async def token(
 
 
 def denied(status: int, said: Mapping[str, Any]) -> Denied:
-    """The refusal, in words that are safe to show. Nothing that was sent is in it."""
+    """Returns the refusal in words that are safe to show. They hold nothing that was sent."""
     error = printable(said.get("error") or f"status {status}", 60)
     why = printable(said.get("error_description") or "")
     return Denied(
@@ -84,7 +84,7 @@ def denied(status: int, said: Mapping[str, Any]) -> Denied:
 
 
 def grant_in(said: Mapping[str, Any], now: float) -> TokenGrant:
-    """The token in an answer."""
+    """Returns the token in an answer."""
     access, refresh = said.get("access_token"), said.get("refresh_token") or ""
     kind, life, scope = said.get("token_type"), said.get("expires_in"), said.get("scope")
     if not isinstance(access, str) or not safe_field(access) or " " in access:

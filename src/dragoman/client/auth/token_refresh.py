@@ -25,29 +25,29 @@ from .token_store import StoredToken, TokenStore
 from .user_credentials import Own
 
 GRACE = 2.0
-"""Seconds after a token was renewed in which a refusal is taken to be about the one before it."""
+"""The seconds after a renewal in which a refusal is taken to be about the token before it."""
 OVER = frozenset(("invalid_grant", "invalid_client", "unauthorized_client"))
-"""Words of a server behind which a refresh token is of no use any more."""
+"""The errors of a server after which a refresh token is of no use any more."""
 
 Key = tuple[str, str]
 
 
 class Need(Struct, frozen=True, kw_only=True):
-    """A scheme of a card that wants something."""
+    """A scheme of a card that needs a token."""
 
     owner: str
-    """The origin whose secrets are used,"""
+    """The origin whose secrets are used."""
     own: Own
-    """and what the user has for it."""
+    """What the user has for that origin."""
     name: str
-    """Of the scheme."""
+    """The name of the scheme."""
     scopes: tuple[str, ...] = ()
     renew: bool = False
-    """Whether what there is was refused."""
+    """Whether the present token was refused."""
 
     @property
     def key(self) -> Key:
-        """What a token is kept under."""
+        """Returns the key under which a token is stored."""
         return self.owner, self.name
 
 
@@ -82,7 +82,7 @@ class TokenRefresher:
     async def server(
         self, need: Need, scheme: OAuth2 | OpenId, kind: str
     ) -> AuthorizationServerMetadata:
-        """The authorization server of a scheme, if it is the one that the user trusts."""
+        """Returns the authorization server of a scheme, if it is the one that the user trusts."""
         authority, own = self.authority(need.owner), need.own
         if isinstance(scheme, OpenId):
             found = await authority.discover(scheme.url)
@@ -101,7 +101,8 @@ class TokenRefresher:
         return found
 
     async def token(self, need: Need, scheme: OAuth2 | OpenId) -> StoredToken | None:
-        """The token for a scheme, if there is one or one can be had without a person."""
+        """Returns the token for a scheme, if there is one or one can be fetched without a
+        person."""
         now, kept = self._clock(), self._tokens.get(*need.key)
         just_now = now - self._renewed.get(need.key, 0.0) < GRACE
         if kept is not None and kept.fresh(now) and (not need.renew or just_now):
@@ -136,7 +137,8 @@ class TokenRefresher:
         return kept if kept is not None and kept.alive(now) and not need.renew else None
 
     async def _refreshed(self, own: Own, kept: StoredToken) -> StoredToken | None:
-        """A new token for the old one, from the server that gave it; None if that is over."""
+        """Returns a new token from the server that issued the old one, or None if it cannot be
+        renewed."""
         server = AuthorizationServerMetadata(
             token_url=kept.token_url, refresh_url=kept.refresh_url, issuer=kept.issuer
         )

@@ -13,29 +13,33 @@ from dragoman.core.errors import ConfigError
 from .private_files import locked, read_private, write_private
 
 MARGIN = 60.0
-"""Seconds before its end at which a token is renewed,"""
+"""The seconds before its end at which a token is renewed."""
 SHARE = 0.1
-"""but not more than this share of its life: some live for a minute."""
+"""The largest share of its life before its end at which a token is renewed: some live for a
+minute."""
 
 
 class StoredToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What proves us to one origin under one scheme of its card."""
+    """The stored credential for one origin under one scheme of its card."""
 
     origin: str
+    """The origin to which it is sent."""
     scheme: str
+    """The name of the scheme on the card."""
     secret: str
-    """The access token; or the key, the fixed token, or `user:password`."""
+    """The access token, the key, the fixed token, or `user:password`."""
     kind: str = "token"
-    """`token` of an authorization server, `key`, `bearer` or `basic`."""
+    """The kind: `token` of an authorization server, `key`, `bearer` or `basic`."""
     refresh: str = ""
     at: float = 0.0
     until: float = 0.0
-    """When it ends; 0: nobody said."""
+    """The time when it ends; 0 means that nobody said."""
     scopes: tuple[str, ...] = ()
     token_url: str = ""
-    """Who made it,"""
+    """The address of the server that issued it."""
     refresh_url: str = ""
-    """and where it is renewed, if elsewhere: the only address that is told `refresh`."""
+    """The address at which it is renewed, if that is another one. `refresh` is sent nowhere
+    else."""
     client_id: str = ""
     issuer: str = ""
 
@@ -44,17 +48,17 @@ class StoredToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def renew_at(self) -> float | None:
-        """When to fetch the next one; None: when this one is refused."""
+        """Returns when to fetch the next one, or None if only a refusal tells."""
         if not self.until:
             return None
         return self.until - min(MARGIN, max(0.0, self.until - self.at) * SHARE)
 
     def fresh(self, now: float) -> bool:
-        """Whether it is far enough from its end."""
+        """Returns whether it is far enough from its end."""
         return self.renew_at is None or now < self.renew_at
 
     def alive(self, now: float) -> bool:
-        """Whether it has not ended."""
+        """Returns whether it has not ended."""
         return not self.until or now < self.until
 
 
@@ -64,18 +68,18 @@ class _File(Struct, frozen=True):
 
 
 class TokenStore:
-    """All of them. Without a path they end with the process."""
+    """The stored tokens. Without a path they end with the process."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._memory: tuple[StoredToken, ...] = ()
 
     def get(self, origin: str, scheme: str) -> StoredToken | None:
-        """The one for this origin and scheme, as other processes have left it."""
+        """Returns the token for this origin and scheme, as other processes have left it."""
         return next((k for k in self.all() if (k.origin, k.scheme) == (origin, scheme)), None)
 
     def all(self) -> tuple[StoredToken, ...]:
-        """All of them."""
+        """Returns all tokens."""
         if self._path is None:
             return self._memory
         content = read_private(self._path)

@@ -27,37 +27,39 @@ PREFIX = "DRAGOMAN_LOGIN_"
 
 
 class Own(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What someone has for one origin. `repr` tells only what there is, not what it is."""
+    """The credentials of a user for one origin. `repr` shows which there are, and never their
+    values."""
 
     token: str = ""
-    """A bearer token, as it is."""
+    """A fixed bearer token."""
     api_key: str = ""
     user: str = ""
     password: str = ""
     client_id: str = ""
-    """The OAuth client that the authorization server knows,"""
+    """The id of the OAuth client that the authorization server knows."""
     client_secret: str = ""
-    """and its secret; public clients have none."""
+    """The secret of the OAuth client; public clients have none."""
     scopes: tuple[str, ...] = ()
-    """To ask for instead of those on the card."""
+    """The scopes to ask for instead of those on the card."""
     audience: str = ""
-    """For authorization servers that want to be told for whom a token is."""
+    """The audience, for authorization servers that want to be told it."""
     issuer: str = ""
     """The only authorization server that may be told the client's secret."""
     cert: str = ""
-    """Path of the client's certificate,"""
+    """The path of the client certificate."""
     cert_key: str = ""
-    """and of its key, if that is in another file."""
+    """The path of its key, if that is in another file."""
     also: tuple[str, ...] = ()
-    """Other origins that may be told the same."""
+    """Other origins that may be sent the same credentials."""
     schemes: dict[str, Own] = {}
-    """Where the card has several schemes of one kind: what is for which, by its name there."""
+    """The credentials by the name of the scheme, for cards that have several schemes of one
+    kind."""
 
     def __repr__(self) -> str:
         return f"Own({', '.join(name for name, value in asdict(self).items() if value)})"
 
     def for_scheme(self, name: str) -> Own:
-        """What is for this scheme of the card."""
+        """Returns the credentials for this scheme of the card."""
         special = self.schemes.get(name)
         if special is None:
             return self
@@ -65,14 +67,15 @@ class Own(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
 
 
 Ask = Callable[[str], Awaitable[Own | None]]
-"""What there is for an origin (`https://host:port`); None: look elsewhere."""
+"""A function that returns the credentials for an origin (`https://host:port`), or None to look
+elsewhere."""
 
 _SECRETS = ("token", "api_key", "password", "client_secret")
 _FIELDS = (
     *("token", "api_key", "user", "password", "client_id", "client_secret"),
     *("scopes", "audience", "issuer", "cert", "cert_key"),
 )
-"""What a variable may hold. None of them ends in `_` and another one."""
+"""The fields that a variable may hold. None of them ends in `_` and another one."""
 
 
 class UserCredentials:
@@ -99,7 +102,8 @@ class UserCredentials:
         ask: Ask | None = None,
         shared: Mapping[str, str] | None = None,
     ) -> UserCredentials:
-        """The user's own: variables, then `credentials.toml` in the user's folder."""
+        """Reads the user's own credentials: variables, then `credentials.toml` in the user's
+        folder."""
         file = private_files.folder(environ) / private_files.CREDENTIALS
         return cls(ask=ask, environ=environ, file=file, shared=shared)
 
@@ -115,7 +119,7 @@ class UserCredentials:
         return self.known(origin)
 
     def known(self, origin: str) -> tuple[str, Own]:
-        """The same, without the callback."""
+        """Returns the same without the callback."""
         if not is_safe(origin):
             return origin, Own()
         if (told := self._from_environ(origin)) is not None:
@@ -130,7 +134,7 @@ class UserCredentials:
         return origin, Own()
 
     def certificate(self, origin: str) -> Certificate | None:
-        """The client certificate for an origin."""
+        """Returns the client certificate for an origin."""
         _, own = self.known(origin)
         return Certificate(own.cert, own.cert_key) if own.cert else None
 
@@ -150,7 +154,7 @@ class UserCredentials:
 
 
 def variable(origin: str) -> str:
-    """How variables for an origin begin; empty if it can have none."""
+    """Returns how variables for an origin begin, or an empty text if it can have none."""
     scheme, _, rest = origin.partition("://")
     host, _, port = rest.rpartition(":")
     if not host.replace("-", "").replace(".", "").isalnum() or not host.isascii():
@@ -172,7 +176,7 @@ def _from_file(path: Path) -> dict[str, Own]:
 
 
 def _origin(path: Path, name: str) -> str:
-    """A table's name as an origin; a bare host means https."""
+    """Returns a table's name as an origin; a bare host means https."""
     try:
         origin = origin_of(name if "://" in name else f"https://{name}")
     except BadParams:
@@ -183,7 +187,7 @@ def _origin(path: Path, name: str) -> str:
 
 
 def _own(path: Path, name: str, about: object) -> Own:
-    """One table, with the secrets that lie elsewhere fetched."""
+    """Reads one table, with the secrets that lie elsewhere."""
     if not isinstance(about, dict):
         raise ConfigError(f"{path}: '{name[:200]}' must be a table of an origin: [\"https://...\"]")
     given = dict(about)
@@ -208,7 +212,7 @@ def _own(path: Path, name: str, about: object) -> Own:
 
 
 def described(origin: str) -> str:
-    """Where to put something for an origin, in words."""
+    """Returns where a user puts something for an origin, in words."""
     name = variable(origin)
     where = f'["{shown(origin)}"] in {private_files.CREDENTIALS}'
     return f"{where} or {name}_..." if name else where

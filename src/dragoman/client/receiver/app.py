@@ -26,7 +26,7 @@ from .verify import Proof, greet, prove
 log = Logger("receiver")
 
 Tell = Callable[[Notice], Awaitable[None]]
-"""Takes a notice. When it returns, the sender is thanked; if it raises, it will call again."""
+"""A function that takes a notice. If it raises, the sender is asked to call again."""
 
 MAX_SIZE = 4 * 1024 * 1024
 TYPES = frozenset(("", "application/json", "application/a2a+json"))
@@ -34,7 +34,7 @@ _BESIDE: dict[int, tuple[Header, ...]] = {
     401: ((b"www-authenticate", b'Bearer realm="webhooks"'),),
     503: ((b"retry-after", b"2"),),
 }
-"""What is told beside a status."""
+"""The headers that go with a status."""
 
 STATUS: dict[type[DragomanError], int] = {
     Unauthenticated: 401,
@@ -70,7 +70,7 @@ class Receiver:
         self._max_size, self._timeout, self._free = max_size, read_timeout, parallel
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Serves one ASGI connection."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
         elif scope["type"] != "http":
@@ -96,7 +96,7 @@ class Receiver:
             self._free += 1
 
     async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
-        """The body, read only from callers that know what they must know."""
+        """Reads the body, from callers that have shown what `Proof` asks for."""
         greet(headers, self._proof)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:
@@ -155,7 +155,7 @@ class Receiver:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """There is nothing to start and nothing to stop."""
+    """Answers the lifespan protocol; there is nothing to start or stop."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

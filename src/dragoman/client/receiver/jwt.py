@@ -19,7 +19,7 @@ BODY = "request_body_sha256"
 def claimed(
     headers: Mapping[str, str], body: bytes, issuer: Issuer, now: float, tolerance: float
 ) -> Proved:
-    """What the token proves; `Unauthenticated` if that is not enough."""
+    """Returns what the token proves. Raises `Unauthenticated` if that is not enough."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST:
         raise Unauthenticated("The sender's signed token is missing.")
@@ -29,17 +29,17 @@ def claimed(
     if abs(now - made) > tolerance or until + tolerance < now:
         raise Unauthenticated("The sender's signed token is too old, or a clock is wrong.")
     if issuer.issuer and claims.get("iss") != issuer.issuer:
-        raise Unauthenticated("The signed token is that of another sender.")
+        raise Unauthenticated("The signed token comes from another sender.")
     if issuer.audience and issuer.audience not in audience_of(claims):
         raise Unauthenticated("The signed token is meant for someone else.")
     digest = claims.get(BODY)
     if digest is None and issuer.body:
-        raise Unauthenticated("The signed token does not speak of this body.")
+        raise Unauthenticated("The signed token does not cover this body.")
     if digest is not None and not (
         isinstance(digest, str)
         and hmac.compare_digest(digest.encode(), hashlib.sha256(body).hexdigest().encode())
     ):
-        raise Unauthenticated("The signed token is that of another body.")
+        raise Unauthenticated("The signed token is for another body.")
     name = claims.get("jti")
     # A token is made anew for every call, so it names the call.
     mark = name if isinstance(name, str) and name else hashlib.sha256(token.encode()).hexdigest()

@@ -9,10 +9,10 @@ from dragoman.core.model import Message, State, Task
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """One call that proved where it comes from."""
+    """A call whose sender is proved."""
 
     entry: Stamped | Message
-    """What happened. Senders of 0.3 and before tell the whole task: that is a `Snapshot`."""
+    """The event. Senders of 0.3 and before send the whole task, which is a `Snapshot`."""
     id: str = ""
     """The name of the delivery, the same in every attempt; empty if the sender gives none."""
     signed: bool = False
@@ -20,18 +20,18 @@ class Notice(Struct, frozen=True, kw_only=True):
 
     @property
     def task_id(self) -> str:
-        """The task it is about; empty for a message without one."""
+        """Returns the id of the task, or an empty text for a message without one."""
         return self.entry.task_id
 
     @property
     def task(self) -> Task | None:
-        """The whole task, if that is what was told."""
+        """Returns the whole task, if the sender sent it."""
         event = self.entry.event if isinstance(self.entry, Stamped) else None
         return event.task if isinstance(event, Snapshot) else None
 
     @property
     def state(self) -> State | None:
-        """The task's new state, if this tells one."""
+        """Returns the new state of the task, if the event has one."""
         event = self.entry.event if isinstance(self.entry, Stamped) else None
         if isinstance(event, Snapshot):
             return event.task.state

@@ -29,13 +29,13 @@ Present = Raw | UnsetType
 
 
 class MessageMarks(Struct, frozen=True):
-    """What of a wrapped message tells its version."""
+    """The members of a wrapped message that tell its version."""
 
     content: Present = UNSET
 
 
 class StatusMarks(Struct, frozen=True):
-    """What of a status tells its version."""
+    """The members of a status that tell its version."""
 
     state: Json = None
 
@@ -58,13 +58,13 @@ class Marks(Struct, frozen=True, rename="camel"):
 
     @property
     def state(self) -> str:
-        """The word for the task's state."""
+        """Returns the word for the task's state."""
         said = self.status.state if self.status is not None else None
         return said if isinstance(said, str) else ""
 
     @property
     def wrapped(self) -> bool:
-        """Whether one member holds what happened, and its name says what that is."""
+        """Returns whether one member holds the event, and its name says what it is."""
         wrappers = (self.task, self.msg, self.status_update, self.artifact_update)
         return self.message is not None or any(each is not UNSET for each in wrappers)
 
@@ -82,11 +82,12 @@ _VERSIONS: tuple[tuple[Callable[[Marks], bool], Version], ...] = (
     (lambda m: m.context_id is not UNSET or m.parts is not UNSET, V0_3),
     (lambda m: True, V0_1),
 )
-"""The first whose mark is there reads it."""
+"""The readers by version; the first whose mark is there reads the body."""
 
 
 def entry_in(body: bytes, seq: int = 0) -> Stamped | Message:
-    """What a body says; `Unparseable` or `BadParams` if it says nothing we know."""
+    """Returns what a body says. Raises `Unparseable` or `BadParams` if it says nothing that we
+    know."""
     jsonrpc.check_answer(body)
     try:
         marks = _read_marks(body)
@@ -113,11 +114,12 @@ def _snapshot(task: object, seq: int) -> Stamped:
 
 
 def read(body: bytes, id: str = "", *, signed: bool = False) -> Notice:
-    """The notice in a body that is proved."""
+    """Returns the notice in a body that is proved."""
     return Notice(entry=entry_in(body, _seq(id)), id=id, signed=signed)
 
 
 def _seq(id: str) -> int:
-    """Our own senders end the name of a delivery with the event's place in the log."""
+    """Returns the event's place in the log, with which our own senders end the name of a
+    delivery."""
     said = id.rpartition(".")[2] if "." in id else ""
     return int(said) if said.isascii() and said.isdigit() and len(said) <= LONGEST_SEQ else 0

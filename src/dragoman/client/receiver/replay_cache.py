@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class SeenCall(Enum):
-    """What is known of a call."""
+    """The state of a call that was seen."""
 
     NEW = "new"
     UNDER_WAY = "under way"
@@ -15,7 +15,7 @@ class SeenCall(Enum):
 
 
 class ReplayCache:
-    """The last `most` names of calls. Strangers cannot push anything out of it."""
+    """Remembers the last `most` names of calls. Strangers cannot push anything out of it."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
@@ -33,7 +33,8 @@ class ReplayCache:
         return SeenCall.NEW
 
     def end(self, id: str, *, told: bool) -> None:
-        """A call that was told is not told again; one that failed may come again."""
+        """Records the outcome of a call: one that was handled is not handled again, one that failed
+        may come again."""
         self._open.discard(id)
         if told:
             self._told[id] = None

@@ -23,11 +23,12 @@ from dragoman.net.webhooks import signed
 from dragoman.security.jwks import JwksFetcher, keys_in
 
 TOKENS = ("x-a2a-notification-token", "a2a-notification-token")
-"""0.3 and most SDKs name it with X, a2a-go without (a2a-wire D8)."""
+"""The headers of the token: 0.3 and most SDKs name it with X, a2a-go without (a2a-wire D8)."""
 ID, AT, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 LONGEST_ID = 1024
 MOST_SIGNATURES = 8
-"""A sender that changes its key signs with both for a while."""
+"""The number of signatures that are read: a sender that changes its key signs with both for a
+while."""
 
 
 class Issuer(Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ class Issuer(Struct, frozen=True, kw_only=True):
     """
 
     keys: Sequence[Mapping[str, Any]]
-    """Public keys of the sender (the members of a JWKS)."""
+    """The public keys of the sender (the members of a JWKS)."""
     issuer: str = ""
     audience: str = ""
     body: bool = True
@@ -46,7 +47,8 @@ class Issuer(Struct, frozen=True, kw_only=True):
 
     @classmethod
     async def at(cls, url: str, *, allow_private: bool = False, **about: Any) -> Issuer:
-        """With the keys that the sender publishes at `url` (a JWKS), as they are now."""
+        """Makes an issuer with the keys that the sender publishes at `url` (a JWKS), as they are
+        now."""
         fetch = JwksFetcher(allow_private=allow_private)
         try:
             return cls(keys=keys_in(await fetch(url)), **about)
@@ -57,20 +59,21 @@ class Issuer(Struct, frozen=True, kw_only=True):
 
 
 class Proof(Struct, frozen=True, kw_only=True):
-    """What a call must show. Everything that is set here is asked for. Never shown by `repr`."""
+    """What a call must prove. Everything that is set here is required, and never shown by
+    `repr`."""
 
     tokens: tuple[str, ...] = ()
     """The token of the push config: any of these, so that it can be changed. It is the key of the
     signature too."""
     secrets: tuple[str, ...] = ()
-    """Keys of the signature where they are not the token (`whsec_...`, or any text)."""
+    """The keys of the signature where they are not the token (`whsec_...`, or any text)."""
     authorization: str = ""
     """The Authorization header, such as `Bearer x`, if the push config has `authentication`."""
     issuer: Issuer | None = None
     unsigned: bool = False
     """Whether the token, or `authorization`, alone is enough, as the official SDKs send it."""
     tolerance: float = 300.0
-    """Seconds by which a call may be old, or early."""
+    """The seconds by which a call may be old, or early."""
 
     def __repr__(self) -> str:
         names = ("tokens", "secrets", "authorization", "issuer")
@@ -89,15 +92,15 @@ class Proof(Struct, frozen=True, kw_only=True):
 
 
 class Proved(Struct, frozen=True):
-    """A call that is what it says."""
+    """A call that is proved."""
 
     id: str
-    """Under which it is remembered; empty if nothing names it."""
+    """The name under which it is remembered; empty if nothing names it."""
     signed: bool
 
 
 def greet(headers: Mapping[str, str], proof: Proof) -> None:
-    """What can be said before the body is read: whether the caller knows what it must know."""
+    """Raises `Unauthenticated` for what can be refused before the body is read."""
     if proof.tokens:
         given = {headers[name] for name in TOKENS if name in headers}
         if len(given) != 1 or not _among(given.pop(), proof.tokens):
@@ -111,7 +114,8 @@ def greet(headers: Mapping[str, str], proof: Proof) -> None:
 
 
 def prove(headers: Mapping[str, str], body: bytes, proof: Proof, now: float) -> Proved:
-    """`Unauthenticated` unless all that `proof` asks for is there; names are in lower case."""
+    """Raises `Unauthenticated` unless all that `proof` requires is there. Names of headers are in
+    lower case."""
     greet(headers, proof)
     said: Proved | None = None
     if proof.issuer is not None:
@@ -125,7 +129,7 @@ def prove(headers: Mapping[str, str], body: bytes, proof: Proof, now: float) -> 
         return Proved("", False)
     id = headers.get(ID, "")
     if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
-        raise Unauthenticated("The call has no name.")
+        raise Unauthenticated("The call has no webhook-id.")
     at = headers.get(AT, "")
     if not (at.isascii() and at.isdigit() and len(at) <= 12):
         raise Unauthenticated("The call does not say when it was made.")
@@ -137,7 +141,8 @@ def prove(headers: Mapping[str, str], body: bytes, proof: Proof, now: float) -> 
 
 
 def key_of(secret: str) -> bytes:
-    """Standard Webhooks: what follows `whsec_` is base64; any other text is a key as it is."""
+    """Returns the key of a secret: in Standard Webhooks, what follows `whsec_` is base64; other
+    texts are keys as they are."""
     if secret.startswith("whsec_"):
         try:
             return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
@@ -147,7 +152,7 @@ def key_of(secret: str) -> bytes:
 
 
 def _has_signature(headers: Mapping[str, str]) -> bool:
-    """Whether the call claims to be signed: then it must be, whatever else would do."""
+    """Returns whether the call claims to be signed; then it must be, whatever else would do."""
     return SIGNATURE in headers or ID in headers
 
 
@@ -166,7 +171,7 @@ def _among(given: str, known: tuple[str, ...]) -> bool:
 
 
 def _same(left: str, right: str) -> bool:
-    """In constant time; digests, since `compare_digest` shows lengths."""
+    """Compares in constant time. Digests are compared, since `compare_digest` shows lengths."""
     return hmac.compare_digest(
         *(
             hashlib.sha256(each.encode("utf-8", "surrogateescape")).digest()

@@ -149,7 +149,7 @@ RULES = (
 
 
 def _holds(value: Any, path: str) -> bool:
-    """Whether something stands at this path; `*` is any element of a list."""
+    """Returns whether something stands at this path; `*` is any element of a list."""
     if not path:
         return bool(value)
     name, _, rest = path.partition(".")
@@ -159,7 +159,8 @@ def _holds(value: Any, path: str) -> bool:
 
 
 def _sentence(problem: Problem) -> str:
-    """`skills is missing`, but `url: '/a2a' is no address of JSONRPC`."""
+    """Returns a problem as a sentence: `skills is missing`, or `url: '/a2a' is no address of
+    JSONRPC`."""
     plain = problem.text[0].islower()
     return f"{problem.field} {problem.text}" if plain else str(problem)
 

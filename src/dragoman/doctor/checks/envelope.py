@@ -14,12 +14,13 @@ from ..subject import NO_TASK, Case
 
 
 def probe(it: Case) -> RpcProbe:
-    """These checks are for JSON-RPC only."""
+    """Returns the probe: these checks are for JSON-RPC only."""
     return it.through(RpcProbe)
 
 
 def call(it: Case, **members: Any) -> HttpAnswer:
-    """A request whose members may be anything; by default one that asks for a task nobody has."""
+    """Sends a request whose members may be anything; by default it asks for a task that nobody
+    has."""
     method = RPC_METHODS[it.version]["get"]
     request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"id": NO_TASK}, **members}
     kept = {key: value for key, value in request.items() if value is not ...}

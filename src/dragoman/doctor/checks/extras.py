@@ -17,7 +17,7 @@ from ..subject import NO_TASK, Case
 
 
 def explains(it: Case) -> None:
-    """An error of A2A says in detail what it is."""
+    """Objects unless an error of A2A carries an ErrorInfo."""
     explained(it.ask("get", id=NO_TASK).refusal, NOT_FOUND)
 
 
@@ -65,7 +65,7 @@ UNKNOWN = "https://example.com/doctor/v1"
 
 
 def echoed(it: Case, uri: str) -> str:
-    """What the agent says is active when a caller activates this."""
+    """Returns what the agent names as active when a caller activates this."""
     (name,) = asked = it.extensions(uri)
     answer = it.send(headers=asked).answer
     return answer.headers.get(name.lower(), "") if answer is not None else ""
@@ -151,7 +151,7 @@ def no_extended(it: Case) -> None:
 
 
 def has_extended(it: Case) -> bool:
-    """Whether the card promises one."""
+    """Returns whether the card declares an extended card."""
     old = it.agent.card.get("supportsAuthenticatedExtendedCard") is True
     return it.agent.can("extendedAgentCard") or old
 

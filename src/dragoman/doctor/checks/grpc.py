@@ -8,11 +8,11 @@ from ..requests import grpc_request
 from ..subject import NO_TASK, Case
 
 NO_MESSAGE = b"\x0a\xff\xff\xff\x7f"
-"""What nothing can be read from: a field that ends beyond the end."""
+"""Bytes that are no message: a field that ends beyond the end."""
 
 
 def call(it: Case, path: str, body: bytes) -> ExpectedRefusal | None:
-    """Any bytes to any method; what it says with a no."""
+    """Sends any bytes to any method, and returns the refusal."""
     from ..grpc_probe import GrpcProbe  # gRPC is an extra
 
     return it.through(GrpcProbe).call(path, body)[1]

@@ -17,7 +17,7 @@ HUGE = 24 * 1024 * 1024
 
 
 def post(it: Case, insert: bytes, marker: str = "DOCTOR-PUTS-IT-HERE") -> HttpAnswer:
-    """An ordinary send in which one string is replaced by anything."""
+    """Sends an ordinary message in which one string is replaced by anything."""
     args = {"message": it.message(metadata={"doctor": marker})}
     if isinstance(it.probe, RpcProbe):
         return it.probe.post(it.probe.body("send", args).replace(f'"{marker}"'.encode(), insert))

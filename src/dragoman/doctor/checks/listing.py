@@ -10,11 +10,11 @@ from ..expected_errors import BAD_PARAMS
 from ..subject import Case
 
 listing = partial(check, versions=V1)
-"""0.3 has no list of tasks."""
+"""Registers a check of 1.0; 0.3 has no list of tasks."""
 
 
 def page(it: Case, **args: Any) -> dict[str, Any]:
-    """One page."""
+    """Returns one page."""
     found = it.accepted(it.ask("list", **args))
     need(
         isinstance(found, dict) and isinstance(found.get("tasks"), list), "there is no tasks array"
@@ -23,7 +23,7 @@ def page(it: Case, **args: Any) -> dict[str, Any]:
 
 
 def here(it: Case, **args: Any) -> dict[str, Any]:
-    """A page of the finished task's context."""
+    """Returns a page of the finished task's context."""
     given(it.done.get("contextId"), "the task has no context")
     return page(it, contextId=it.done["contextId"], **args)
 

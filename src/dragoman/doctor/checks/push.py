@@ -16,7 +16,7 @@ HOOK = "https://example.com/doctor"
 
 
 def flat(value: Any) -> dict[str, Any]:
-    """A config in the form of 1.0, whatever its own."""
+    """Returns a config in the form of 1.0, whatever its own form."""
     if not isinstance(value, dict):
         raise Broken("the answer is no config")
     if "pushNotificationConfig" not in value:
@@ -27,7 +27,7 @@ def flat(value: Any) -> dict[str, Any]:
 
 
 def configs(value: Any) -> list[Any]:
-    """The configs of a list; 0.3 over JSON-RPC has a bare array."""
+    """Returns the configs of a list; 0.3 over JSON-RPC has a bare array."""
     found = value.get("configs", []) if isinstance(value, dict) else value
     need(isinstance(found, list), "the answer is no list")
     return [flat(one) for one in found]
@@ -39,7 +39,7 @@ def declared(it: Case) -> None:
 
 
 def stored(it: Case) -> tuple[str, dict[str, Any]]:
-    """A task and a config of its own."""
+    """Makes a task and a config for it."""
     declared(it)
     task_id = str(it.done["id"])
     config: dict[str, Any] = {"id": str(uuid4()), "url": HOOK, "token": "t-1"}
@@ -47,7 +47,7 @@ def stored(it: Case) -> tuple[str, dict[str, Any]]:
 
 
 def kept(it: Case) -> tuple[str, dict[str, Any]]:
-    """The same, for checks about something else."""
+    """Makes a task and a config for checks about something else, which cannot tell without them."""
     try:
         return stored(it)
     except Broken as exc:

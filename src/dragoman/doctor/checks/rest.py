@@ -14,12 +14,12 @@ JSON_TYPES = ("application/json", "application/a2a+json")
 
 
 def probe(it: Case) -> RestProbe:
-    """These checks are for REST only."""
+    """Returns the probe: these checks are for REST only."""
     return it.through(RestProbe)
 
 
 def prefix(it: Case) -> str:
-    """Where the routes begin."""
+    """Returns the prefix of the routes."""
     return "" if it.version == "1.0" else "/v1"
 
 

@@ -15,11 +15,11 @@ from .tasks import text_of
 
 Event = tuple[str, Any]
 SETTLE = 0.5
-"""Seconds in which a subscription is surely there."""
+"""The seconds after which a subscription is surely there."""
 
 
 def events(it: Case, stream: ProbeStream) -> list[Event]:
-    """All events, each with what it is."""
+    """Returns all events, each with its kind."""
     got = [it.form.unwrap(event) for event in stream.all()]
     if stream.refusal is not None:
         raise Broken(f"refused: {stream.refusal}")
@@ -28,7 +28,7 @@ def events(it: Case, stream: ProbeStream) -> list[Event]:
 
 
 def heard(it: Case) -> tuple[ProbeStream, list[Event]]:
-    """An ordinary stream, read to its end; one serves all checks."""
+    """Returns an ordinary stream, read to its end. One serves all checks."""
     if it.heard is None:
         with it.stream() as stream:
             it.heard = stream, events(it, stream)
@@ -122,7 +122,7 @@ def ids(it: Case) -> None:
 
 
 def states(it: Case, got: list[Event]) -> list[Any]:
-    """The state after each event, or nothing."""
+    """Returns the state after each event, or None."""
     return [it.state(value) if kind in ("Task", "StatusUpdate") else None for kind, value in got]
 
 

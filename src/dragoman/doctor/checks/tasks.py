@@ -167,7 +167,7 @@ def across_methods(it: AgentUnderTest) -> None:
 
 
 def text_of(task: Any) -> str:
-    """The text of all artifacts; the same in every form."""
+    """Returns the text of all artifacts, which is the same in every form."""
     return "".join(
         part["text"]
         for artifact in task.get("artifacts") or ()
