@@ -137,8 +137,8 @@ def check_certificates(settings: Settings, agent: Agent) -> None:
     for name, scheme in {**agent.auth, **settings.auth}.items():
         if isinstance(scheme, Certificates) and not scheme.shared:
             raise ConfigError(
-                f"[auth.{name}]: over HTTP our server does not learn whose certificate it was, so callers "
-                'would all be refused there. Add shared = "NAME" for all holders together, or '
+                f"[auth.{name}]: over HTTP our server does not learn whose certificate it was, so "
+                'callers would all be refused. Add shared = "NAME" for all holders together, or '
                 'serve gRPC alone: interfaces = ["GRPC"].'
             )
 
