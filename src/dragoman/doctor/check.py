@@ -1,8 +1,8 @@
 """What a check is: an id, a sentence, where the spec says so, and a small function that may object.
 
 A check returns nothing when it is content. It raises `Broken` with what is wrong, or `Unknowable`
-with the reason why it cannot tell. Writing one is a function and a decorator; the table, the
-documentation and the test that every check can fail pick it up by themselves.
+with the reason why it cannot tell. Writing one is a decorated function whose docstring is the
+sentence; the table, the documentation and the test that every check can fail pick it up.
 """
 
 from __future__ import annotations
@@ -95,15 +95,15 @@ Body = Callable[[Any], None]
 
 def check(
     id: str,
-    says: str,
     spec: str,
     level: Level = Level.MUST,
     *,
+    says: str = "",
     bindings: frozenset[str] = ALL,
     versions: frozenset[str] = SINCE_0_3,
     once: bool = False,
 ) -> Callable[[Body], Body]:
-    """Puts a function into the table."""
+    """Registers a function as a check. What it says is its docstring, unless `says` is given."""
 
     def add(run: Body) -> Body:
         if id in CHECKS or id.partition(".")[0] not in GROUPS:
@@ -111,7 +111,7 @@ def check(
         CHECKS[id] = Check(
             id=id,
             level=level,
-            says=says,
+            says=says or " ".join((run.__doc__ or "").split()),
             spec=spec,
             run=run,
             bindings=bindings,

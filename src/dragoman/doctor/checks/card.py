@@ -166,24 +166,20 @@ def _sentence(problem: Problem) -> str:
 
 
 for _rule in RULES:
-    check(f"card.{_rule.rule}", _rule.says, _rule.spec, _rule.level, once=True)(_rule.check)
+    check(f"card.{_rule.rule}", _rule.spec, _rule.level, once=True, says=_rule.says)(_rule.check)
 
 
-@check(
-    "card.examples",
-    "Skills give examples, so that a stranger knows what to say.",
-    "1.0 §4.4.5; 0.3 §5.5.4",
-    Level.MAY,
-    once=True,
-)
+@check("card.examples", "1.0 §4.4.5; 0.3 §5.5.4", Level.MAY, once=True)
 def examples(it: AgentUnderTest) -> None:
+    """Skills give examples, so that a stranger knows what to say."""
     listed = dicts(it.card.get("skills"))
     given(listed, "no skills")
     need(any(skill.get("examples") for skill in listed), "no skill has an example")
 
 
-@check("card.https", "Addresses on the network use TLS.", "1.0 §7.1; 0.3 §4.1", once=True)
+@check("card.https", "1.0 §7.1; 0.3 §4.1", once=True)
 def https(it: AgentUnderTest) -> None:
+    """Addresses on the network use TLS."""
     for url, _, _ in interfaces(it.card):
         parts = parts_of(url)
         safe = parts.scheme != "http" or parts.hostname in LOCAL

@@ -54,44 +54,43 @@ def refuses(*codes: int, body: bytes = b"", **members: Any) -> Body:
 rpc = partial(check, bindings=RPC, versions=EVERY)
 SAME_ID, ERRORS, REQUESTS = "1.0 §9.1; 0.3 §6.11.2", "1.0 §9.5; 0.3 §8.1", "1.0 §9.1; 0.3 §6.11.1"
 
-rpc("rpc.id-string", "A string id comes back as it was.", SAME_ID)(returns("a-1/é"))
-rpc("rpc.id-number", "A number as id comes back as a number.", SAME_ID)(returns(41))
-rpc("rpc.id-large", "An id of nine digits and more keeps them all.", SAME_ID)(returns(2**53 - 1))
-rpc("rpc.no-method", "An unknown method is -32601.", ERRORS)(
+rpc("rpc.id-string", SAME_ID, says="A string id comes back as it was.")(returns("a-1/é"))
+rpc("rpc.id-number", SAME_ID, says="A number as id comes back as a number.")(returns(41))
+rpc("rpc.id-large", SAME_ID, says="An id of nine digits and more keeps them all.")(
+    returns(2**53 - 1)
+)
+rpc("rpc.no-method", ERRORS, says="An unknown method is -32601.")(
     refuses(-32601, method="doctor/noSuchMethod")
 )
-rpc("rpc.parse-error", "What is not JSON is -32700.", ERRORS)(
+rpc("rpc.parse-error", ERRORS, says="What is not JSON is -32700.")(
     refuses(-32700, body=b'{"jsonrpc": "2.0", "id": 1, "method": ')
 )
-rpc("rpc.without-method", "A request without a method is -32600.", ERRORS)(
+rpc("rpc.without-method", ERRORS, says="A request without a method is -32600.")(
     refuses(-32600, method=...)
 )
-rpc("rpc.wrong-version", 'A request whose jsonrpc is not "2.0" is -32600.', ERRORS)(
+rpc("rpc.wrong-version", ERRORS, says='A request whose jsonrpc is not "2.0" is -32600.')(
     refuses(-32600, jsonrpc="1.0")
 )
-rpc("rpc.not-a-request", "JSON that is no object is -32600.", ERRORS)(
+rpc("rpc.not-a-request", ERRORS, says="JSON that is no object is -32600.")(
     refuses(-32600, body=b'"hello"')
 )
-rpc("rpc.odd-id", "An id that is an object is -32600.", REQUESTS, Level.SHOULD)(
+rpc("rpc.odd-id", REQUESTS, Level.SHOULD, says="An id that is an object is -32600.")(
     refuses(-32600, id={"a": 1})
 )
-rpc("rpc.params", "Params of the wrong type are -32602.", ERRORS)(
+rpc("rpc.params", ERRORS, says="Params of the wrong type are -32602.")(
     refuses(-32602, params={"id": {"not": "a string"}})
 )
 rpc(
     "rpc.params-array",
-    "Params that are no object are refused (-32602 or -32600).",
     REQUESTS,
     Level.SHOULD,
+    says="Params that are no object are refused (-32602 or -32600).",
 )(refuses(-32602, -32600, params=["x"]))
 
 
-@rpc(
-    "rpc.envelope",
-    'Every answer says jsonrpc "2.0" and holds either result or error.',
-    SAME_ID,
-)
+@rpc("rpc.envelope", SAME_ID)
 def envelope(it: Case) -> None:
+    """Every answer says jsonrpc "2.0" and holds either result or error."""
     for answer in (it.sent.answer, call(it)):
         if answer is None:
             continue
@@ -101,56 +100,39 @@ def envelope(it: Case) -> None:
         need(("result" in value) != ("error" in value), f"it holds {sorted(value)}")
 
 
-@rpc(
-    "rpc.type",
-    "Answers are application/json.",
-    "1.0 §9.1; 0.3 §3.2.1",
-)
+@rpc("rpc.type", "1.0 §9.1; 0.3 §3.2.1")
 def content_type(it: Case) -> None:
+    """Answers are application/json."""
     answer = call(it)
     need(answer.type == "application/json", f"it is {answer.type or 'nothing'}")
 
 
-@rpc(
-    "rpc.status",
-    "An error of a call is told in the body, with HTTP 200.",
-    "1.0 §9.5; 0.3 §8",
-    Level.SHOULD,
-)
+@rpc("rpc.status", "1.0 §9.5; 0.3 §8", Level.SHOULD)
 def status(it: Case) -> None:
+    """An error of a call is told in the body, with HTTP 200."""
     answer = call(it)
     need(answer.status == 200, f"the status is {answer.status}")
 
 
-@rpc(
-    "rpc.error",
-    "An error has an integer code and a message.",
-    "1.0 §9.5; 0.3 §6.12",
-)
+@rpc("rpc.error", "1.0 §9.5; 0.3 §6.12")
 def error(it: Case) -> None:
+    """An error has an integer code and a message."""
     value = call(it).json().get("error")
     need(isinstance(value, dict), f"error is {value!r}")
     need(isinstance(value.get("code"), int), f"code is {value.get('code')!r}")
     need(isinstance(value.get("message"), str), f"message is {value.get('message')!r}")
 
 
-@rpc(
-    "rpc.null-id",
-    "When the id cannot be read, the answer's id is null.",
-    SAME_ID,
-)
+@rpc("rpc.null-id", SAME_ID)
 def null_id(it: Case) -> None:
+    """When the id cannot be read, the answer's id is null."""
     value = probe(it).post(b"{").json()
     need("id" in value and value["id"] is None, f"the id is {value.get('id', 'missing')!r}")
 
 
-@rpc(
-    "rpc.batch",
-    "A batch is refused with -32600 or answered as JSON-RPC says; never half.",
-    "1.0 §9.1; JSON-RPC §6",
-    Level.SHOULD,
-)
+@rpc("rpc.batch", "1.0 §9.1; JSON-RPC §6", Level.SHOULD)
 def batch(it: Case) -> None:
+    """A batch is refused with -32600 or answered as JSON-RPC says; never half."""
     method = RPC_METHODS[it.version]["get"]
     one = {"jsonrpc": "2.0", "method": method, "params": {"id": NO_TASK}}
     answer = probe(it).post(json.dumps([{**one, "id": 1}, {**one, "id": 2}]).encode())
@@ -161,13 +143,9 @@ def batch(it: Case) -> None:
         code(it, answer, -32600)
 
 
-@rpc(
-    "rpc.notification",
-    "A request without id gets no result: nothing, or an error under the id null.",
-    "JSON-RPC §4.1; 0.3 §6.11.1",
-    Level.SHOULD,
-)
+@rpc("rpc.notification", "JSON-RPC §4.1; 0.3 §6.11.1", Level.SHOULD)
 def notification(it: Case) -> None:
+    """A request without id gets no result: nothing, or an error under the id null."""
     answer = call(it, id=...)
     if answer.status < 500 and not answer.body:
         return
@@ -176,14 +154,9 @@ def notification(it: Case) -> None:
     need(answer.json().get("id") is None, "the error has an id that nobody gave")
 
 
-@check(
-    "rpc.media-type",
-    "A body that is not declared as JSON is refused.",
-    "1.0 §9.1; 0.3 §3.2.1",
-    Level.SHOULD,
-    bindings=RPC,
-)
+@check("rpc.media-type", "1.0 §9.1; 0.3 §3.2.1", Level.SHOULD, bindings=RPC)
 def media_type(it: Case) -> None:
+    """A body that is not declared as JSON is refused."""
     body = probe(it).body("get", {"id": NO_TASK})
     answer = probe(it).post(body, {"content-type": "text/plain"})
     refusal = probe(it).read(answer).refusal

@@ -22,9 +22,9 @@ def explains(it: Case) -> None:
 
 
 INFO = "An error of A2A carries an ErrorInfo with its reason and a2a-protocol.org."
-check("rpc.error-info", INFO, "1.0 §9.5", Level.SHOULD, bindings=RPC, versions=V1)(explains)
-check("rest.error-info", INFO, "1.0 §11.6", bindings=REST, versions=V1)(explains)
-check("grpc.error-info", INFO, "1.0 §10.6", bindings=GRPC, versions=V1)(explains)
+check("rpc.error-info", "1.0 §9.5", Level.SHOULD, bindings=RPC, versions=V1, says=INFO)(explains)
+check("rest.error-info", "1.0 §11.6", bindings=REST, versions=V1, says=INFO)(explains)
+check("grpc.error-info", "1.0 §10.6", bindings=GRPC, versions=V1, says=INFO)(explains)
 
 
 def refuses(version: str, kind: str) -> Body:
@@ -34,29 +34,29 @@ def refuses(version: str, kind: str) -> Body:
 
 check(
     "version.unknown",
-    "A version that the agent does not speak is refused as such.",
     "1.0 §3.6.2",
     versions=V1,
+    says="A version that the agent does not speak is refused as such.",
 )(refuses("9.9", NO_VERSION))
 check(
-    *("version.patch", "A patch number in A2A-Version changes nothing.", "1.0 §3.6"),
+    "version.patch",
+    "1.0 §3.6",
     Level.SHOULD,
+    says="A patch number in A2A-Version changes nothing.",
     versions=V1,
 )(refuses("1.0.1", NOT_FOUND))
 check(
-    *("version.header-0.3", "A caller of 0.3 that says so is as welcome as one that does not."),
-    *("1.0 §3.6.2", Level.SHOULD),
+    "version.header-0.3",
+    "1.0 §3.6.2",
+    Level.SHOULD,
+    says="A caller of 0.3 that says so is as welcome as one that does not.",
     versions=V0_3,
 )(refuses("0.3", NOT_FOUND))
 
 
-@check(
-    "version.next",
-    "The refusal of a version is the agent's only trouble: the next call works.",
-    "1.0 §3.6.2",
-    versions=V1,
-)
+@check("version.next", "1.0 §3.6.2", versions=V1)
 def next_call(it: Case) -> None:
+    """The refusal of a version is the agent's only trouble: the next call works."""
     it.ask("get", {"A2A-Version": "9.9"}, id=NO_TASK)
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
 
@@ -71,23 +71,15 @@ def echoed(it: Case, uri: str) -> str:
     return answer.headers.get(name.lower(), "") if answer is not None else ""
 
 
-@check(
-    "extensions.unknown",
-    "An extension that the agent does not know is ignored.",
-    "1.0 §4.6; 0.3 §5.5.2.1",
-)
+@check("extensions.unknown", "1.0 §4.6; 0.3 §5.5.2.1")
 def unknown_extension(it: Case) -> None:
+    """An extension that the agent does not know is ignored."""
     it.told(it.send(headers=it.extensions(UNKNOWN)))
 
 
-@check(
-    "extensions.echo",
-    "Activated extensions are named in the answer.",
-    "1.0 §4.6.2",
-    Level.SHOULD,
-    bindings=HTTP,
-)
+@check("extensions.echo", "1.0 §4.6.2", Level.SHOULD, bindings=HTTP)
 def echo(it: Case) -> None:
+    """Activated extensions are named in the answer."""
     uris = [str(one.get("uri")) for one in it.agent.extensions]
     given(uris, "the card declares no extensions")
     for uri in uris:
@@ -96,23 +88,16 @@ def echo(it: Case) -> None:
     raise Broken(f"none of {len(uris)} declared extensions is named")
 
 
-@check(
-    "extensions.not-echoed",
-    "An extension that the agent does not know is not named as activated.",
-    "1.0 §4.6.2",
-    bindings=HTTP,
-)
+@check("extensions.not-echoed", "1.0 §4.6.2", bindings=HTTP)
 def not_echoed(it: Case) -> None:
+    """An extension that the agent does not know is not named as activated."""
     told = echoed(it, UNKNOWN)
     need(UNKNOWN not in told, f"it answers {told!r}")
 
 
-@check(
-    "extensions.required",
-    "Without a required extension, a call is refused as such.",
-    "1.0 §4.6; 0.3 §5.5.2.1",
-)
+@check("extensions.required", "1.0 §4.6; 0.3 §5.5.2.1")
 def required(it: Case) -> None:
+    """Without a required extension, a call is refused as such."""
     given(it.agent.required, "no extension is required")
     it.refused(
         it.send(headers=dict.fromkeys(it.extensions(), "")),
@@ -120,12 +105,9 @@ def required(it: Case) -> None:
     )
 
 
-@check(
-    "extended.declared",
-    "A declared extended card is given, or asks for credentials.",
-    "1.0 §3.1.11; 0.3 §7.10",
-)
+@check("extended.declared", "1.0 §3.1.11; 0.3 §7.10")
 def extended(it: Case) -> None:
+    """A declared extended card is given, or asks for credentials."""
     given(has_extended(it), "the card declares no extended card")
     reply = it.ask("extended")
     refusal = reply.refusal
@@ -137,12 +119,9 @@ def extended(it: Case) -> None:
         need(isinstance(reply.result, dict) and reply.result.get("name"), "it is no card")
 
 
-@check(
-    "extended.undeclared",
-    "An extended card that is not declared is refused.",
-    "1.0 §3.1.11; 0.3 §7.10",
-)
+@check("extended.undeclared", "1.0 §3.1.11; 0.3 §7.10")
 def no_extended(it: Case) -> None:
+    """An extended card that is not declared is refused."""
     given(not has_extended(it), "the card declares an extended card")
     reply = it.ask("extended")
     if it.version == "0.3" and it.binding == "grpc":
@@ -156,13 +135,9 @@ def has_extended(it: Case) -> bool:
     return it.agent.can("extendedAgentCard") or old
 
 
-@check(
-    "auth.refused",
-    "Without the credentials that the card asks for, a call is 401 with WWW-Authenticate.",
-    "1.0 §7.5; 0.3 §4.4",
-    bindings=HTTP,
-)
+@check("auth.refused", "1.0 §7.5; 0.3 §4.4", bindings=HTTP)
 def auth_refused(it: Case) -> None:
+    """Without the credentials that the card asks for, a call is 401 with WWW-Authenticate."""
     given(list(required_schemes(it.agent.card)), "the card asks for no credentials")
     with it.agent.wire.anonymous():
         answer = it.ask("get", id=NO_TASK).answer

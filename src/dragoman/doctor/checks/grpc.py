@@ -18,21 +18,16 @@ def call(it: Case, path: str, body: bytes) -> ExpectedRefusal | None:
     return it.through(GrpcProbe).call(path, body)[1]
 
 
-@check(
-    "grpc.no-method", "An unknown method is UNIMPLEMENTED.", "1.0 §10; 0.3 §3.2.2", bindings=GRPC
-)
+@check("grpc.no-method", "1.0 §10; 0.3 §3.2.2", bindings=GRPC)
 def no_method(it: Case) -> None:
+    """An unknown method is UNIMPLEMENTED."""
     service = grpc_request(it.version, "send", {})[0].rpartition("/")[0]
     refusal = call(it, f"{service}/NoSuchMethod", b"")
     need(refusal and refusal.grpc == "UNIMPLEMENTED", f"answered {refusal or 'OK'}")
 
 
-@check(
-    "grpc.bad-bytes",
-    "Bytes that are no message are refused, and the next call works.",
-    "1.0 §10; 0.3 §3.2.2",
-    bindings=GRPC,
-)
+@check("grpc.bad-bytes", "1.0 §10; 0.3 §3.2.2", bindings=GRPC)
 def bad_bytes(it: Case) -> None:
+    """Bytes that are no message are refused, and the next call works."""
     need(call(it, grpc_request(it.version, "send", {})[0], NO_MESSAGE), "answered OK")
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)

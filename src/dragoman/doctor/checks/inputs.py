@@ -45,74 +45,57 @@ def refused(answer: HttpAnswer) -> None:
     need(not taken, "it was taken as if nothing were wrong")
 
 
-@check(
-    "input.deep",
-    "JSON nested very deep does no harm.",
-    "1.0 §13; 0.3 §10.2",
-    Level.SHOULD,
-    bindings=HTTP,
-)
+@check("input.deep", "1.0 §13; 0.3 §10.2", Level.SHOULD, bindings=HTTP)
 def deep(it: Case) -> None:
+    """JSON nested very deep does no harm."""
     clear(post(it, b"[" * DEEP + b"]" * DEEP))
     alive(it)
 
 
-@check(
-    "input.huge",
-    "A body of 24 MiB does no harm.",
-    "1.0 §13; 0.3 §10.2",
-    Level.SHOULD,
-    bindings=HTTP,
-)
+@check("input.huge", "1.0 §13; 0.3 §10.2", Level.SHOULD, bindings=HTTP)
 def huge(it: Case) -> None:
+    """A body of 24 MiB does no harm."""
     # A server may close the connection while we still write (RFC 9110 §15.5.14).
     with suppress(NoAnswer):
         clear(post(it, b" " * HUGE + b'"x"'))  # blanks: nothing to keep
     alive(it)
 
 
-@check("input.nan", "NaN is not JSON.", "1.0 §9.5; 0.3 §8.1", Level.SHOULD, bindings=HTTP)
+@check("input.nan", "1.0 §9.5; 0.3 §8.1", Level.SHOULD, bindings=HTTP)
 def nan(it: Case) -> None:
+    """NaN is not JSON."""
     answer = post(it, b"NaN")
     clear(answer)
     refused(answer)
     alive(it)
 
 
-@check("input.utf8", "Bytes that are not UTF-8 are refused.", "1.0 §9.1; 0.3 §3.2.1", bindings=HTTP)
+@check("input.utf8", "1.0 §9.1; 0.3 §3.2.1", bindings=HTTP)
 def utf8(it: Case) -> None:
+    """Bytes that are not UTF-8 are refused."""
     answer = post(it, b'"\xff\xfe"')
     clear(answer)
     refused(answer)
     alive(it)
 
 
-@check(
-    "input.surrogate",
-    "Half a surrogate pair never comes back as broken JSON.",
-    "1.0 §9.1; 0.3 §3.2.1",
-    Level.SHOULD,
-    bindings=HTTP,
-)
+@check("input.surrogate", "1.0 §9.1; 0.3 §3.2.1", Level.SHOULD, bindings=HTTP)
 def surrogate(it: Case) -> None:
+    """Half a surrogate pair never comes back as broken JSON."""
     clear(post(it, b'"\\ud800"'))
     alive(it)
 
 
-@check(
-    "input.number",
-    "A number beyond all measure does no harm.",
-    "1.0 §13; 0.3 §10.2",
-    Level.SHOULD,
-    bindings=HTTP,
-)
+@check("input.number", "1.0 §13; 0.3 §10.2", Level.SHOULD, bindings=HTTP)
 def number(it: Case) -> None:
+    """A number beyond all measure does no harm."""
     clear(post(it, b"1" + b"0" * 5000))
     alive(it)
 
 
-@check("input.empty", "An empty body is refused.", "1.0 §9.5; 0.3 §8.1", bindings=HTTP)
+@check("input.empty", "1.0 §9.5; 0.3 §8.1", bindings=HTTP)
 def empty(it: Case) -> None:
+    """An empty body is refused."""
     if isinstance(it.probe, RpcProbe):
         answer = it.probe.post(b"")
     else:
@@ -122,21 +105,18 @@ def empty(it: Case) -> None:
     alive(it)
 
 
-@check("input.id", "An id full of odd characters is just an unknown id.", "1.0 §3.1.3; 0.3 §7.3")
+@check("input.id", "1.0 §3.1.3; 0.3 §7.3")
 def odd_id(it: Case) -> None:
+    """An id full of odd characters is just an unknown id."""
     # Over gRPC 0.3 an id is part of a resource's name, which such an id breaks.
     named = (it.binding, it.version) == ("grpc", "0.3")
     kinds = (NOT_FOUND, BAD_PARAMS) if named else (NOT_FOUND,)
     it.refused(it.ask("get", id="../%2e%2e/'\";--é 1"), *kinds)
 
 
-@check(
-    "input.long-id",
-    "An id of 4,000 characters is just an unknown id.",
-    "1.0 §3.1.3; 0.3 §7.3",
-    Level.SHOULD,
-)
+@check("input.long-id", "1.0 §3.1.3; 0.3 §7.3", Level.SHOULD)
 def long_id(it: Case) -> None:
+    """An id of 4,000 characters is just an unknown id."""
     reply = it.ask("get", id="x" * 4000)
     need(reply.refusal is not None, "it was found")
     status = reply.refusal.status if reply.refusal else 0
@@ -144,12 +124,9 @@ def long_id(it: Case) -> None:
     alive(it)
 
 
-@check(
-    "input.text",
-    "A text of 200 KB is taken or refused, but answered.",
-    "1.0 §3.1.1; 0.3 §7.1",
-)
+@check("input.text", "1.0 §3.1.1; 0.3 §7.1")
 def long_text(it: Case) -> None:
+    """A text of 200 KB is taken or refused, but answered."""
     reply = it.send(it.agent.text + " " * 200_000)
     status = reply.refusal.status if reply.refusal else 0
     need(status < 500, f"the status is {status}")

@@ -54,47 +54,49 @@ def kept(it: Case) -> tuple[str, dict[str, Any]]:
         raise Unknowable(f"no config to look at: {exc}") from None
 
 
-@check(
-    "push.undeclared",
-    "Without the capability, webhooks are refused as not supported.",
-    "1.0 §3.3.4; 0.3 §8.2",
-)
+@check("push.undeclared", "1.0 §3.3.4; 0.3 §8.2")
 def undeclared(it: Case) -> None:
+    """Without the capability, webhooks are refused as not supported."""
     given(not it.agent.can("pushNotifications"), "the card declares push notifications")
     it.refused(it.ask("push.set", taskId=NO_TASK, id="c", url=HOOK), NO_PUSH)
 
 
-@check("push.set", "A webhook that is set comes back with its id and url.", "1.0 §3.1.7; 0.3 §7.5")
+@check("push.set", "1.0 §3.1.7; 0.3 §7.5")
 def put(it: Case) -> None:
+    """A webhook that is set comes back with its id and url."""
     _, config = stored(it)
     need(config.get("url") == HOOK, f"url is {config.get('url')!r}")
     need(config.get("id"), "it has no id")
 
 
-@check("push.get", "A webhook that was set can be read.", "1.0 §3.1.8; 0.3 §7.6")
+@check("push.get", "1.0 §3.1.8; 0.3 §7.6")
 def get(it: Case) -> None:
+    """A webhook that was set can be read."""
     task_id, config = kept(it)
     read = flat(it.accepted(it.ask("push.get", taskId=task_id, id=config["id"])))
     need(read.get("url") == HOOK and read.get("id") == config["id"], f"it is {read}")
 
 
-@check("push.list", "A webhook that was set is listed.", "1.0 §3.1.9; 0.3 §7.7")
+@check("push.list", "1.0 §3.1.9; 0.3 §7.7")
 def listed(it: Case) -> None:
+    """A webhook that was set is listed."""
     task_id, config = kept(it)
     found = configs(it.accepted(it.ask("push.list", taskId=task_id)))
     need(config["id"] in [one.get("id") for one in found], f"{len(found)} are, but not this one")
 
 
-@check("push.several", "A task can have several webhooks.", "1.0 §3.1.7; 0.3 §7.7")
+@check("push.several", "1.0 §3.1.7; 0.3 §7.7")
 def several(it: Case) -> None:
+    """A task can have several webhooks."""
     task_id, one = kept(it)
     _, two = kept(it)
     ids = [config.get("id") for config in configs(it.accepted(it.ask("push.list", taskId=task_id)))]
     need(one["id"] in ids and two["id"] in ids and one["id"] != two["id"], f"there are {ids}")
 
 
-@check("push.delete", "A webhook that was deleted is gone.", "1.0 §3.1.10; 0.3 §7.8")
+@check("push.delete", "1.0 §3.1.10; 0.3 §7.8")
 def delete(it: Case) -> None:
+    """A webhook that was deleted is gone."""
     task_id, config = kept(it)
     it.accepted(it.ask("push.delete", taskId=task_id, id=config["id"]))
     rest = it.ask("push.list", taskId=task_id)
@@ -105,56 +107,39 @@ def delete(it: Case) -> None:
         it.refused(it.ask("push.get", taskId=task_id, id=config["id"]), ANY)
 
 
-@check(
-    "push.delete-twice",
-    "Deleting a webhook twice does no harm.",
-    "1.0 §3.1.10",
-    Level.SHOULD,
-    versions=V1,
-)
+@check("push.delete-twice", "1.0 §3.1.10", Level.SHOULD, versions=V1)
 def delete_twice(it: Case) -> None:
+    """Deleting a webhook twice does no harm."""
     task_id, config = kept(it)
     for _ in range(2):
         it.accepted(it.ask("push.delete", taskId=task_id, id=config["id"]))
 
 
-@check(
-    "push.unknown-task", "A webhook for a task that nobody has is refused.", "1.0 §3.1.7; 0.3 §8.2"
-)
+@check("push.unknown-task", "1.0 §3.1.7; 0.3 §8.2")
 def unknown_task(it: Case) -> None:
+    """A webhook for a task that nobody has is refused."""
     declared(it)
     it.refused(it.ask("push.set", taskId=NO_TASK, id="c", url=HOOK), NOT_FOUND)
 
 
-@check(
-    "push.unknown-config",
-    "A webhook that nobody set is not found.",
-    "1.0 §3.1.8; 0.3 §7.6",
-)
+@check("push.unknown-config", "1.0 §3.1.8; 0.3 §7.6")
 def unknown_config(it: Case) -> None:
+    """A webhook that nobody set is not found."""
     task_id, _ = kept(it)
     it.refused(it.ask("push.get", taskId=task_id, id=NO_TASK), ANY)
 
 
-@check(
-    "push.url",
-    "A webhook whose url is no address is refused.",
-    "1.0 §13.2; 0.3 §10.2",
-    Level.SHOULD,
-)
+@check("push.url", "1.0 §13.2; 0.3 §10.2", Level.SHOULD)
 def url(it: Case) -> None:
+    """A webhook whose url is no address is refused."""
     declared(it)
     task_id = it.done["id"]
     it.refused(it.ask("push.set", taskId=task_id, id="bad", url="not an address"), BAD_PARAMS)
 
 
-@check(
-    "push.private",
-    "A webhook at the cloud's metadata address is refused.",
-    "1.0 §13.2; 0.3 §10.2",
-    Level.SHOULD,
-)
+@check("push.private", "1.0 §13.2; 0.3 §10.2", Level.SHOULD)
 def private(it: Case) -> None:
+    """A webhook at the cloud's metadata address is refused."""
     declared(it)
     bad = "http://169.254.169.254/latest/meta-data"
     it.refused(it.ask("push.set", taskId=it.done["id"], id="meta", url=bad), ANY)

@@ -36,39 +36,37 @@ def answers(*statuses: int, verb: str, path: str, body: bytes = b"") -> Body:
 rest = partial(check, bindings=REST)
 ROUTES = "1.0 §11.3; 0.3 §3.5.3"
 
-rest("rest.route", "An unknown path is 404.", ROUTES)(
+rest("rest.route", ROUTES, says="An unknown path is 404.")(
     answers(404, verb="GET", path=f"/tasks/{NO_TASK}/no/such/path")
 )
-rest("rest.verb", "A known path with the wrong verb is 405 (or 404).", ROUTES, Level.SHOULD)(
+rest("rest.verb", ROUTES, Level.SHOULD, says="A known path with the wrong verb is 405 (or 404).")(
     answers(404, 405, 501, verb="PUT", path="/message:send", body=b"{}")
 )
 rest(
     "rest.empty-body",
-    "A cancel with an empty body is as good as one with {}.",
     ROUTES,
     Level.SHOULD,
+    says="A cancel with an empty body is as good as one with {}.",
 )(answers(404, verb="POST", path=f"/tasks/{NO_TASK}:cancel"))
 
 
-@rest("rest.parse-error", "A body that is not JSON is 400.", "1.0 §11.6; 0.3 §8.1")
+@rest("rest.parse-error", "1.0 §11.6; 0.3 §8.1")
 def parse_error(it: Case) -> None:
+    """A body that is not JSON is 400."""
     wanted = (400,) if it.version == "1.0" else (400, 422)
     answers(*wanted, verb="POST", path="/message:send", body=b'{"message": ')(it)
 
 
-@rest("rest.type", "Answers are JSON by their content type.", "1.0 §11.2; 0.3 §3.2.3")
+@rest("rest.type", "1.0 §11.2; 0.3 §3.2.3")
 def content_type(it: Case) -> None:
+    """Answers are JSON by their content type."""
     answer = it.sent.answer
     need(answer and answer.type in JSON_TYPES, f"it is {answer and answer.type}")
 
 
-@rest(
-    "rest.error-body",
-    "An error is {error: {code, status, message, details}}, its code the HTTP status.",
-    "1.0 §11.6",
-    versions=V1,
-)
+@rest("rest.error-body", "1.0 §11.6", versions=V1)
 def error_body(it: Case) -> None:
+    """An error is {error: {code, status, message, details}}, its code the HTTP status."""
     answer = probe(it).call("GET", f"/tasks/{NO_TASK}")
     value = answer.json()
     error = value.get("error") if isinstance(value, dict) else None
@@ -79,48 +77,31 @@ def error_body(it: Case) -> None:
     need(isinstance(error.get("message"), str), "message is missing")
 
 
-@rest(
-    "rest.error-json",
-    "An error is told in JSON with a message.",
-    "0.3 §8; 1.0 §11.6",
-    Level.SHOULD,
-)
+@rest("rest.error-json", "0.3 §8; 1.0 §11.6", Level.SHOULD)
 def error_json(it: Case) -> None:
+    """An error is told in JSON with a message."""
     reply = it.ask("get", id=NO_TASK)
     answer = reply.answer
     need(answer and "json" in answer.type, f"it is {answer and answer.type}")
     need(reply.refusal and reply.refusal.message, "it has no message")
 
 
-@rest(
-    "rest.a2a-json",
-    "A body of type application/a2a+json is accepted.",
-    "1.0.1 §11.2",
-    Level.SHOULD,
-    versions=V1,
-)
+@rest("rest.a2a-json", "1.0.1 §11.2", Level.SHOULD, versions=V1)
 def a2a_json(it: Case) -> None:
+    """A body of type application/a2a+json is accepted."""
     it.accepted(it.send(headers={"content-type": "application/a2a+json"}))
 
 
-@rest(
-    "rest.media-type",
-    "A body that is not declared as JSON is refused with 4xx.",
-    "1.0 §11.2; 0.3 §3.2.3",
-    Level.SHOULD,
-)
+@rest("rest.media-type", "1.0 §11.2; 0.3 §3.2.3", Level.SHOULD)
 def media_type(it: Case) -> None:
+    """A body that is not declared as JSON is refused with 4xx."""
     verb, path, body = rest_request(it.version, "send", {"message": it.message()})
     answer = probe(it).call(verb, path, json.dumps(body).encode(), {"content-type": "text/plain"})
     need(400 <= answer.status < 500, f"the status is {answer.status}")
 
 
-@rest(
-    "rest.query",
-    "A query member that nobody knows is ignored.",
-    "1.0 §11.5; 0.3 §3.5.3",
-    Level.SHOULD,
-)
+@rest("rest.query", "1.0 §11.5; 0.3 §3.5.3", Level.SHOULD)
 def query(it: Case) -> None:
+    """A query member that nobody knows is ignored."""
     answer = probe(it).call("GET", f"{prefix(it)}/tasks/{it.done['id']}?doctorAsks=1")
     need(answer.status == 200, f"the status is {answer.status}")

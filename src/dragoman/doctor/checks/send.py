@@ -13,71 +13,51 @@ from ..subject import NO_TASK, Case
 FREE = "0.3's protobuf form does not require it"
 
 
-@check(
-    "send.answer",
-    "A message is answered with a Task or a Message.",
-    "1.0 §3.1.1; 0.3 §7.1",
-    versions=EVERY,
-)
+@check("send.answer", "1.0 §3.1.1; 0.3 §7.1", versions=EVERY)
 def answer(it: Case) -> None:
+    """A message is answered with a Task or a Message."""
     it.told(it.sent)
 
 
-@check(
-    "send.shape",
-    "The answer has every required member, each of its type.",
-    "1.0 §4.1; 0.3 §6",
-    versions=EVERY,
-)
+@check("send.shape", "1.0 §4.1; 0.3 §6", versions=EVERY)
 def shape(it: Case) -> None:
+    """The answer has every required member, each of its type."""
     kind, value = it.told(it.sent)
     it.shaped(kind, value)
 
 
-@check(
-    "send.state",
-    "The state is one of those the spec lists.",
-    "1.0 §4.1.3; 0.3 §6.3",
-    versions=EVERY,
-)
+@check("send.state", "1.0 §4.1.3; 0.3 §6.3", versions=EVERY)
 def state(it: Case) -> None:
+    """The state is one of those the spec lists."""
     found = it.state(it.task(it.sent))
     need(found in it.form.states, f"the state is {found!r}")
 
 
-@check(
-    "send.timestamp",
-    "The status says when, in UTC with Z (0.3: ISO 8601).",
-    "1.0 §5.6.1; 0.3 §6.2",
-    Level.SHOULD,
-    versions=EVERY,
-)
+@check("send.timestamp", "1.0 §5.6.1; 0.3 §6.2", Level.SHOULD, versions=EVERY)
 def timestamp(it: Case) -> None:
+    """The status says when, in UTC with Z (0.3: ISO 8601)."""
     status = it.task(it.sent).get("status") or {}
     need(isinstance(status, dict) and status.get("timestamp"), "the status has no timestamp")
     it.shaped("Status", status)
 
 
-@check("send.context", "A task says which context it is in.", "1.0 §3.4.1; 0.3 §6.1")
+@check("send.context", "1.0 §3.4.1; 0.3 §6.1")
 def context(it: Case) -> None:
+    """A task says which context it is in."""
     _, value = it.told(it.sent)
     need(value.get("contextId"), "contextId is missing")
 
 
-@check(
-    "send.task-ids", "Every new task has an id of its own.", "1.0 §3.4.2; 0.3 §6.1", versions=EVERY
-)
+@check("send.task-ids", "1.0 §3.4.2; 0.3 §6.1", versions=EVERY)
 def task_ids(it: Case) -> None:
+    """Every new task has an id of its own."""
     first, second = it.task(it.sent), it.task(it.send())
     need(first.get("id") != second.get("id"), f"both are {first.get('id')!r}")
 
 
-@check(
-    "send.keeps-context",
-    "A contextId of the caller's is kept (or refused), never replaced.",
-    "1.0 §3.4.1; 0.3 §6.4",
-)
+@check("send.keeps-context", "1.0 §3.4.1; 0.3 §6.4")
 def keeps_context(it: Case) -> None:
+    """A contextId of the caller's is kept (or refused), never replaced."""
     wanted = str(uuid4())
     reply = it.send(contextId=wanted)
     if reply.refusal is not None:
@@ -87,12 +67,9 @@ def keeps_context(it: Case) -> None:
     need(value.get("contextId") == wanted, f"it became {value.get('contextId')!r}")
 
 
-@check(
-    "send.same-context",
-    "A second message in a context makes a new task in it.",
-    "1.0 §3.4.1; 0.3 §6.4",
-)
+@check("send.same-context", "1.0 §3.4.1; 0.3 §6.4")
 def same_context(it: Case) -> None:
+    """A second message in a context makes a new task in it."""
     done = it.done
     given(done.get("contextId"), "the task has no context")
     second = it.task(it.send(contextId=done["contextId"]))
@@ -100,23 +77,16 @@ def same_context(it: Case) -> None:
     need(second.get("id") != done.get("id"), "it is the same task")
 
 
-@check(
-    "send.waits",
-    "A send waits until the task is over or needs something.",
-    "1.0 §3.2.2; 0.3 §7.1.1",
-)
+@check("send.waits", "1.0 §3.2.2; 0.3 §7.1.1")
 def waits(it: Case) -> None:
+    """A send waits until the task is over or needs something."""
     found = it.state(it.task(it.sent))
     need(it.form.resting(found), f"it was answered while {found!r}")
 
 
-@check(
-    "send.at-once",
-    "A caller who does not want to wait gets the task at once.",
-    "1.0 §3.2.2; 0.3 §7.1.1",
-    Level.SHOULD,
-)
+@check("send.at-once", "1.0 §3.2.2; 0.3 §7.1.1", Level.SHOULD)
 def at_once(it: Case) -> None:
+    """A caller who does not want to wait gets the task at once."""
     slow, began = it.slow, time.monotonic()
     reply = it.send(slow, {"returnImmediately": True})
     spent = time.monotonic() - began
@@ -126,144 +96,113 @@ def at_once(it: Case) -> None:
     it.ask("cancel", id=task.get("id"))
 
 
-@check(
-    "send.history-none",
-    "historyLength 0 leaves the history out.",
-    "1.0 §3.2.4",
-    versions=V1,
-)
+@check("send.history-none", "1.0 §3.2.4", versions=V1)
 def history_none(it: Case) -> None:
+    """historyLength 0 leaves the history out."""
     task = it.task(it.send(configuration={"historyLength": 0}))
     need(not task.get("history"), f"{len(task.get('history', ()))} messages came")
 
 
-@check("send.history-some", "historyLength 1 gives at most one message.", "1.0 §3.2.4; 0.3 §7.1.1")
+@check("send.history-some", "1.0 §3.2.4; 0.3 §7.1.1")
 def history_some(it: Case) -> None:
+    """historyLength 1 gives at most one message."""
     task = it.task(it.send(configuration={"historyLength": 1}))
     came = len(task.get("history") or ())
     need(came <= 1, f"{came} messages came")
 
 
-@check(
-    "send.history-negative",
-    "A negative historyLength is refused.",
-    "1.0 §3.2.4",
-    Level.SHOULD,
-    versions=V1,
-)
+@check("send.history-negative", "1.0 §3.2.4", Level.SHOULD, versions=V1)
 def history_negative(it: Case) -> None:
+    """A negative historyLength is refused."""
     it.refused(it.send(configuration={"historyLength": -1}), BAD_PARAMS)
 
 
-@check("send.no-message", "A send without a message is refused.", "1.0 §3.1.1; 0.3 §7.1.1")
+@check("send.no-message", "1.0 §3.1.1; 0.3 §7.1.1")
 def no_message(it: Case) -> None:
+    """A send without a message is refused."""
     it.refused(it.ask("send"), BAD_PARAMS)
 
 
-@check("send.no-parts", "A message without parts is refused.", "1.0 §4.1.4; 0.3 §6.4", Level.SHOULD)
+@check("send.no-parts", "1.0 §4.1.4; 0.3 §6.4", Level.SHOULD)
 def no_parts(it: Case) -> None:
+    """A message without parts is refused."""
     given(it.version == "1.0" or it.binding == "jsonrpc", FREE)
     it.refused(it.send(parts=[]), BAD_PARAMS)
 
 
-@check("send.no-id", "A message without messageId is refused.", "1.0 §4.1.4; 0.3 §6.4")
+@check("send.no-id", "1.0 §4.1.4; 0.3 §6.4")
 def no_id(it: Case) -> None:
+    """A message without messageId is refused."""
     given(it.version == "1.0" or it.binding == "jsonrpc", FREE)
     it.refused(it.send(messageId=None), BAD_PARAMS)
 
 
-@check("send.role", "A role that nobody knows is refused.", "1.0 §4.1.5; 0.3 §6.4", bindings=HTTP)
+@check("send.role", "1.0 §4.1.5; 0.3 §6.4", bindings=HTTP)
 def role(it: Case) -> None:
+    """A role that nobody knows is refused."""
     it.refused(it.send(role="doctor"), BAD_PARAMS)
 
 
-@check(
-    "send.part-type",
-    "A part whose text is not a string is refused.",
-    "1.0 §4.1.6; 0.3 §6.5.1",
-    bindings=HTTP,
-)
+@check("send.part-type", "1.0 §4.1.6; 0.3 §6.5.1", bindings=HTTP)
 def part_type(it: Case) -> None:
+    """A part whose text is not a string is refused."""
     it.refused(it.send(parts=[{"text": {"no": "string"}}]), BAD_PARAMS)
 
 
-@check(
-    "send.part-oneof",
-    "A part with two contents is refused.",
-    "1.0 §4.1.6",
-    Level.SHOULD,
-    bindings=HTTP,
-    versions=V1,
-)
+@check("send.part-oneof", "1.0 §4.1.6", Level.SHOULD, bindings=HTTP, versions=V1)
 def part_oneof(it: Case) -> None:
+    """A part with two contents is refused."""
     it.refused(it.send(parts=[{"text": "a", "url": "https://example.com/"}]), BAD_PARAMS)
 
 
-@check(
-    "send.data",
-    "A data part is taken, or refused as a content type.",
-    "1.0 §4.1.6; 0.3 §6.5.3",
-    bindings=RPC,
-)
+@check("send.data", "1.0 §4.1.6; 0.3 §6.5.3", bindings=RPC)
 def data(it: Case) -> None:
+    """A data part is taken, or refused as a content type."""
     reply = it.send(parts=[{"text": it.agent.text}, {"data": {"doctor": [1, None, "é"]}}])
     if reply.refusal is not None:
         it.refused(reply, NO_TYPE, BAD_PARAMS)
 
 
-@check("send.unicode", "Any Unicode text is taken.", "1.0 §5.5; 0.3 §3.1", bindings=HTTP)
+@check("send.unicode", "1.0 §5.5; 0.3 §3.1", bindings=HTTP)
 def unicode(it: Case) -> None:
+    """Any Unicode text is taken."""
     it.told(it.send(f"{it.agent.text} – 你好 👋\u0000\u2028 é"))
 
 
-@check(
-    "send.metadata",
-    "Metadata of a message is taken as it is.",
-    "1.0 §4.1.4; 0.3 §6.4",
-)
+@check("send.metadata", "1.0 §4.1.4; 0.3 §6.4")
 def metadata(it: Case) -> None:
+    """Metadata of a message is taken as it is."""
     it.told(it.send(metadata={"https://example.com/doctor": {"a": [1, True, None]}}))
 
 
-@check(
-    "send.unknown-members",
-    "Members that nobody knows are ignored.",
-    "1.0 §5.7; 0.3 §3.4",
-    Level.SHOULD,
-    bindings=HTTP,
-)
+@check("send.unknown-members", "1.0 §5.7; 0.3 §3.4", Level.SHOULD, bindings=HTTP)
 def unknown_members(it: Case) -> None:
+    """Members that nobody knows are ignored."""
     it.accepted(it.send(doctorAsks={"to": "ignore this"}))
 
 
-@check(
-    "send.unknown-task", "A message to a task that nobody has is refused.", "1.0 §3.4.2; 0.3 §8.2"
-)
+@check("send.unknown-task", "1.0 §3.4.2; 0.3 §8.2")
 def unknown_task(it: Case) -> None:
+    """A message to a task that nobody has is refused."""
     it.refused(it.send(taskId=NO_TASK), NOT_FOUND)
 
 
-@check("send.finished-task", "A message to a finished task is refused.", "1.0 §3.1.1; 0.3 §7.1")
+@check("send.finished-task", "1.0 §3.1.1; 0.3 §7.1")
 def finished_task(it: Case) -> None:
+    """A message to a finished task is refused."""
     reply = it.send(taskId=it.done["id"], contextId=it.done.get("contextId"))
     it.refused(reply, UNSUPPORTED if it.version == "1.0" else ANY)
 
 
-@check(
-    "send.other-context",
-    "A message whose contextId is not its task's is refused.",
-    "1.0 §3.4.3; 0.3 §6.4",
-)
+@check("send.other-context", "1.0 §3.4.3; 0.3 §6.4")
 def other_context(it: Case) -> None:
+    """A message whose contextId is not its task's is refused."""
     it.refused(it.send(taskId=it.done["id"], contextId=str(uuid4())), ANY)
 
 
-@check(
-    "send.artifacts",
-    "Artifacts have parts, and ids of their own within the task.",
-    "1.0 §4.1.7; 0.3 §6.7",
-)
+@check("send.artifacts", "1.0 §4.1.7; 0.3 §6.7")
 def artifacts(it: Case) -> None:
+    """Artifacts have parts, and ids of their own within the task."""
     held: list[Any] = it.done.get("artifacts") or []
     given(held, "the task has no artifacts")
     ids = [artifact.get("artifactId") for artifact in held]
@@ -272,13 +211,9 @@ def artifacts(it: Case) -> None:
         need(artifact.get("parts"), f"artifact {artifact.get('artifactId')!r} has no parts")
 
 
-@check(
-    "send.history",
-    "A task's history names its task and context in every message.",
-    "1.0 §4.1.4; 0.3 §6.4",
-    Level.SHOULD,
-)
+@check("send.history", "1.0 §4.1.4; 0.3 §6.4", Level.SHOULD)
 def history(it: Case) -> None:
+    """A task's history names its task and context in every message."""
     held: list[Any] = it.done.get("history") or []
     given(held, "the task has no history")
     for message in held:
@@ -288,13 +223,9 @@ def history(it: Case) -> None:
         need(right, f"a message names context {own[1]!r}")
 
 
-@check(
-    "send.same-message",
-    "The same messageId sent twice is answered both times.",
-    "1.0 §3.3.1; 0.3 §6.4",
-    Level.SHOULD,
-)
+@check("send.same-message", "1.0 §3.3.1; 0.3 §6.4", Level.SHOULD)
 def same_message(it: Case) -> None:
+    """The same messageId sent twice is answered both times."""
     name = str(uuid4())
     for _ in range(2):
         it.told(it.send(messageId=name))

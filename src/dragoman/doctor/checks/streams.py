@@ -42,46 +42,33 @@ def refuses(it: Case, opening: AbstractContextManager[ProbeStream], kind: str) -
         it.refused(stream, kind)
 
 
-@check("stream.type", "A stream is text/event-stream.", "1.0 §9.4.2; 0.3 §3.3", bindings=HTTP)
+@check("stream.type", "1.0 §9.4.2; 0.3 §3.3", bindings=HTTP)
 def content_type(it: Case) -> None:
+    """A stream is text/event-stream."""
     with it.stream() as stream:
         answer = stream.answer
         need(answer and answer.type == "text/event-stream", f"it is {answer and answer.type}")
 
 
-@check(
-    "stream.frames",
-    "The data of each event is one JSON document.",
-    "1.0 §11.7; 0.3 §3.3",
-    bindings=HTTP,
-)
+@check("stream.frames", "1.0 §11.7; 0.3 §3.3", bindings=HTTP)
 def data_lines(it: Case) -> None:
+    """The data of each event is one JSON document."""
     stream, _ = heard(it)
     for frame in stream.raw:
         need(isinstance(strict_json(frame.data), dict), "an event is not an object")
 
 
-@check(
-    "stream.lines",
-    "Each event stands on one data line, as simple readers expect.",
-    "1.0 §11.7; 0.3 §3.3",
-    Level.SHOULD,
-    bindings=HTTP,
-)
+@check("stream.lines", "1.0 §11.7; 0.3 §3.3", Level.SHOULD, bindings=HTTP)
 def one_line(it: Case) -> None:
+    """Each event stands on one data line, as simple readers expect."""
     stream, _ = heard(it)
     most = max(frame.lines for frame in stream.raw)
     need(most == 1, f"an event has {most} data lines")
 
 
-@check(
-    "stream.envelope",
-    "Each event is a JSON-RPC response with the id of the request.",
-    "1.0 §9.4.2; 0.3 §3.3.1",
-    bindings=RPC,
-    versions=EVERY,
-)
+@check("stream.envelope", "1.0 §9.4.2; 0.3 §3.3.1", bindings=RPC, versions=EVERY)
 def envelope(it: Case) -> None:
+    """Each event is a JSON-RPC response with the id of the request."""
     stream, _ = heard(it)
     for frame in stream.raw:
         value = strict_json(frame.data)
@@ -89,29 +76,33 @@ def envelope(it: Case) -> None:
         need(value.get("id") == stream.id, f"the id is {value.get('id')!r}, not {stream.id!r}")
 
 
-@check("stream.shape", "Each event is shaped as what it says it is.", "1.0 §4.2; 0.3 §7.2")
+@check("stream.shape", "1.0 §4.2; 0.3 §7.2")
 def shape(it: Case) -> None:
+    """Each event is shaped as what it says it is."""
     _, got = heard(it)
     for kind, value in got:
         need(kind != "nothing", "an event is neither task, message nor update")
         it.shaped(kind, value)
 
 
-@check("stream.first", "The first event is the task or a message.", "1.0 §3.1.2", versions=V1)
+@check("stream.first", "1.0 §3.1.2", versions=V1)
 def first(it: Case) -> None:
+    """The first event is the task or a message."""
     _, got = heard(it)
     need(got[0][0] in ("Task", "Message"), f"it is a {got[0][0]}")
 
 
-@check("stream.message", "After a message nothing comes.", "1.0 §3.1.2; 0.3 §7.2")
+@check("stream.message", "1.0 §3.1.2; 0.3 §7.2")
 def message_alone(it: Case) -> None:
+    """After a message nothing comes."""
     _, got = heard(it)
     kinds = [kind for kind, _ in got]
     need("Message" not in kinds or len(kinds) == 1, f"{len(kinds)} events with a message")
 
 
-@check("stream.ids", "All events are of one task and one context.", "1.0 §4.2; 0.3 §7.2.2")
+@check("stream.ids", "1.0 §4.2; 0.3 §7.2.2")
 def ids(it: Case) -> None:
+    """All events are of one task and one context."""
     _, got = heard(it)
     pairs = {
         (value.get("id") if kind == "Task" else value.get("taskId"), value.get("contextId"))
@@ -126,8 +117,9 @@ def states(it: Case, got: list[Event]) -> list[Any]:
     return [it.state(value) if kind in ("Task", "StatusUpdate") else None for kind, value in got]
 
 
-@check("stream.end", "The stream ends with the task, and says so.", "1.0 §3.1.2; 0.3 §7.2")
+@check("stream.end", "1.0 §3.1.2; 0.3 §7.2")
 def end(it: Case) -> None:
+    """The stream ends with the task, and says so."""
     stream, got = heard(it)
     need(stream.closed, "it stays open")
     if got[0][0] == "Message":
@@ -135,8 +127,9 @@ def end(it: Case) -> None:
     need(any(it.form.resting(state) for state in states(it, got)), "no last state came")
 
 
-@check("stream.after-end", "After a final state no update comes.", "1.0 §3.1.2; 0.3 §7.2")
+@check("stream.after-end", "1.0 §3.1.2; 0.3 §7.2")
 def after_end(it: Case) -> None:
+    """After a final state no update comes."""
     _, got = heard(it)
     seen = False
     for (kind, _), state in zip(got, states(it, got), strict=True):
@@ -144,8 +137,9 @@ def after_end(it: Case) -> None:
         seen = seen or it.form.final(state)
 
 
-@check("stream.final", "Only the last status update is final.", "0.3 §7.2.2", versions=V0_3)
+@check("stream.final", "0.3 §7.2.2", versions=V0_3)
 def final(it: Case) -> None:
+    """Only the last status update is final."""
     _, got = heard(it)
     flags = [value.get("final", False) for kind, value in got if kind == "StatusUpdate"]
     given(flags, "no status update came")
@@ -153,8 +147,9 @@ def final(it: Case) -> None:
     need(not any(flags[:-1]), "an earlier one is final")
 
 
-@check("stream.append", "The first chunk of an artifact does not append.", "1.0 §4.2.2; 0.3 §7.2.3")
+@check("stream.append", "1.0 §4.2.2; 0.3 §7.2.3")
 def append(it: Case) -> None:
+    """The first chunk of an artifact does not append."""
     _, got = heard(it)
     seen: set[Any] = set()
     for kind, value in got:
@@ -167,8 +162,9 @@ def append(it: Case) -> None:
     given(seen, "no artifact came")
 
 
-@check("stream.same", "What was streamed is what the task then holds.", "1.0 §3.1.2; 0.3 §7.2")
+@check("stream.same", "1.0 §3.1.2; 0.3 §7.2")
 def same(it: Case) -> None:
+    """What was streamed is what the task then holds."""
     _, got = heard(it)
     texts: dict[Any, str] = {}
     task_id = None
@@ -188,49 +184,34 @@ def same(it: Case) -> None:
     need(text_of(task) == "".join(texts.values()), "the artifacts differ")
 
 
-@check("stream.refused", "A bad request for a stream is refused.", "1.0 §3.1.2; 0.3 §7.2")
+@check("stream.refused", "1.0 §3.1.2; 0.3 §7.2")
 def refused(it: Case) -> None:
+    """A bad request for a stream is refused."""
     refuses(it, it.stream(configuration={}), BAD_PARAMS)
 
 
-@check(
-    "stream.undeclared",
-    "Without the capability, a stream is an unsupported operation.",
-    "1.0 §3.3.4; 0.3 §7.2",
-)
+@check("stream.undeclared", "1.0 §3.3.4; 0.3 §7.2")
 def undeclared(it: Case) -> None:
+    """Without the capability, a stream is an unsupported operation."""
     given(not it.agent.can("streaming"), "the card declares streaming")
     refuses(it, it.probe.stream("stream", {"message": it.message()}), UNSUPPORTED)
 
 
-@check(
-    "subscribe.unknown",
-    "Subscribing to a task that nobody has is refused.",
-    "1.0 §3.1.6; 0.3 §8.2",
-    versions=EVERY,
-)
+@check("subscribe.unknown", "1.0 §3.1.6; 0.3 §8.2", versions=EVERY)
 def subscribe_unknown(it: Case) -> None:
+    """Subscribing to a task that nobody has is refused."""
     refuses(it, it.stream("subscribe", id=NO_TASK), NOT_FOUND)
 
 
-@check(
-    "subscribe.finished",
-    "Subscribing to a finished task is an unsupported operation.",
-    "1.0 §3.1.6",
-    versions=V1,
-)
+@check("subscribe.finished", "1.0 §3.1.6", versions=V1)
 def subscribe_finished(it: Case) -> None:
+    """Subscribing to a finished task is an unsupported operation."""
     refuses(it, it.stream("subscribe", id=it.done["id"]), UNSUPPORTED)
 
 
-@check(
-    "subscribe.finished-ends",
-    "0.3: resubscribing to a finished task is refused or ends at once.",
-    "0.3 §7.9",
-    Level.SHOULD,
-    versions=V0_3,
-)
+@check("subscribe.finished-ends", "0.3 §7.9", Level.SHOULD, versions=V0_3)
 def subscribe_finished_old(it: Case) -> None:
+    """0.3: resubscribing to a finished task is refused or ends at once."""
     done = it.done
     with it.stream("subscribe", id=done["id"]) as stream:
         stream.all()
@@ -240,13 +221,9 @@ def subscribe_finished_old(it: Case) -> None:
             need(stream.closed, "it stays open")
 
 
-@check(
-    "subscribe.first",
-    "A subscriber first gets the task as it is.",
-    "1.0 §3.1.6",
-    versions=V1,
-)
+@check("subscribe.first", "1.0 §3.1.6", versions=V1)
 def subscribe_first(it: Case) -> None:
+    """A subscriber first gets the task as it is."""
     task = it.running()
     with it.stream("subscribe", id=task["id"]) as stream:
         event = next(iter(stream), None)
@@ -257,12 +234,9 @@ def subscribe_first(it: Case) -> None:
     it.ask("cancel", id=task["id"])
 
 
-@check(
-    "subscribe.running",
-    "A running task can be subscribed to, and tells its end.",
-    "1.0 §3.1.6; 0.3 §7.9",
-)
+@check("subscribe.running", "1.0 §3.1.6; 0.3 §7.9")
 def subscribe_running(it: Case) -> None:
+    """A running task can be subscribed to, and tells its end."""
     task = it.running()
     with it.stream("subscribe", id=task["id"]) as stream:
         events = iter(stream)
@@ -276,13 +250,9 @@ def subscribe_running(it: Case) -> None:
     need(any(it.form.final(state) for state in states(it, seen)), "no final state came")
 
 
-@check(
-    "subscribe.two",
-    "Two subscribers hear the same.",
-    "1.0 §3.5.3",
-    versions=V1,
-)
+@check("subscribe.two", "1.0 §3.5.3", versions=V1)
 def subscribe_two(it: Case) -> None:
+    """Two subscribers hear the same."""
     task = it.running()
     with (
         it.stream("subscribe", id=task["id"]) as one,
@@ -296,12 +266,9 @@ def subscribe_two(it: Case) -> None:
     need(last[0] and last[0] == last[1], f"they end with {last[0]} and {last[1]}")
 
 
-@check(
-    "stream.leaving",
-    "A caller who leaves a stream does not stop the task.",
-    "1.0 §3.5.3; 0.3 §7.9",
-)
+@check("stream.leaving", "1.0 §3.5.3; 0.3 §7.9")
 def leaving(it: Case) -> None:
+    """A caller who leaves a stream does not stop the task."""
     with it.stream(message=it.message(it.slow)) as stream:
         event = next(iter(stream), None)
         need(event, f"no event came: {stream.refusal or 'closed'}")

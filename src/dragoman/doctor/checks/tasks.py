@@ -12,30 +12,32 @@ from ..subject import NO_TASK, AgentUnderTest, Case
 TWO = "needs two interfaces to compare"
 
 
-@check("get.shape", "A task that is read is shaped as one.", "1.0 §3.1.3; 0.3 §7.3", versions=EVERY)
+@check("get.shape", "1.0 §3.1.3; 0.3 §7.3", versions=EVERY)
 def shape(it: Case) -> None:
+    """A task that is read is shaped as one."""
     it.shaped("Task", it.accepted(it.ask("get", id=it.done["id"])))
 
 
-@check("get.same", "A task that is read is the one that was made.", "1.0 §3.1.3; 0.3 §7.3")
+@check("get.same", "1.0 §3.1.3; 0.3 §7.3")
 def same(it: Case) -> None:
+    """A task that is read is the one that was made."""
     task = it.accepted(it.ask("get", id=it.done["id"]))
     for member in ("id", "contextId"):
         need(task.get(member) == it.done.get(member), f"{member} is {task.get(member)!r}")
     need(it.state(task) == it.state(it.done), f"the state is {it.state(task)!r}")
 
 
-@check("get.artifacts", "A task that is read has its artifacts.", "1.0 §3.1.3; 0.3 §7.3")
+@check("get.artifacts", "1.0 §3.1.3; 0.3 §7.3")
 def artifacts(it: Case) -> None:
+    """A task that is read has its artifacts."""
     given(it.done.get("artifacts"), "the task has no artifacts")
     task = it.accepted(it.ask("get", id=it.done["id"]))
     need(text_of(task) == text_of(it.done), "they are not those of the send")
 
 
-@check(
-    "get.unknown", "A task that nobody has is not found.", "1.0 §3.1.3; 0.3 §8.2", versions=EVERY
-)
+@check("get.unknown", "1.0 §3.1.3; 0.3 §8.2", versions=EVERY)
 def unknown(it: Case) -> None:
+    """A task that nobody has is not found."""
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
 
 
@@ -50,63 +52,51 @@ def no_id(verb: str) -> Body:
     return run
 
 
-check("get.no-id", "Without an id, nothing is read.", "1.0 §3.1.3; 0.3 §7.3.1")(no_id("get"))
+check("get.no-id", "1.0 §3.1.3; 0.3 §7.3.1", says="Without an id, nothing is read.")(no_id("get"))
 check(
-    *("cancel.no-id", "Without an id, nothing is cancelled.", "1.0 §3.1.5; 0.3 §7.4.1"),
+    "cancel.no-id",
+    "1.0 §3.1.5; 0.3 §7.4.1",
     Level.SHOULD,
+    says="Without an id, nothing is cancelled.",
 )(no_id("cancel"))
 
 
-@check("get.history-none", "historyLength 0 leaves the history out.", "1.0 §3.2.4", versions=V1)
+@check("get.history-none", "1.0 §3.2.4", versions=V1)
 def history_none(it: Case) -> None:
+    """historyLength 0 leaves the history out."""
     task = it.accepted(it.ask("get", id=it.done["id"], historyLength=0))
     need(not task.get("history"), f"{len(task.get('history') or ())} messages came")
 
 
-@check("get.history-some", "historyLength 1 gives at most one message.", "1.0 §3.2.4; 0.3 §7.3.1")
+@check("get.history-some", "1.0 §3.2.4; 0.3 §7.3.1")
 def history_some(it: Case) -> None:
+    """historyLength 1 gives at most one message."""
     task = it.accepted(it.ask("get", id=it.done["id"], historyLength=1))
     came = len(task.get("history") or ())
     need(came <= 1, f"{came} messages came")
 
 
-@check(
-    "get.history-negative",
-    "A negative historyLength is refused.",
-    "1.0 §3.2.4",
-    Level.SHOULD,
-    versions=V1,
-)
+@check("get.history-negative", "1.0 §3.2.4", Level.SHOULD, versions=V1)
 def history_negative(it: Case) -> None:
+    """A negative historyLength is refused."""
     it.refused(it.ask("get", id=it.done["id"], historyLength=-1), BAD_PARAMS)
 
 
-@check(
-    "cancel.unknown",
-    "A task that nobody has cannot be cancelled: it is not found.",
-    "1.0 §3.1.5; 0.3 §8.2",
-    versions=EVERY,
-)
+@check("cancel.unknown", "1.0 §3.1.5; 0.3 §8.2", versions=EVERY)
 def cancel_unknown(it: Case) -> None:
+    """A task that nobody has cannot be cancelled: it is not found."""
     it.refused(it.ask("cancel", id=NO_TASK), NOT_FOUND)
 
 
-@check(
-    "cancel.finished",
-    "A finished task is not cancelable, and says so.",
-    "1.0 §3.1.5; 0.3 §8.2",
-    versions=EVERY,
-)
+@check("cancel.finished", "1.0 §3.1.5; 0.3 §8.2", versions=EVERY)
 def cancel_finished(it: Case) -> None:
+    """A finished task is not cancelable, and says so."""
     it.refused(it.ask("cancel", id=it.done["id"]), NOT_CANCELABLE)
 
 
-@check(
-    "cancel.running",
-    "A running task is cancelled, and stays so.",
-    "1.0 §3.1.5; 0.3 §7.4",
-)
+@check("cancel.running", "1.0 §3.1.5; 0.3 §7.4")
 def cancel_running(it: Case) -> None:
+    """A running task is cancelled, and stays so."""
     task = it.running()
     told = it.accepted(it.ask("cancel", id=task["id"]))
     it.shaped("Task", told)
@@ -115,24 +105,17 @@ def cancel_running(it: Case) -> None:
     need(plain_state(it.state(ended)) == "canceled", f"it ended {it.state(ended)!r}")
 
 
-@check(
-    "cancel.immutable",
-    "After a refused cancel the finished task is as it was.",
-    "1.0 §3.1.5; 0.3 §6.3",
-)
+@check("cancel.immutable", "1.0 §3.1.5; 0.3 §6.3")
 def immutable(it: Case) -> None:
+    """After a refused cancel the finished task is as it was."""
     it.refused(it.ask("cancel", id=it.done["id"]), ANY)
     task = it.accepted(it.ask("get", id=it.done["id"]))
     need(it.state(task) == it.state(it.done), f"it became {it.state(task)!r}")
 
 
-@check(
-    "across.task",
-    "A task made through one interface is read alike through every other.",
-    "1.0 §5.1; 0.3 §3.4.1",
-    once=True,
-)
+@check("across.task", "1.0 §5.1; 0.3 §3.4.1", once=True)
 def across_task(it: AgentUnderTest) -> None:
+    """A task made through one interface is read alike through every other."""
     cases = [case for case in it.cases if case.version != "0.1"]
     given(len(cases) > 1, TWO)
     made = cases[0].done
@@ -149,13 +132,9 @@ def across_task(it: AgentUnderTest) -> None:
         need(text_of(read) == text_of(made), f"{case.name} has other artifacts")
 
 
-@check(
-    "across.methods",
-    "Every interface answers a message.",
-    "1.0 §5.1; 0.3 §3.4.1",
-    once=True,
-)
+@check("across.methods", "1.0 §5.1; 0.3 §3.4.1", once=True)
 def across_methods(it: AgentUnderTest) -> None:
+    """Every interface answers a message."""
     given(len(it.cases) > 1, TWO)
     for case in it.cases:
         try:
