@@ -95,6 +95,23 @@ class Session(ABC):
     nothing sensible can follow.
     """
 
+    @property
+    def dialect(self) -> str:
+        """The name of the record of the dialect that the caller speaks, as far as it is known; of
+        a callee."""
+        return ""
+
+    @property
+    def tenant(self) -> str:
+        """The tenant the caller named, if its dialect has a word for it; of a callee."""
+        return ""
+
+    @property
+    def extensions_header(self) -> str:
+        """The header in which its version tells what extensions are active; of a callee. Empty: it
+        has none."""
+        return ""
+
     @abstractmethod
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """What this frame means."""

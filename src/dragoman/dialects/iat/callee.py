@@ -78,6 +78,7 @@ class IatCallee(Session):
     tenant = ""
     extensions_header = ""
     extensions: tuple[str, ...] = ()
+    _nested_name = "iat"
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class IatCallee(Session):
     @property
     def dialect(self) -> str:
         """Which form the caller speaks."""
-        return "iat-flat" if self._last.flat else "iat"
+        return "iat-flat" if self._last.flat else self._nested_name
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -136,7 +137,11 @@ class IatCallee(Session):
             said = envelope_in(frame.body)
         except DragomanError as error:
             return (Fault(None, error),)
-        return self.take(said, stream="text/event-stream" in frame.headers.get("accept", ""))
+        return self.take(said, stream=self._hears_streams(frame, said))
+
+    def _hears_streams(self, frame: Frame, said: Envelope) -> bool:
+        """Whether the caller can hear a stream."""
+        return "text/event-stream" in frame.headers.get("accept", "")
 
     def take(self, said: Envelope, *, stream: bool) -> Iterable[Signal]:
         """What an envelope means; `stream` says whether the caller can hear a stream."""
@@ -287,6 +292,17 @@ class IatCallee(Session):
             )
         )
         return Frame(body, "", NOTHING, status, mark, said.kind.value)
+
+
+class IatSocketCallee(IatCallee):
+    """The same on a WebSocket, where everyone can hear a stream."""
+
+    _nested_name = "iat-ws"
+
+    def _hears_streams(self, frame: Frame, said: Envelope) -> bool:
+        """Callers that do not wait (R01) are told the task's name at once, all others every
+        step."""
+        return said.payload.get("wait") is not False
 
 
 def _answered(asked: OpenRequest, value: object) -> EventBody:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from functools import cached_property
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -27,10 +27,10 @@ from dragoman.core.errors import (
     Unparseable,
     VersionUnsupported,
 )
-from dragoman.core.model import Json, Task
+from dragoman.core.model import Task
 from dragoman.core.operations import GetExtendedCard
 from dragoman.core.peer import ANYONE, Batch, Context, Peer
-from dragoman.core.session import Call, Fault, Frame, Id, Result, Signal
+from dragoman.core.session import Call, Fault, Frame, Id, Result, Session
 from dragoman.dialects.sse import event
 from dragoman.observability.log import Log
 from dragoman.observability.metrics import Metrics
@@ -51,31 +51,6 @@ SSE_HEADERS: tuple[Header, ...] = (
 )
 PIECE = 64 * 1024
 """Bytes of an answer that the server is given at once."""
-
-
-class Callee(Protocol):
-    """The callee side of a dialect that has a name once it has heard a frame."""
-
-    @property
-    def dialect(self) -> str:
-        """Which dialect the caller speaks, as far as it is known."""
-
-    @property
-    def tenant(self) -> str:
-        """The tenant the caller named, if its dialect has a word for it."""
-
-    @property
-    def extensions_header(self) -> str:
-        """Under which name its version tells what extensions are active."""
-
-    def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What this frame means."""
-
-    def send(self, signal: Signal) -> Iterable[Frame]:
-        """How to say this signal."""
-
-    def notes(self) -> Iterable[Mapping[str, Json]]:
-        """What was decided in reading the last frame, for the log."""
 
 
 class OpenStream:
@@ -129,7 +104,7 @@ class Exchange:
     def __init__(
         self,
         server: ServerContext,
-        callee: Callable[[], Callee],
+        callee: Callable[[], Session],
         target: str = "",
         spoken: Collection[str] | None = None,
     ) -> None:
@@ -273,7 +248,7 @@ class Exchange:
 
     async def _stream(
         self,
-        session: Callee,
+        session: Session,
         call: Call,
         ctx: Context,
         scope: Scope,

@@ -12,33 +12,14 @@ from dragoman.core.operations import SendMessage
 from dragoman.core.peer import Batch, Context
 from dragoman.core.session import Call, Fault, Frame, Id, Introduction, Ping, Result, Signal
 from dragoman.dialects.iat.callee import IatCallee
-from dragoman.dialects.iat.plain_endpoints import PlainCallee, PlainStream
+from dragoman.dialects.iat.plain_endpoints import PlainCallee
 from dragoman.security.authentication import certificate_in
 from dragoman.security.iat import IatSession
 
-from ..http.asgi import Handler, Receive, Scope, Send, headers_in
+from ..http.asgi import Receive, Scope, Send, headers_in
 from ..http.exchange import Exchange, send_frame, target_in
-from ..http.router import SOCKET
 from .endpoint_context import IatContext
 from .question_stream import stream_until_final
-from .websocket import IatSocket
-
-
-def iat_routes(desk: IatContext) -> dict[str, dict[str, Handler]]:
-    """Every address of IAT; none if it is switched off."""
-    if not desk.settings.enabled:
-        return {}
-    socket = IatSocket(desk)
-    return {
-        "/iat": {"POST": IatExchange(desk, IatCallee, "POST /iat")},
-        "/iat/ws": {SOCKET: socket, "GET": socket},
-        "/a2a": {"POST": IatExchange(desk, PlainCallee, "POST /a2a")},
-        "/a2a/stream": {
-            verb: IatExchange(desk, PlainStream, f"{verb} /a2a/stream") for verb in ("GET", "POST")
-        },
-        "/manifest": {"GET": desk.manifest},
-        "/health": {"GET": desk.health},
-    }
 
 
 class IatExchange(Exchange):
