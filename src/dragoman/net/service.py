@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dragoman.core.card import Interface
 from dragoman.core.dialect import Dialect
+from dragoman.core.session import Session
 
+from .driver import Driver
 from .http.asgi import Handler
-from .http.routes import Factory
+
+Factory = Callable[[], Session]
 
 
 class Service:
@@ -38,10 +41,9 @@ class Service:
     async def stop(self) -> None:
         """Ends what is left. Returns when nothing of it runs any more."""
 
-    def endpoint(
-        self, dialect: Dialect, callee: Factory, target: str, served: frozenset[str] | None
-    ) -> Handler:
-        """What answers at a route of a dialect that names its role; see `routes.MakeEndpoint`."""
+    def driver(self, dialect: Dialect, callee: Factory, served: frozenset[str] | None) -> Driver:
+        """The driver of the conversations in a dialect that names its role. `served` are the
+        dialects that are served, if it is not every one that the callee tells apart."""
         raise NotImplementedError
 
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:

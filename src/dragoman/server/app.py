@@ -14,16 +14,15 @@ from dragoman import settings as config
 from dragoman.agent import Agent
 from dragoman.backend import Backend
 from dragoman.core.card import Card, Interface
-from dragoman.core.dialect import Dialect
 from dragoman.core.errors import ConfigError
 from dragoman.dialects import DIALECTS
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.card_endpoint import CardEndpoint
-from dragoman.net.http.exchange import Exchange, ServerContext
 from dragoman.net.http.forwarded import ForwardedHeaders
 from dragoman.net.http.router import Router
-from dragoman.net.http.routes import Factory, MakeEndpoint, card_paths, routes_of
+from dragoman.net.http.routes import card_paths, routes_of
+from dragoman.net.server_context import ServerContext
 from dragoman.net.service import Service
 from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log, set_up
@@ -35,7 +34,7 @@ from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
 
 from .agent_loader import load_agent
-from .services import GRACE, ServedPeer, ServiceContext, services_of
+from .services import GRACE, LINGER, ServedPeer, ServiceContext, services_of
 
 if TYPE_CHECKING:
     from dragoman.security.card_signing import Signer
@@ -81,9 +80,8 @@ class App(Router):
         self._interfaces = addresses.chosen(settings.server)
         roles = {service.role: service for service in self.services if service.role}
         self._dialects = addresses.served(self._interfaces, roles)
-        endpoints, patterns = routes_of(
-            self._dialects, tuple(DIALECTS.values()), self._endpoints(roles)
-        )
+        known = tuple(DIALECTS.values())
+        endpoints, patterns = routes_of(self.server, self._dialects, known, roles)
         pages = CardEndpoint(self.card_at, self.base, time.time())
         self.watchdog: Watchdog | None = None
         self._fatal = settings.server.watchdog
@@ -116,16 +114,6 @@ class App(Router):
             hosts or AllowedHosts(server),
         )
         check_card(self, settings)
-
-    def _endpoints(self, roles: Mapping[str, Service]) -> MakeEndpoint:
-        def make(
-            dialect: Dialect, callee: Factory, target: str, served: frozenset[str] | None
-        ) -> Handler:
-            if dialect.role:
-                return roles[dialect.role].endpoint(dialect, callee, target, served)
-            return Exchange(self.server, callee, target, served)
-
-        return make
 
     def service(self, kind: type[S]) -> S:
         """The service of this kind; `LookupError` if there is none."""
@@ -170,11 +158,11 @@ class App(Router):
             await service.start()
 
     async def drain(self) -> None:
-        """Takes no more connections but those of the listener, which is refused next: it knows
-        nothing of WebSockets, for one, and would drop them without a word."""
+        """Takes nothing new but what comes through the listener, which the server stops next."""
         self.ready = False
         for service in self.services:
             await service.drain()
+        await self.server.close_sockets(LINGER)
 
     async def stop(self) -> None:
         """Runs get their grace while streams still see them end; then every stream is closed."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from dragoman.agent import Agent
 from dragoman.core.peer import Peer
-from dragoman.net.http.exchange import ServerContext
+from dragoman.net.server_context import ServerContext
 from dragoman.net.service import Service
 from dragoman.security.access_control import AccessControl
 from dragoman.settings import Settings

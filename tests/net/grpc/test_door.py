@@ -23,7 +23,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.peer import Context
 from dragoman.engine import Engine
 from dragoman.net.grpc.service import GrpcService, asked_for
-from dragoman.net.http.exchange import ServerContext
+from dragoman.net.server_context import ServerContext
 from dragoman.observability.log import Log
 from dragoman.security.authentication import anyone
 from dragoman.server.app import App

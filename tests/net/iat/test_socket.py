@@ -157,7 +157,7 @@ async def test_both_sides_ask_on_one_socket() -> None:
     """An agent dials in; the process that has the socket asks it, over the same socket."""
     async with open_house() as house:
         peers: list[WebSocketPeer] = []
-        house.app.service(IatService).context.joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        house.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
         async with line(house) as ws:
             (peer,) = peers
             words = Message(message_id="m", role=Role.USER, parts=(Text("hello"),))

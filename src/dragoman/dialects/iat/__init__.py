@@ -7,6 +7,7 @@ from dragoman.core.session import Session
 
 from .callee import IatCallee, IatSocketCallee
 from .caller import IatCaller
+from .duplex import IatDuplex
 from .losses import carried, carried_by_socket
 from .plain_endpoints import PlainCallee, PlainStream
 
@@ -60,4 +61,4 @@ DIALECTS = (
     ),
 )
 
-__all__ = ["DIALECTS", "IatCallee", "IatCaller", "IatSocketCallee"]
+__all__ = ["DIALECTS", "IatCallee", "IatCaller", "IatDuplex", "IatSocketCallee"]

@@ -75,8 +75,7 @@ class OpenRequest(Struct):
 class IatCallee(Session):
     """One conversation, on the side that is asked."""
 
-    tenant = ""
-    extensions_header = ""
+    follows_questions = True
     extensions: tuple[str, ...] = ()
     _nested_name = "iat"
 
@@ -95,6 +94,7 @@ class IatCallee(Session):
         self._last = UNHEARD
         self._silent = False
         self._offer = NO_OFFER
+        self.read: Callable[[bytes], Envelope] = envelope_in
         self.known: tuple[Tool, ...] = ()
         """Tools the caller described when it introduced itself: allowed where a call says so."""
         self.granted: tuple[Tool, ...] = ()
@@ -134,7 +134,7 @@ class IatCallee(Session):
             # Else any web page could send it.
             return (Fault(None, WRONG_TYPE),)
         try:
-            said = envelope_in(frame.body)
+            said = self.read(frame.body)
         except DragomanError as error:
             return (Fault(None, error),)
         return self.take(said, stream=self._hears_streams(frame, said))

@@ -14,7 +14,7 @@ from dragoman.security import tls
 from dragoman.settings import Settings
 
 from ..http.addresses import GRPC, chosen
-from ..http.exchange import ServerContext
+from ..server_context import ServerContext
 from ..service import Service
 
 if TYPE_CHECKING:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.core.dialect import Dialect, Wire
 from dragoman.core.errors import ConfigError
-from dragoman.core.session import Session
 
+from ..driver import Driver
+from ..server_context import ServerContext
+from ..service import Factory, Service
+from ..websocket.endpoint import SocketDriver, WebSocketEndpoint
 from .asgi import Handler
+from .exchange import HttpEndpoint
 from .router import SOCKET
 
-Factory = Callable[[], Session]
 Routes = dict[str, dict[str, Handler]]
 Patterns = dict[str, Callable[[str], bool]]
 
 
-class MakeEndpoint(Protocol):
-    """Makes what answers at one route."""
-
-    def __call__(
-        self, dialect: Dialect, callee: Factory, target: str, served: frozenset[str] | None
-    ) -> Handler:
-        """`target` is method and path, or empty where each request says its own. `served` are the
-        dialects that are served, if it is not every one that the callee tells apart."""
-
-
 def routes_of(
-    dialects: Sequence[Dialect], known: Sequence[Dialect], make: MakeEndpoint
+    server: ServerContext,
+    dialects: Sequence[Dialect],
+    known: Sequence[Dialect],
+    roles: Mapping[str, Service],
 ) -> tuple[Routes, Patterns]:
     """The endpoints of these dialects, of all that are `known`, by path and method.
 
@@ -48,10 +43,17 @@ def routes_of(
             if route.method in methods:
                 continue
             target = f"{route.method} {route.path}" if route.matches is None else ""
-            endpoint = make(dialect, callee, target, _told_apart(callee, dialects, known))
-            methods[route.method] = endpoint
-            if dialect.wire is Wire.WEBSOCKET:
-                methods[SOCKET] = endpoint
+            served = _told_apart(callee, dialects, known)
+            if dialect.role:
+                driver = roles[dialect.role].driver(dialect, callee, served)
+            elif dialect.wire is Wire.WEBSOCKET:
+                driver = SocketDriver(server, callee, served=served)
+            else:
+                driver = Driver(server, callee, served=served)
+            if isinstance(driver, SocketDriver):
+                methods[SOCKET] = methods[route.method] = WebSocketEndpoint(driver, target)
+            else:
+                methods[route.method] = HttpEndpoint(driver, target)
             if route.matches is not None:
                 patterns[route.path] = route.matches
     return routes, patterns
