@@ -12,7 +12,7 @@ from .legacy.a2a_go import GO, GoCallee, GoCaller
 from .legacy.python_a2a import PYTHON_A2A, PythonCaller
 from .legacy.v0_1 import PLAIN, V0_1
 from .legacy.v0_1.losses import Losses
-from .losses import carried_0_3, carried_0_3_rest, carried_1_0, carried_1_0_rest
+from .losses import carried_0_3, carried_0_3_grpc, carried_0_3_rest, carried_1_0, carried_1_0_rest
 from .rest import RestCallee, RestCaller
 from .routes import PLAIN as PLAIN_PATHS
 from .routes import REST_0_3, REST_0_3_BARE, REST_1_0, Binding, is_ours
@@ -82,7 +82,7 @@ DIALECTS = (
         wire=Wire.GRPC,
         caller=partial(_grpc, "1.0"),
         callee=_grpc_callee,
-        carried=carried_1_0,
+        carried=carried_1_0_rest,
         binding="GRPC",
         versions=("1.0",),
         scheme=SCHEME,
@@ -112,7 +112,7 @@ DIALECTS = (
         wire=Wire.GRPC,
         caller=partial(_grpc, "0.3"),
         callee=_grpc_callee,
-        carried=carried_0_3,
+        carried=carried_0_3_grpc,
         binding="GRPC",
         versions=("0.3", "0.2"),
         scheme=SCHEME,

@@ -89,7 +89,8 @@ class GrpcCaller(Session):
             headers = {**headers, "a2a-version": METHODS.version}
         if self._tenant and (self._service.tenants or name == METHODS.name):
             fields = {**fields, "tenant": self._tenant}
-        self._open, self._ending = (signal, found), Ending()
+        if not signal.silent:  # there is no way to want no answer but not to listen to it
+            self._open, self._ending = (signal, found), Ending()
         return (Frame(found.write(fields), f"/{name}/{found.rpc}", headers),)
 
     def _asking(self, op: AnyOperation, *, stream: bool) -> tuple[str, Asking | None]:
