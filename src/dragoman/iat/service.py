@@ -234,9 +234,10 @@ class IatService(Service):
             # From now on both sides of this socket speak with this caller, and show its token.
             peer.caller.to, peer.caller.token = met.who, token
             caller.callee.token = token
-        self.joined(met, found.caller, peer)
         # The next message may reach another process, which asks the store.
         await sessions.landed()
+        # Last, so that nothing is asked of the caller before it has this welcome, and the token.
+        self.joined(met, found.caller, peer)
         return {
             **introduction(self.ourselves()),
             "protocol": PROTOCOL,

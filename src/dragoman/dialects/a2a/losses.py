@@ -8,8 +8,8 @@ the first of 0.3's. 0.3 also has no filename or media
 type on text and data: they live in metadata there; it lists all webhooks at once, and one that is
 set with a send has no task yet.
 
-REST and gRPC have no ids of calls and no way to want no answer. 0.3 over REST is another .proto: a send names
-no other tasks, and the list of tasks has no total.
+REST and gRPC have no ids of calls and no way to want no answer. 0.3 over REST is another .proto: a
+send names no other tasks, and the list of tasks has no total.
 """
 
 from __future__ import annotations
