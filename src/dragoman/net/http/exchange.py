@@ -80,8 +80,8 @@ class HttpEndpoint:
             signal = await exchange.receive(Frame(body, target, headers), certificate)
             if exchange.echo:
                 extra = (_echo(exchange),)
-            if isinstance(signal, Call):
-                if isinstance(signal.op, GetExtendedCard):
+            if type(signal) is Call:
+                if type(signal.op) is GetExtendedCard:
                     exchange.ctx = replace(exchange.ctx, base=typed_base(scope, headers))
                 if signal.stream:
                     await self._stream(exchange, signal, scope, receive, send, extra, began)
