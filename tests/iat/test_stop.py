@@ -159,7 +159,7 @@ async def test_agents_of_ours_begin_to_dial_again(tmp_path: Path) -> None:
 async def test_nobody_comes_in_while_it_goes(tmp_path: Path) -> None:
     """A socket taken after the others were closed would be dropped without a word."""
     async with House(tmp_path, engine_host()) as house:
-        await house.app.hang_up()
+        await house.app.drain()
         with pytest.raises(InvalidHandshake):
             await connect(f"{at(house.url, 'ws')}/iat/ws")
 

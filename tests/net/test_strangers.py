@@ -99,7 +99,7 @@ async def test_unfinished_messages_of_strangers_hold_no_memory(piece: int) -> No
         assert peak - before < 300_000_000  # 1.3 GB and for good when only whole ones counted
         assert home.listener.connections.shut["message"] == 20
         async with asyncio.timeout(HANG):
-            while home.app.iat.sockets:  # noqa: ASYNC110  nobody tells us
+            while home.app.server.sockets:  # noqa: ASYNC110  nobody tells us
                 await asyncio.sleep(0.02)
 
 

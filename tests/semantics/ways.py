@@ -72,7 +72,7 @@ async def served(
     await app.start()
     listener = GranianServer(app, sock, settings.limits)
     listener.begin()
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc.port}")
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.ports['grpc']}")
     try:
         async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
             yield House(app, client, channel)

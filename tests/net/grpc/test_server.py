@@ -440,7 +440,7 @@ async def test_a_stop_tells_open_streams(app: App, channel: grpc.aio.Channel) ->
 async def test_the_card_names_both_versions(app: App) -> None:
     card = app.card_at("")
     urls = [(i.version, i.url) for i in card.interfaces if i.binding == "GRPC"]
-    where = f"127.0.0.1:{app.grpc.port}"
+    where = f"127.0.0.1:{app.ports['grpc']}"
     assert urls == [("1.0", where), ("0.3", where)]
 
 

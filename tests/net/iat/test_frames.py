@@ -20,6 +20,7 @@ from dragoman.core.operations import SendMessage
 from dragoman.core.peer import ANYONE
 from dragoman.dialects.iat.requests import ACTIONS
 from dragoman.dialects.iat.wire import Kind, envelope_in
+from dragoman.iat.service import IatService
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.settings import Iat, Server, Settings
 from dragoman.testing.served import served
@@ -260,7 +261,7 @@ async def test_whatever_a_sub_agent_says_to_a_call_its_socket_stays(
     peers: list[WebSocketPeer] = []
     words = Message(message_id="m", role=Role.USER, parts=(Text("hello"),))
     async with open_house(messages_per_second=10**9) as house, connect(house.ws) as socket:
-        house.app.iat.joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        house.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
         hello = house.envelope("register", agent_id="host-1", token=SECRET)
         await socket.send(json.dumps(hello))
         house.token = json.loads(await socket.recv())["payload"]["session_token"]

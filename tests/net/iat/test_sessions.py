@@ -19,6 +19,7 @@ from cli.run import dragoman
 from dragoman.core.card import Tool
 from dragoman.core.errors import StoreUnavailable
 from dragoman.core.peer import Context
+from dragoman.iat.service import IatService
 from dragoman.security.iat import LOOK, MARK, Sessions
 from dragoman.store import open_store
 from dragoman.store.memory.sessions import MemorySessions
@@ -159,7 +160,7 @@ async def test_a_restart_forgets_no_session(tmp_path: Path, kind: str) -> None:
         kept = house.token
         told = await house.ask("register", agent_id="host-2", sender="host-2", token=SECRET)
         revoked = told["session_token"]
-        assert await house.app.iat.guard.sessions.revoke("host-2") == 1
+        assert await house.app.service(IatService).guard.sessions.revoke("host-2") == 1
     async with open_house(tmp_path, kind=kind) as house:
         house.token = kept
         steps = house.stream(house.envelope("execute", query="read it"))
@@ -182,7 +183,7 @@ async def test_processes_of_one_store_share_sessions(tmp_path: Path) -> None:
         await one.join()
         two.token = one.token  # at once: an answer says that it is kept
         assert (await two.ask("execute", query="hello"))["status"] == "completed"
-        await one.app.iat.guard.sessions.revoke("host-1")
+        await one.app.service(IatService).guard.sessions.revoke("host-1")
         assert (await one.post(one.envelope("pulse"))).status_code == 401
         await refused(lambda: pulse(two))
 
@@ -280,7 +281,7 @@ async def test_expired_sessions_are_refused_and_swept(tmp_path: Path) -> None:
 async def test_a_pulse_renews_wherever_the_token_stands(tmp_path: Path) -> None:
     async with open_house(session=60) as house:
         await house.join()
-        sessions = house.app.iat.guard.sessions
+        sessions = house.app.service(IatService).guard.sessions
         (session,) = sessions._open.values()
         ways: list[Callable[[], dict[str, str]]] = [
             lambda: {"authorization": f"Bearer {house.token}"},

@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from dragoman.core.model import Message, Role, Text
 from dragoman.core.operations import SendMessage
 from dragoman.core.peer import ANYONE
+from dragoman.iat.service import IatService
 from dragoman.net.websocket.peer import WebSocketPeer
 from net.iat.sub_agent import READ, SECRET, House, open_house
 
@@ -156,7 +157,7 @@ async def test_both_sides_ask_on_one_socket() -> None:
     """An agent dials in; the process that has the socket asks it, over the same socket."""
     async with open_house() as house:
         peers: list[WebSocketPeer] = []
-        house.app.iat.joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        house.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
         async with line(house) as ws:
             (peer,) = peers
             words = Message(message_id="m", role=Role.USER, parts=(Text("hello"),))
