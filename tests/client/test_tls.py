@@ -63,7 +63,7 @@ async def test_http2_is_spoken_where_it_is_offered(tmp_path: Path) -> None:
         connect(url, ca=ours.ca, dialect="a2a-1.0") as agent,
     ):
         await agent.send("hi")
-        (pool,) = agent._files._http._pools.values()  # no other place tells
+        (pool,) = agent._files._http._guarded._pools.values()  # no other place tells
         assert "HTTP/2" in repr(pool.connections)
 
 

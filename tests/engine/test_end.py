@@ -499,7 +499,7 @@ async def test_a_clock_set_forward_drops_nothing_for_an_hour(
         house.clock.set_forward(60 * 86_400)
         keeper = client.engine._maintenance
         await keeper._sweep()
-        assert "the clock was set forward" in caplog.text
+        assert "The clock was set forward" in caplog.text
         assert await client.get(task.id) == task
         house.clock.skip(3590)
         await keeper._sweep()

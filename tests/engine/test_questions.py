@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dragoman import Agent, Answer, Blob, Message, Role, State, Text, Turn
-from dragoman.agent.parts import first_data
 from dragoman.core.errors import Conflict, TaskFinished, TaskNotFound
 from dragoman.core.events import Ask, Asked, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import added_up
+from dragoman.core.questions import first_data
 from dragoman.engine import EngineSettings
 from dragoman.store.codec import Unpacker
 from dragoman.store.interface import Input, Row, Scope

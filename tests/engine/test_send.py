@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Data, Message, State, Task, Turn
-from dragoman.agent.agent import IDEMPOTENCY
 from dragoman.core.errors import (
     BadParams,
     Conflict,
@@ -18,6 +17,7 @@ from dragoman.core.errors import (
     TaskNotFound,
     TooMany,
 )
+from dragoman.core.extensions import IDEMPOTENCY
 from dragoman.core.model import Hook
 from dragoman.core.peer import Context
 from dragoman.engine import EngineSettings

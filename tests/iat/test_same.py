@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from dragoman import Message, Role, State, Text, connect
-from dragoman.agent.parts import first_data, parts_of
-from dragoman.agent.tools import TOOLS, WORK
+from dragoman.agent.parts import parts_of
 from dragoman.core.events import AnyEvent, ArtifactChunk, Asked, Noted, Stamped, StateChanged
+from dragoman.core.extensions import TOOLS, WORK
 from dragoman.core.operations import GetTask, SendMessage
 from dragoman.core.peer import Batch, Context
+from dragoman.core.questions import first_data
 from dragoman.iat import Host
 from dragoman.iat.host import OPERATOR
 from dragoman.testing.served import served

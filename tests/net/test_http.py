@@ -6,7 +6,7 @@ import httpx2
 import msgspec
 import pytest
 
-from dragoman.agent.agent import CURSOR
+from dragoman.core.extensions import CURSOR
 from net.served_peer import call, house, said, said_0_3
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -6,9 +6,11 @@ import logging
 import os
 import re
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from dragoman.core.log import Logger
 from dragoman.observability import log as logs
 from dragoman.observability.log import Bridge, Log
 
@@ -49,49 +51,56 @@ def test_a_traceback_stays_on_its_line(pipe: tuple[int, int]) -> None:
     assert "ValueError: no" in line
 
 
-def test_the_standard_log_comes_along(pipe: tuple[int, int]) -> None:
+@pytest.fixture
+def bridged(pipe: tuple[int, int]) -> Iterator[Callable[[], str]]:
+    """What our modules and libraries log until it is read, as the server's log has it."""
     reader, writer = pipe
     log = Log("info", fd=writer)
-    bridge = Bridge(log)
-    for name, extra in (("dragoman.engine", {"task": "t"}), ("lib", None)):
-        logger = logging.Logger(name)
-        logger.addHandler(bridge)
-        logger.warning("odd %s", "thing", extra=extra)
-    lines = written(log, reader).splitlines()
-    assert lines[0].endswith("warning odd thing task=t")
-    assert lines[1].endswith('warning log logger=lib message="odd thing"')
+    bridge, root = Bridge(log), logging.getLogger()
+    root.addHandler(bridge)
+    yield lambda: written(log, reader)
+    root.removeHandler(bridge)
 
 
-def test_no_text_from_outside_can_forge_a_line_or_a_field(pipe: tuple[int, int]) -> None:
-    reader, writer = pipe
-    log = Log("info", fd=writer)
-    logger = logging.Logger("dragoman.pusher")
-    logger.addHandler(Bridge(log))
+def test_our_modules_and_libraries_log_to_the_same_place(bridged: Callable[[], str]) -> None:
+    Logger("engine").warning("Something is odd", task="t", skill="", size=0)
+    logging.getLogger("lib").warning("odd %s", "thing", extra={"a": 1})
+    try:
+        raise ValueError("no")
+    except ValueError as exc:
+        Logger("engine").error("It broke", exc, task="t")
+    ours, theirs, broken = bridged().splitlines()
+    assert ours.endswith("warning Something is odd task=t size=0")
+    assert theirs.endswith('warning log logger=lib message="odd thing" a=1')
+    assert "error It broke task=t traceback=" in broken
+    assert "ValueError: no" in broken
+
+
+def test_a_line_of_ours_reads_the_same_in_the_standard_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.DEBUG, "dragoman.engine"):
+        Logger("engine").debug("Something is odd", task="a b", none=None)
+    (record,) = caplog.records
+    assert record.getMessage() == 'Something is odd task="a b"'
+    assert (record.name, record.levelname) == ("dragoman.engine", "DEBUG")
+    assert record.funcName == "test_a_line_of_ours_reads_the_same_in_the_standard_log"
+
+
+def test_no_text_from_outside_can_forge_a_line_or_a_field(bridged: Callable[[], str]) -> None:
     evil = "h\r\n2026-01-01T00:00:00.000Z info\x1b[2K\u2028 seq=1 status=200"
-    logger.error("given up hook=%s seq=%d error=%s", evil, 7, "timeout")
-    logger.warning("reason=%s: %s (100%%)", "peer_refused", f"they said {evil}")
-    logger.warning(f"made elsewhere {evil}")
-    log.info(f"event {evil}")
-    lines = written(log, reader)
+    Logger("webhooks").error("A delivery was given up", hook=evil, seq=7, error="timeout")
+    Logger("webhooks").warning(f"made elsewhere {evil}")
+    logging.getLogger("lib").warning("they said %s (100%%)", evil)
+    logging.getLogger("lib").warning("at 100%")
+    lines = bridged()
     assert lines.count("\n") == 4
     assert all(c.isprintable() for c in lines.replace("\n", ""))
-    given_up, told, *_ = lines.splitlines()
+    given_up, _, told, percent = lines.splitlines()
     hook = r'hook="h\u000d\n2026-01-01T00:00:00.000Z info\u001b[2K\u2028 seq=1 status=200"'
-    assert given_up.endswith(f"error given up {hook} seq=7 error=timeout")
-    assert "warning reason=peer_refused: they said h" in told
-    assert told.endswith("(100%)")
-
-
-def test_a_percent_sign_without_arguments_is_only_text(pipe: tuple[int, int]) -> None:
-    reader, writer = pipe
-    log = Log("info", fd=writer)
-    bridge = logs.Bridge(log)
-    for text in ("50% done", "at 100%"):
-        bridge.emit(logging.LogRecord("dragoman.mine", 20, "", 0, text, (), None))
-    assert [line.split(" info ")[1] for line in written(log, reader).splitlines()] == [
-        "50% done",
-        "at 100%",
-    ]
+    assert given_up.endswith(f"error A delivery was given up {hook} seq=7 error=timeout")
+    assert told.endswith('status=200 (100%)"')
+    assert percent.endswith('message="at 100%"')
 
 
 def test_lines_are_dropped_and_counted_when_nobody_reads(

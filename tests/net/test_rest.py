@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from dragoman.agent.agent import CURSOR
+from dragoman.core.extensions import CURSOR
 from dragoman.core.operations import GetTask
 from net.served_peer import house, said
 

@@ -1,4 +1,4 @@
-"""What authors write against: `Agent`, `Turn` and the values they give."""
+"""The API for authors of agents: `Agent`, `Turn` and the values that skills return."""
 
 from .agent import Agent, Shape, Skill
 from .answers import Answer, Failed, Rejected

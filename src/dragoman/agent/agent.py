@@ -14,25 +14,20 @@ from msgspec import Struct
 from dragoman.core import card as cards
 from dragoman.core.auth_schemes import Scheme
 from dragoman.core.errors import BadParams, ConfigError
+from dragoman.core.extensions import CURSOR, IDEMPOTENCY, SKILLS, TRANSITIONS, WORK
 from dragoman.core.model import Json
 from dragoman.workspace import Space, space_of
 
 from .parameters import Params
 from .remote_calls import StartedCall
-from .tools import WORK
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAMESPACED = re.compile(r"[\w-]+(\.[\w-]+)+/[\w.-]+")
 
-CURSOR = "urn:dragoman:cursor:1"
-IDEMPOTENCY = "urn:dragoman:idempotency:1"
-SKILLS = "urn:dragoman:skills:1"
-TRANSITIONS = "urn:dragoman:transitions:1"
-
 MODES = ("text/plain", "application/json")
-"""What stands on the card of an agent that does not say what it reads and writes. It is held to
-nothing then: see `net.terms`."""
+"""The media types on the card of an agent that names none. They are not enforced then: see
+`security.card_enforcement`."""
 
 _ABOUT = {
     CURSOR: "SSE events carry their place in the task's log; Last-Event-ID resumes behind it",
@@ -45,7 +40,8 @@ _ABOUT = {
 
 
 def own_extensions(extensions: Iterable[cards.Extension]) -> dict[str, cards.Extension]:
-    """An author's extensions by URI; `ConfigError` if one is twice there or has no URI."""
+    """Returns an author's extensions by URI. Raises `ConfigError` if one is listed twice or has no
+    URI."""
     found: dict[str, cards.Extension] = {}
     for each in extensions:
         if not each.uri or re.search(r"[\s,]", each.uri):
@@ -59,7 +55,7 @@ def own_extensions(extensions: Iterable[cards.Extension]) -> dict[str, cards.Ext
 
 
 class Shape(Enum):
-    """How a skill's function is driven."""
+    """The kinds of functions that a skill can be."""
 
     COROUTINE = "async function"
     GENERATOR = "async generator"
@@ -68,12 +64,12 @@ class Shape(Enum):
 
     @property
     def threaded(self) -> bool:
-        """Whether it holds a thread while it runs."""
+        """Returns whether a function of this kind holds a thread while it runs."""
         return self in (Shape.PLAIN, Shape.PLAIN_GENERATOR)
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Shape:
-        """Seen from its definition."""
+        """Returns the kind of a function."""
         if inspect.isasyncgenfunction(function):
             return cls.GENERATOR
         if inspect.iscoroutinefunction(function):
@@ -82,7 +78,7 @@ class Shape(Enum):
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """A function of the author's, and how it is run."""
+    """A skill: a function of the author, and how it is run."""
 
     id: str
     name: str
@@ -96,17 +92,18 @@ class Skill(Struct, frozen=True, kw_only=True):
     output_modes: tuple[str, ...] = ()
     may_reply: bool = False
     join: float = 0.0
-    """Seconds for which chunks are joined into one event; 0 joins nothing."""
+    """The seconds for which chunks are joined into one event; 0 joins nothing."""
     on_crash: Literal["resume", "fail"] = "resume"
     max_attempts: int = 10
     timeout: float = 3600.0
     cancel_grace: float = 10.0
     scopes: tuple[str, ...] = ()
-    """What a caller must have to use it, beside what the agent asks of everyone."""
+    """The scopes that a caller needs to use the skill, beside those of the agent."""
     extended: bool = False
-    """Whether it stands only on the extended card, for those who may use it."""
+    """Whether the skill stands only on the extended card, for callers that may use it."""
     anonymous: bool = False
-    """Whether callers without credentials may use it, where the agent asks for some."""
+    """Whether callers without credentials may use the skill of an agent that otherwise requires
+    them."""
 
 
 class Method(Struct, frozen=True, kw_only=True):
@@ -119,7 +116,7 @@ class Method(Struct, frozen=True, kw_only=True):
 
 
 class Agent:
-    """What authors write: `Agent(name)`, then `@agent.skill(...)` over functions."""
+    """An agent: make one with `Agent(name)`, and put `@agent.skill(...)` over its functions."""
 
     def __init__(
         self,
@@ -154,18 +151,19 @@ class Agent:
         self.skills: dict[str, Skill] = {}
         self.methods: dict[str, Method] = {}
         self.auth = dict(auth or {})
-        """How callers prove who they are, by name; `[auth.NAME]` of the settings adds to it."""
+        """The authentication schemes by name; `[auth.NAME]` of the settings adds to them."""
         self.scopes = tuple(scopes)
-        """What every caller must have."""
+        """The scopes that every caller needs."""
         self.anonymous = tuple(anonymous)
         """Operations (by their A2A 1.0 names), methods and skills that need no credentials, where
         all else does; `server.anonymous` of the settings replaces them."""
         self.extensions = own_extensions(extensions)
-        """What the author understands beyond the protocol, by URI."""
+        """The extensions of the author, by URI."""
         self.streaming, self.push, self.may_extend = streaming, push, extended_card
-        """What is not switched off: streams, webhooks, the extended card."""
+        """The capabilities that are not switched off: streams, webhooks and the extended card."""
         self.workspace = space_of(workspace)
-        """The folder its tools may touch, unless `[workspace]` of the settings names another."""
+        """The folder that the tools of the agent may use, unless `[workspace]` of the settings
+        names another."""
         self.authorizer: Callable[..., Any] | None = None
         self.extended: Callable[..., Any] | None = None
         self._default = ""
@@ -191,7 +189,8 @@ class Agent:
         extended: bool = False,
         anonymous: bool = False,
     ) -> Callable[[F], F]:
-        """Makes a function a skill: async function, async generator, or a plain function."""
+        """Registers a function as a skill: an async function, an async generator or a plain
+        function."""
         if not isinstance(id, str):
             raise ConfigError('A skill needs an id: write @agent.skill("plan"), not @agent.skill')
         if on_crash not in ("resume", "fail"):
@@ -286,7 +285,8 @@ class Agent:
         return add
 
     def choose(self, skill_id: str) -> Skill:
-        """The skill a caller named, else the default one, else the first (DESIGN §4)."""
+        """Returns the skill that a caller named, or the default one, or the first one (DESIGN
+        §4)."""
         if skill_id:
             found = self.skills.get(skill_id)
             if found is None:
@@ -301,14 +301,15 @@ class Agent:
         return next(shown, None) or next(iter(self.skills.values()))
 
     def unknown(self, skill_id: str) -> BadParams:
-        """What is said of a skill that is not there, or not for this caller."""
+        """Returns the error for a skill that does not exist, or not for this caller."""
         known = ", ".join(each.id for each in self.skills.values() if not each.extended)
         return BadParams(f"There is no skill `{skill_id}`; this agent has: {known}")
 
     def card(
         self, interfaces: Iterable[cards.Interface] = (), also: Container[str] = ()
     ) -> cards.Card:
-        """What the agent says about itself at these addresses; `also` names extended skills."""
+        """Returns the card of the agent with these addresses. `also` names the extended skills that
+        it shows."""
         return cards.Card(
             name=self.name,
             description=self.description,
@@ -364,7 +365,8 @@ class Agent:
         return False
 
     def serve(self, **options: Any) -> None:
-        """Serves the agent in every dialect until Ctrl-C; options as `dragoman serve` has them."""
+        """Serves the agent in every dialect until Ctrl-C. The options are those of `dragoman
+        serve`."""
         from dragoman.server.serve import serve  # the one look up the layers: the shortest start
 
         serve(self, **options)

@@ -1,4 +1,4 @@
-"""What comes back when a skill asks, and how a skill says it will not or could not."""
+"""The answer to a question of a skill, and the exceptions by which a skill refuses or fails."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import hashlib
 
 from dragoman.core.errors import AgentError
 from dragoman.core.model import Blob, File, Json, Link, Message
+from dragoman.core.questions import first_data
 
-from .parts import first_data, json_of
-
-_YES = frozenset({"yes", "y", "ok", "okay", "true", "approve", "approved", "sure"})
-_NO = frozenset({"no", "n", "false", "deny", "denied", "reject", "rejected"})
-YES_WORDS = _YES | {"是", "好", "好的", "同意", "批准", "可以", "确认", "行"}
-NO_WORDS = _NO | {"否", "不", "不行", "不同意", "拒绝", "不可以", "取消"}
+from .parts import json_of
 
 
 class Rejected(AgentError):
@@ -28,12 +24,12 @@ class Failed(AgentError):
 
     @property
     def reason(self) -> str:
-        """The reason the author gave."""
+        """Returns the reason that the author gave."""
         return self._reason
 
 
 class Answer(str):
-    """What the caller answered: its text, and the whole message behind it."""
+    """The answer of the caller: a text, with the whole message behind it."""
 
     __slots__ = ("data", "message")
     message: Message
@@ -41,7 +37,7 @@ class Answer(str):
 
     @classmethod
     def of(cls, message: Message, value: Json = None) -> Answer:
-        """The answer a message holds; `value` is what came as data."""
+        """Makes the answer that a message holds. `value` is the answer as data, if there is any."""
         data = value if value is not None else first_data(message.parts)
         text = message.text or (data if isinstance(data, str) else "")
         answer = cls(text)
@@ -50,25 +46,13 @@ class Answer(str):
 
     @property
     def files(self) -> tuple[File, ...]:
-        """The files that came with it."""
+        """Returns the files that came with the answer."""
         return tuple(p for p in self.message.parts if isinstance(p, Blob | Link))
 
 
 def bound(name: str, details: Json) -> str:
-    """The name of an approval with the mark of what it is for, so that it is for nothing else."""
+    """Returns the name of an approval with a digest of its details, so that it counts for nothing
+    else."""
     if details is None:
         return name
     return f"{name}@{hashlib.sha256(json_of(details)).hexdigest()[:12]}"
-
-
-def decision_in(message: Message, value: Json = None) -> bool | None:
-    """Yes, no, or neither, as data (`{"approved": true}`) or in words (English, Chinese)."""
-    data = value if value is not None else first_data(message.parts)
-    if isinstance(data, dict):
-        data = data.get("approved")
-    if isinstance(data, bool):
-        return data
-    word = message.text.strip().strip(".!。！").casefold()
-    if word in YES_WORDS:
-        return True
-    return False if word in NO_WORDS else None

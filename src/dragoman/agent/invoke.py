@@ -14,7 +14,8 @@ from .parts import builtins_of
 
 
 async def invoke(agent: Agent, op: Invoke, ctx: Context) -> Json:
-    """What the method answers, checked both ways; plain functions run in a thread."""
+    """Returns what the method answers. Arguments and result are checked, and plain functions run in
+    a thread."""
     method = agent.methods.get(op.method)
     if method is None:
         raise UnknownMethod(f"There is no method {op.method[:80]!r}")

@@ -14,7 +14,7 @@ from dragoman.core.nesting import unfit
 
 
 class Params:
-    """What a skill takes and gives, read once from its signature."""
+    """The parameters and the result of a skill, read once from its signature."""
 
     __slots__ = ("_arguments", "_returns", "_words", "names")
 
@@ -53,7 +53,8 @@ class Params:
             raise ConfigError(f"Skill `{skill}`: a parameter's type has no JSON Schema")
 
     def read(self, message: Message) -> dict[str, Any]:
-        """The arguments a message holds; `BadParams` says what is wrong and where."""
+        """Returns the arguments that a message holds. Raises `BadParams`, which says what is wrong
+        and where."""
         if self._arguments is None:
             return {}
         found = next(
@@ -74,7 +75,8 @@ class Params:
         return self.take(given)
 
     def take(self, given: Json) -> dict[str, Any]:
-        """The arguments an object holds; `BadParams` says what is wrong and where."""
+        """Returns the arguments that an object holds. Raises `BadParams`, which says what is wrong
+        and where."""
         if self._arguments is None:
             return {}
         try:
@@ -84,7 +86,7 @@ class Params:
         return {name: getattr(arguments, name) for name in self.names}
 
     def check_result(self, value: object) -> None:
-        """`AgentMisbehaved` if the value is not what the skill's annotation promises."""
+        """Raises `AgentMisbehaved` if the value is not what the skill's annotation promises."""
         if self._returns is None:
             return
         try:
@@ -94,12 +96,12 @@ class Params:
 
     @property
     def input_schema(self) -> Json:
-        """JSON Schema of the arguments; None when there are none."""
+        """Returns the JSON Schema of the arguments, or None if there are none."""
         return None if self._arguments is None else _schema(self._arguments)
 
     @property
     def output_schema(self) -> Json:
-        """JSON Schema of the result; None when the annotation has none."""
+        """Returns the JSON Schema of the result, or None if the annotation has none."""
         return None if self._returns is None else _schema(self._returns)
 
 
@@ -122,7 +124,7 @@ def _missing(default: Any) -> bool:
 
 
 def _schema(kind: Any) -> Json:
-    """A self-contained schema: msgspec's `$ref` to the only definition is put in its place."""
+    """Returns a self-contained schema: the definition replaces msgspec's `$ref` to it."""
     (schema,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     name = schema.get("$ref", "").removeprefix("#/$defs/")
     if name in definitions:
@@ -131,7 +133,7 @@ def _schema(kind: Any) -> Json:
 
 
 def _has_schema(kind: Any) -> bool:
-    """Whether a type can be written as JSON Schema: no parts, paths or generators."""
+    """Returns whether a type can be written as JSON Schema; parts, paths and generators cannot."""
     if kind in (inspect.Signature.empty, None, type(None), Any, object):
         return False
     try:

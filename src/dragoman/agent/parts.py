@@ -1,9 +1,9 @@
-"""What an author returns or yields, as parts: str, bytes, Path, dict, numbers, Structs, lists."""
+"""Turns what a skill returns or yields into parts: str, bytes, Path, dict, numbers, Structs and
+lists."""
 
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Iterable
 from dataclasses import is_dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ OCTETS = "application/octet-stream"
 
 
 def parts_of(value: object) -> tuple[AnyPart, ...]:
-    """The parts a value stands for; None stands for none (DESIGN §4.1, Values)."""
+    """Returns the parts that a value stands for; None stands for no parts (DESIGN §4.1, Values)."""
     if type(value) is str:
         return (Text(value),)
     if value is None:
@@ -51,12 +51,13 @@ def _part(value: object) -> AnyPart:
 
 
 def builtins_of(value: object) -> Json:
-    """The value as plain JSON data."""
+    """Returns the value as plain JSON data."""
     return None if value is None else msgspec.json.decode(json_of(value))
 
 
 def json_of(value: object, what: str = "A value") -> bytes:
-    """The value written as JSON; `AgentMisbehaved` if it cannot be, or is too deep to be read."""
+    """Returns the value written as JSON. Raises `AgentMisbehaved` if that is not possible, or if it
+    is too deep to be read."""
     try:
         written = msgspec.json.encode(value, enc_hook=_plain)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
@@ -73,14 +74,9 @@ def _plain(value: object) -> object:
 
 
 def file(source: Path | bytes, *, filename: str = "", media_type: str = "") -> Blob:
-    """A file to carry along, from a path or from bytes."""
+    """Returns a part that carries a file, from a path or from bytes."""
     if isinstance(source, Path):
         filename = filename or source.name
         source = source.read_bytes()
     media_type = media_type or mimetypes.guess_type(filename)[0] or OCTETS
     return Blob(source, filename=filename, media_type=media_type)
-
-
-def first_data(parts: Iterable[AnyPart]) -> Json:
-    """The value of the first data part, else None."""
-    return next((part.value for part in parts if isinstance(part, Data)), None)

@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from .run_api import RunApi
 
 AGENT, SENT = "agent", "sent"
-"""The kinds of records."""
+"""The kinds of records that a call leaves in the journal."""
 MOST_HOPS = 16
-"""How many agents may call each other in a row: a loop ends there."""
+"""The number of agents that may call each other in a row; a loop ends there."""
 SHOWN = 80
-"""Characters of a message that the name of its record quotes."""
+"""The number of characters of a message that the name of its record quotes."""
 
 
 class StartedCall(Struct, frozen=True, omit_defaults=True):
-    """A task elsewhere that a call opened or spoke to."""
+    """A task at another agent that a call opened or continued."""
 
     address: str
     task_id: str
     options: dict[str, Json] = {}
-    """How the agent is reached, without anything secret."""
+    """The options with which the agent is reached, without any secrets."""
 
 
 class CallResult(Struct, frozen=True, omit_defaults=True):
-    """How a call ended: with a task, a direct reply, or the value of a method."""
+    """The result of a call: a task, a direct reply, or the value of a method."""
 
     task: Task | None = None
     reply: Message | None = None
@@ -49,10 +49,10 @@ class CallResult(Struct, frozen=True, omit_defaults=True):
 
 
 class AgentClient(Protocol):
-    """Another agent, as `turn.agent(address)` gives it: the client, bound to this task."""
+    """Another agent, as `turn.agent(address)` returns it: a client that is bound to this task."""
 
     async def card(self) -> Card:
-        """What the agent says about itself."""
+        """Returns the card of the agent."""
 
     async def send(
         self, *what: object, pass_up: bool = False, key: str = "", **about: Any
@@ -66,12 +66,13 @@ class AgentClient(Protocol):
     def stream(
         self, *what: object, key: str = "", **about: Any
     ) -> AsyncIterator[Stamped | Message]:
-        """The same, event by event. In a run that starts again it tells the task from its start."""
+        """Sends a message and yields every event. In a run that starts again it yields them from
+        the first on."""
 
     async def answer(
         self, task: Task | str, value: object, *, pass_up: bool = False, key: str = ""
     ) -> Task:
-        """Answers what a task waits for; gives it when it rests again."""
+        """Answers what a task waits for, and returns the task when it rests again."""
 
     async def call(
         self, skill: str, /, *, pass_up: bool = False, key: str = "", **arguments: Json
@@ -81,47 +82,47 @@ class AgentClient(Protocol):
         A task that does not complete raises `PeerRefused`."""
 
     async def invoke(self, method: str, /, *, key: str = "", **params: Json) -> Json:
-        """Calls a method of the agent's own."""
+        """Calls a method that the agent has beyond the protocol."""
 
     async def get(self, task: Task | str) -> Task:
-        """A task as it stands; not recorded."""
+        """Returns a task as it stands. The call is not recorded."""
 
     async def cancel(self, task: Task | str) -> Task:
-        """Stops a task; not recorded."""
+        """Cancels a task. The call is not recorded."""
 
 
 class TurnAccess(Struct, frozen=True):
-    """What a bound client needs of the turn it works for."""
+    """The part of a turn that a client bound to it needs."""
 
     run: RunApi
     record_name: Callable[[str, str], str]
-    """The name of the next record of this kind and name in the run."""
+    """Returns the name of the next record of this kind and name in the run."""
     ask: Callable[..., Awaitable[tuple[Message, Json]]]
-    """Asks our own caller: kind, prompt, key, body, expiry, and more parts."""
+    """Asks our own caller. The arguments are kind, prompt, key, body, expiry and more parts."""
 
 
 class Outside(Protocol):
-    """Who reaches other agents for the runs of this process. The client implements it."""
+    """Connects the runs of this process to other agents. The client implements it."""
 
     def agent(self, seat: TurnAccess, address: str, options: Mapping[str, Any]) -> AgentClient:
-        """Another agent, bound to a task."""
+        """Returns another agent, bound to a task."""
 
     async def stop(self, sent: StartedCall) -> None:
-        """Cancels a task elsewhere; fine if it is over."""
+        """Cancels a task at another agent. It is no error if the task is over."""
 
     async def close(self) -> None:
         """Ends all connections."""
 
 
 def name_of(address: str, said: str) -> str:
-    """The name of a call's record, if its author gives none."""
+    """Returns the name of a call's record, if its author gives none."""
     if len(said) <= SHOWN:
         return f"{address} {said}"
     return f"{address} {said[:SHOWN]}@{hashlib.sha256(said.encode()).hexdigest()[:12]}"
 
 
 def unfinished(journal: Mapping[str, bytes]) -> list[StartedCall]:
-    """Tasks elsewhere that a run has opened and not seen finish."""
+    """Returns the tasks at other agents that a run has opened and has not seen finish."""
     found: dict[tuple[str, str], StartedCall] = {}
     over: set[str] = set()
     for key, value in journal.items():

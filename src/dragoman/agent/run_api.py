@@ -1,4 +1,4 @@
-"""What a turn needs of the run behind it."""
+"""The interface between a turn and the run behind it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .remote_calls import Outside
 
 
 class RunApi(Protocol):
-    """What the run behind a turn offers it. The engine implements it."""
+    """The run behind a turn. The engine implements it."""
 
     task_id: str
     context_id: str

@@ -1,4 +1,4 @@
-"""The verbs of a turn for plain functions in a thread: the same ones, but they block."""
+"""A turn for plain functions in a thread. Its verbs are those of `Turn`, but they block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .turn import Turn
 
 
 class BlockingVerbs:
-    """Something of the event loop's, as a thread may use it."""
+    """An object of the event loop, as a thread may use it."""
 
     def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._inner = inner
@@ -45,17 +45,17 @@ class BlockingVerbs:
 
 
 class SyncTurn(BlockingVerbs):
-    """The same turn for a plain function in a thread: its verbs block."""
+    """The turn of a plain function in a thread. Its verbs block."""
 
     def __init__(self, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(turn, loop)
 
     @property
     def workspace(self) -> Folder:
-        """The only file door given to tools; `Unsupported` if none is granted."""
+        """Returns the folder that tools may use. Raises `Unsupported` if none is granted."""
         folder: Folder = self._inner.workspace.blocking
         return folder
 
     def agent(self, address: str, **options: Any) -> Any:
-        """Another agent, to be asked as part of this task; its verbs block too."""
+        """Returns another agent, which is called as part of this task. Its verbs block too."""
         return BlockingVerbs(self._inner.agent(address, **options), self._loop)

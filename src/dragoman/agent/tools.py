@@ -1,4 +1,4 @@
-"""Tools of the caller: which it offers, and whether what goes in and comes out is as they say."""
+"""The tools that a caller offers, and the checks of their arguments and results."""
 
 from __future__ import annotations
 
@@ -15,22 +15,15 @@ from dragoman.core.errors import (
     PeerRefused,
     Unsupported,
 )
+from dragoman.core.extensions import TOOLS, WORK
 from dragoman.core.model import Json
 from dragoman.core.operations import SendMessage
 from dragoman.core.peer import Context
 
-WORK = "urn:dragoman:work:1"
-"""Extension: thoughts, logs, progress, tools and approvals of a run."""
-PROGRESS = f"{WORK}/progress"
-"""In the metadata of an event that says how far the work is."""
-DETACHED = f"{WORK}/detached"
-"""In the metadata of the event behind which a blocking send does not wait any longer."""
-TOOLS = f"{WORK}/tools"
-"""Under which a caller of A2A offers its tools, in the metadata of a request."""
-
 
 def offered(op: SendMessage, ctx: Context) -> tuple[Tool, ...]:
-    """The tools a caller offers with a send: its dialect's, or under our extension."""
+    """Returns the tools that a caller offers with a send, in its dialect's way or under our
+    extension."""
     if ctx.tools:
         return tuple(each if isinstance(each, Tool) else Tool(name=each) for each in ctx.tools)
     if WORK not in ctx.extensions or not op.metadata or TOOLS not in op.metadata:
@@ -46,7 +39,8 @@ def offered(op: SendMessage, ctx: Context) -> tuple[Tool, ...]:
 
 
 def chosen(tools: Iterable[Tool], name: str, arguments: Json) -> Tool:
-    """The tool of that name; `Unsupported` without it, `AgentMisbehaved` for wrong arguments."""
+    """Returns the tool of that name. Raises `Unsupported` if there is none, and `AgentMisbehaved`
+    if the arguments are wrong."""
     by_name = {tool.name: tool for tool in tools}
     tool = by_name.get(name)
     if tool is None:
@@ -58,7 +52,8 @@ def chosen(tools: Iterable[Tool], name: str, arguments: Json) -> Tool:
 
 
 def result_of(tool: Tool, value: Json) -> Json:
-    """What a tool gave: `{"result": ...}`, or the value itself; `{"error": ...}` is raised."""
+    """Returns the result of a tool: what `{"result": ...}` holds, or the value itself. `{"error":
+    ...}` is raised."""
     if isinstance(value, dict) and len(value) == 1:
         if "error" in value:
             raise PeerRefused(f"Tool `{tool.name}` failed: {_words(value['error'])}")

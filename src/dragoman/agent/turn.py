@@ -1,4 +1,5 @@
-"""What a skill holds while it works: what was said to it, and verbs to say, ask and record."""
+"""`Turn`: what a skill reads of the request, and the verbs by which it answers, asks and
+records."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ import msgspec
 
 from dragoman.core.errors import AgentMisbehaved, Unsupported
 from dragoman.core.events import ArtifactChunk, Ask, Note, Noted, StateChanged
+from dragoman.core.extensions import PROGRESS
 from dragoman.core.model import (
     AnyPart,
     Artifact,
     Blob,
-    Data,
     File,
     Json,
     Link,
@@ -26,27 +27,28 @@ from dragoman.core.model import (
     Text,
 )
 from dragoman.core.peer import Context
+from dragoman.core.questions import decision_in, first_data, question_part
 from dragoman.workspace import Workspace
 
-from .answers import Answer, Failed, Rejected, bound, decision_in
-from .parts import builtins_of, first_data, json_of, parts_of
+from .answers import Answer, Failed, Rejected, bound
+from .parts import builtins_of, json_of, parts_of
 from .remote_calls import AgentClient, TurnAccess
 from .run_api import RunApi
-from .tools import PROGRESS, WORK, chosen, result_of
+from .tools import chosen, result_of
 
 T = TypeVar("T")
 
 
 class Turn:
-    """One run of a skill: read what was asked, answer with the verbs."""
+    """One run of a skill. Its properties tell what was asked, and its verbs answer."""
 
     # Most turns never change these, so they are set on the class: one turn is made per task.
     _messages = 0
-    """How many messages it has made: the number is part of their ids."""
+    """The number of messages it has made, which is part of their ids."""
     _unnamed = 0
-    """How many artifacts without a name it has begun."""
+    """The number of artifacts without a name that it has begun."""
     _calls: dict[str, int] | None = None
-    """How often each recorded call was made in this run."""
+    """The number of times that each recorded call was made in this run."""
     _asking: asyncio.Lock | None = None
 
     def __init__(self, run: RunApi, skill: str) -> None:
@@ -57,95 +59,99 @@ class Turn:
 
     @property
     def message(self) -> Message:
-        """The message that opened the task."""
+        """Returns the message that opened the task."""
         return self._run.opened.message
 
     @property
     def text(self) -> str:
-        """Its text."""
+        """Returns the text of the message."""
         return self.message.text
 
     @property
     def parts(self) -> tuple[AnyPart, ...]:
-        """Its parts."""
+        """Returns the parts of the message."""
         return self.message.parts
 
     @property
     def files(self) -> tuple[File, ...]:
-        """Its files: `Blob` (carried along) or `Link` (elsewhere)."""
+        """Returns the files of the message: `Blob` with its content, or `Link` with an address."""
         return tuple(p for p in self.parts if isinstance(p, Blob | Link))
 
     @property
     def data(self) -> Json:
-        """The value of its first data part, else None."""
+        """Returns the value of the first data part of the message, or None."""
         return first_data(self.parts)
 
     @property
     def history(self) -> tuple[Message, ...]:
-        """What both sides said in this task so far."""
+        """Returns what both sides said in this task so far."""
         return self._run.history()
 
     async def conversation(self, limit: int = 50) -> tuple[Message, ...]:
-        """The latest messages of the whole context: this caller's tasks, oldest first."""
+        """Returns the latest messages of the caller in this context, across tasks, the oldest
+        first."""
         return await self._run.conversation(limit)
 
     @property
     def metadata(self) -> dict[str, Json]:
-        """Metadata of the request, over that of the message."""
+        """Returns the metadata of the request, merged over that of the message."""
         return {**(self.message.metadata or {}), **(self._run.opened.metadata or {})}
 
     @property
     def accepts(self) -> tuple[str, ...]:
-        """The output modes the caller can read; empty means any."""
+        """Returns the output modes that the caller can read; empty means any."""
         return self._run.opened.accepts
 
     @property
     def references(self) -> tuple[str, ...]:
-        """Ids of other tasks the caller refers to."""
+        """Returns the ids of other tasks that the caller refers to."""
         return self.message.references
 
     async def referenced(self) -> tuple[Task, ...]:
-        """Those of them that are the caller's own, as they stand; others are left out."""
+        """Returns the tasks that the caller refers to, as they stand. Tasks of other callers are
+        left out."""
         return await self._run.tasks(self.references)
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """Extensions the caller activated."""
+        """Returns the URIs of the extensions that the caller activated."""
         return self._run.opened.extensions
 
     @property
     def context(self) -> tuple[Json, ...]:
-        """Fragments of context the caller sent along."""
+        """Returns the fragments of context that the caller sent along, such as files or earlier
+        results."""
         return self._run.opened.context
 
     @property
     def context_id(self) -> str:
-        """The conversation this task belongs to."""
+        """Returns the id of the context, which is the conversation that this task belongs to."""
         return self._run.context_id
 
     @property
     def task_id(self) -> str:
-        """The id of the task."""
+        """Returns the id of the task."""
         return self._run.task_id
 
     @property
     def caller(self) -> Context:
-        """Who asked."""
+        """Returns the context of the caller: its tenant, principal, scopes and the like."""
         return self._run.caller
 
     @property
     def skill(self) -> str:
-        """The skill that runs."""
+        """Returns the id of the skill that runs."""
         return self._skill
 
     @property
     def attempt(self) -> int:
-        """1 on the first run; more after a crash."""
+        """Returns the number of this run of the task: 1 at first, and more after a crash."""
         return self._run.attempt
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller wants the task to stop."""
+        """Returns whether the caller has canceled the task, so that a skill that does not await
+        anything can stop."""
         return self._run.cancelled
 
     @property
@@ -161,7 +167,8 @@ class Turn:
         metadata: dict[str, Json] | None = None,
         extensions: Iterable[str] = (),
     ) -> None:
-        """Tells the caller something while working; `extensions` names those it is told in."""
+        """Sends the caller a message while the skill works. `extensions` lists those that the
+        message uses."""
         message = self._message(what, metadata, extensions)
         self._run.emit(StateChanged(state=State.WORKING, message=message))
         await self._run.throttle()
@@ -200,25 +207,26 @@ class Turn:
         await self._run.throttle()
 
     def next_artifact(self, *, append: bool = False) -> str:
-        """The id of the next unnamed artifact (or of the latest, to append): stable over runs."""
+        """Returns the id of the next unnamed artifact, or of the latest one to append to. It is the
+        same in every run."""
         if not append or not self._unnamed:
             self._unnamed += 1
         return "result" if self._unnamed == 1 else f"result-{self._unnamed}"
 
     async def think(self, text: str) -> None:
-        """Shares a thought; seen only by callers that activate the work extension."""
+        """Shares a thought. Only callers that activate the work extension see it."""
         await self._note(Note.THOUGHT, {"text": text})
 
     async def log(self, message: str, *, level: str = "info", **fields: Json) -> None:
-        """Shares a line of log; seen only by callers that activate the work extension."""
+        """Shares a line of log. Only callers that activate the work extension see it."""
         await self._note(Note.LOG, {"level": level, "message": message, **fields})
 
     async def usage(self, **figures: Json) -> None:
-        """Tells what the work cost, such as tokens=1200."""
+        """Reports what the work has used, such as tokens=1200."""
         await self._note(Note.USAGE, figures)
 
     async def progress(self, fraction: float, *, eta: float | None = None) -> None:
-        """Tells how far the work is, from 0 to 1, and how many seconds are left."""
+        """Reports how far the work is, from 0 to 1, and how many seconds are left."""
         if not 0 <= fraction <= 1:
             raise AgentMisbehaved(f"turn.progress takes a number from 0 to 1, not {fraction}")
         body: dict[str, Json] = {"fraction": fraction}
@@ -270,7 +278,8 @@ class Turn:
     async def ask(
         self, prompt: str, *, key: str = "", details: Json = None, expires: float | None = None
     ) -> Answer:
-        """Asks the caller back and waits, for days if need be; survives a restart."""
+        """Asks the caller something and waits for the answer, for days if need be. It survives a
+        restart."""
         message, value = await self._ask(Ask.INPUT, prompt, key, details, expires)
         return Answer.of(message, value)
 
@@ -292,7 +301,7 @@ class Turn:
     async def need_auth(
         self, schemes: Json, details: Json = None, *, prompt: str = "", key: str = ""
     ) -> Answer:
-        """Asks for credentials; they are handed over once and kept nowhere."""
+        """Asks the caller for credentials. They are handed over once and are stored nowhere."""
         body = {"schemes": schemes, "details": details}
         message, value = await self._ask(
             Ask.CREDENTIALS, prompt or "Credentials are needed to go on", key, body, None
@@ -321,8 +330,7 @@ class Turn:
         body = builtins_of(body)
         parts: list[object] = [prompt, *more]
         if body is not None or kind is not Ask.INPUT:
-            asked = {"kind": str(kind), "question": name, "details": body}
-            parts.append(Data(asked, metadata={f"{WORK}/question": name}))
+            parts.append(question_part(kind, name, body))
         self._asking = self._asking or asyncio.Lock()
         async with self._asking:  # one question at a time: a plain message answers the open one
             return await self._run.ask(name, kind, self._message(parts), body, expires)
@@ -365,7 +373,8 @@ class Turn:
         return result
 
     def key(self, name: str) -> str:
-        """A key for outside systems that is the same in every attempt of this task."""
+        """Returns an idempotency key for other systems, which is the same in every attempt of this
+        task."""
         return f"{self.task_id}:{name}"
 
     def _call_key(self, kind: str, name: str) -> str:
@@ -377,11 +386,11 @@ class Turn:
     # Ending.
 
     def reject(self, message: str = "") -> Rejected:
-        """The exception to raise when the agent will not do this."""
+        """Returns the exception that a skill raises to refuse the task."""
         return Rejected(message)
 
     def fail(self, message: str = "", *, reason: str = "failed") -> Failed:
-        """The exception to raise when the agent could not do this."""
+        """Returns the exception that a skill raises if it could not do the task."""
         return Failed(message, reason=reason)
 
     # Other agents.
@@ -427,7 +436,7 @@ class Turn:
 
 
 def access_of(turn: Turn) -> TurnAccess:
-    """What a relay or a bound client needs of a turn beyond its verbs."""
+    """Returns the parts of a turn that a relay or a bound client needs beyond its verbs."""
     return TurnAccess(turn._run, turn._call_key, turn._ask)
 
 

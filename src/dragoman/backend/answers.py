@@ -1,4 +1,4 @@
-"""What functions of a backend may give, and what is made of it."""
+"""Checks what the functions of a backend return, and turns it into answers and events."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
+from dragoman.core import operations as ops
 from dragoman.core.events import AnyEvent, Event, Snapshot, Stamped
 from dragoman.core.lifecycle import ENDS_STREAM, shortened
 from dragoman.core.model import Message, State, Task
-from dragoman.core.operations import (
-    GetTask,
-    HookPage,
-    ListHooks,
-    ListTasks,
-    Operation,
-    SendMessage,
-    TaskPage,
-)
 
 
 class WrongAnswer(TypeError):
-    """A function of a backend gave what it may not. Only the log tells what."""
+    """A function of a backend returned something that is not allowed. Only the log says what it
+    was."""
 
 
 class AnswerStory:
@@ -38,7 +31,8 @@ class AnswerStory:
         self._last: Stamped | None = None
 
     def entry(self, piece: object) -> Stamped | Message:
-        """The piece as a stream carries it: Task, Message, an event, or one with its place."""
+        """Returns a piece as a stream carries it. A piece is a Task, a Message, an event, or an
+        event with its place."""
         if isinstance(piece, Message) and self._last is None:
             self.over = True
             return cast(Message, checked(self.what, piece, (Message,)))
@@ -75,7 +69,8 @@ class AnswerStory:
 
 
 def checked(what: str, value: object, kinds: tuple[type, ...]) -> Any:
-    """The value, or `WrongAnswer`. Structs do not check what they are made of, so this does."""
+    """Returns the value if it is valid, and raises `WrongAnswer` if not. Structs do not check their
+    own fields."""
     if not kinds:
         return None
     kind = next((kind for kind in kinds if isinstance(value, kind)), None)
@@ -88,22 +83,22 @@ def checked(what: str, value: object, kinds: tuple[type, ...]) -> Any:
         raise WrongAnswer(f"{what} gave a {kind.__name__} that is none: {exc}") from exc
 
 
-def page(op: Operation[Any], value: object) -> object:
-    """A list is a page too: the only one."""
-    if isinstance(op, ListTasks) and isinstance(value, list | tuple):
+def page(op: ops.Operation[Any], value: object) -> object:
+    """Turns a list into the page that it is the whole of."""
+    if isinstance(op, ops.ListTasks) and isinstance(value, list | tuple):
         tasks = cast("tuple[Task, ...]", tuple(value))  # checked next
-        return TaskPage(tasks=tasks, next_token="", page_size=op.page_size, total=len(value))
-    if isinstance(op, ListHooks) and isinstance(value, list | tuple):
-        return HookPage(hooks=tuple(value))
+        return ops.TaskPage(tasks=tasks, next_token="", page_size=op.page_size, total=len(value))
+    if isinstance(op, ops.ListHooks) and isinstance(value, list | tuple):
+        return ops.HookPage(hooks=tuple(value))
     return value
 
 
-def fitting(op: Operation[Any], value: Any) -> Any:
-    """The answer cut to what was asked, so that functions need not."""
+def fitting(op: ops.Operation[Any], value: Any) -> Any:
+    """Returns the answer cut to what was asked for, so that the functions need not do it."""
     match op:
-        case SendMessage() | GetTask() if isinstance(value, Task):
+        case ops.SendMessage() | ops.GetTask() if isinstance(value, Task):
             value = shortened(value, op.history_length)
-        case ListTasks():
+        case ops.ListTasks():
             tasks = tuple(shortened(task, op.history_length) for task in value.tasks)
             if not op.with_artifacts:
                 tasks = tuple(replace(task, artifacts=()) for task in tasks)
@@ -115,7 +110,7 @@ def fitting(op: Operation[Any], value: Any) -> Any:
 
 
 def state_in(told: Task | Stamped) -> State | None:
-    """The state of a task after this; None if it says nothing of it."""
+    """Returns the state of a task after this piece, or None if the piece says nothing about it."""
     if isinstance(told, Task):
         return told.state
     event = told.event

@@ -36,7 +36,7 @@ KEEP = EngineSettings().keep_tasks
 
 
 class Backend(Agent):
-    """An agent whose tasks are kept elsewhere, by functions of its author's."""
+    """An agent whose tasks another system keeps, which functions of its author reach."""
 
     def __init__(
         self,
@@ -89,18 +89,20 @@ class Backend(Agent):
         super().__init__(name, streaming=streams, push=set_hook is not None, **about)
         self.extended = extended_card
         self.listed = tuple(skills)
-        """Its skills, as they stand on the card: which function does them is its own business."""
+        """The skills as they stand on the card. The functions decide how each is done."""
         self.keeps_tasks = set(self.functions) >= OWN
-        """Whether its tasks are its own business; else a store of ours holds some."""
+        """Whether the functions keep all tasks; if not, a store of ours holds some."""
         self.on_start, self.on_stop, self.timeout = start, stop, timeout
         self._card = card
 
     def skill(self, id: str, **about: Any) -> Any:
-        """A backend runs nothing here: its skills are only listed, `Backend(skills=[...])`."""
+        """Refuses: a backend runs no skills here, so it only lists them with
+        `Backend(skills=[...])`."""
         raise ConfigError(f"Backend `{self.name}` runs no skills; list them: skills=[Skill(...)]")
 
     def card(self, interfaces: Iterable[Interface] = (), also: Container[str] = ()) -> Card:
-        """Its own card, or one made of what it says; capabilities follow from its functions."""
+        """Returns its own card, or one made from its settings. The capabilities follow from its
+        functions."""
         own = tuple(self.extensions.values())
         if self._card is None:
             skills = tuple(

@@ -7,7 +7,6 @@ was kept for, and nobody else finds it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,21 +18,23 @@ from msgspec.structs import replace
 from dragoman.core.errors import Conflict, Fenced, StoreUnavailable, TaskNotFound
 from dragoman.core.events import Snapshot, Stamped
 from dragoman.core.lifecycle import FINAL
+from dragoman.core.log import Logger
 from dragoman.core.model import State, Status, Task
 from dragoman.core.peer import Context
 from dragoman.core.task_names import task_id_of
-from dragoman.store.interface import Done, Draft, Row, Scope, Store, Write
+from dragoman.store.acknowledged import acknowledged
+from dragoman.store.interface import Draft, Row, Scope, Store, Write
 
-log = logging.getLogger("dragoman.backend")
+log = Logger("backend")
 
 SWEEP = 3600.0
-"""Seconds between two looks for what is too old, at the most."""
+"""The most seconds between two looks for tasks that are too old."""
 MOST = 1_000
-"""Tasks that the store is asked to remove at a time."""
+"""The number of tasks that the store is asked to remove at a time."""
 TRIES = 8
-"""How often a save is tried while others save the same task."""
+"""The number of times that a save is tried while others save the same task."""
 LEASE = 60_000
-"""Milliseconds for which a process may write, before it has to say again that it is there."""
+"""The milliseconds for which a process may write before it has to renew its lease."""
 
 
 class FallbackTasks:
@@ -59,7 +60,7 @@ class FallbackTasks:
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self) -> Store:
-        """The store, open."""
+        """Returns the open store."""
         self._used = True
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._open())
@@ -77,7 +78,7 @@ class FallbackTasks:
             await self._store.open()
 
     async def close(self) -> None:
-        """Lets go of the store."""
+        """Closes the store."""
         if self._opening is None:
             return
         if self._sweeping is not None:
@@ -89,12 +90,13 @@ class FallbackTasks:
             await self._store.close()
 
     async def probe(self) -> None:
-        """Raises what would keep a task from being kept, once anything was to be kept."""
+        """Raises the error that would keep a task from being stored, if anything was ever to be
+        stored."""
         if self._used:
             await (await self.open()).probe()
 
     async def load(self, task_id: str, ctx: Context) -> Task:
-        """The task as it was saved last; `TaskNotFound` if it never was."""
+        """Returns the task as it was saved last. Raises `TaskNotFound` if it never was."""
         store = await self.open()
         try:
             _, task = await store.load(self._scope(ctx), self._key("task", task_id, ctx))
@@ -103,11 +105,11 @@ class FallbackTasks:
         return replace(task, id=task_id)
 
     async def save(self, task: Task, ctx: Context) -> None:
-        """Keeps a task as it stands. What is finished does not change any more."""
+        """Saves a task as it stands. A finished task does not change any more."""
         await self._save(self._key("task", task.id, ctx), task, ctx)
 
     async def named(self, name: str, ctx: Context) -> str:
-        """The id of the task that the caller calls so; empty if there is none."""
+        """Returns the id of the task to which the caller gave this name, or an empty text."""
         found = await self._name(name, ctx)
         if found is None:
             return ""
@@ -131,7 +133,7 @@ class FallbackTasks:
         await self._save(key, told, ctx, hidden=True, first=found is None)
 
     async def sweep(self) -> None:
-        """Drops finished tasks, and names that nobody uses, when their time is over."""
+        """Removes finished tasks, and names that nobody uses, when their time is over."""
         removed = MOST
         while removed >= MOST:
             removed = await self._store.sweep(self._agent, self._keep_ms, self._keep_ms, MOST)
@@ -144,8 +146,8 @@ class FallbackTasks:
         while True:
             try:
                 await self.sweep()
-            except Exception:  # the next look may do better
-                log.exception("what is too old could not be removed")
+            except Exception as exc:  # the next look may do better
+                log.error("Old tasks could not be removed", exc)
             await asyncio.sleep(self._pause)
 
     async def _name(self, name: str, ctx: Context) -> tuple[Row, str] | None:
@@ -157,7 +159,7 @@ class FallbackTasks:
         return row, str((found.metadata or {}).get("id", ""))
 
     async def _prolong(self, row: Row) -> None:
-        """A name that is used stays; if this fails, the next use tries again."""
+        """Renews the time of a name that is used. If this fails, the next use tries again."""
         store = self._store
         with suppress(Fenced, StoreUnavailable):
             taken = await store.seize(self._worker, row.task_id, row.epoch)
@@ -175,7 +177,7 @@ class FallbackTasks:
                 heard=taken.heard,
                 expires_at=self._now() + self._keep_ms,
             )
-            await _landed(partial(store.append, write))
+            await acknowledged(partial(store.append, write))
             await store.release(taken.claim, runnable=False)
 
     def _key(self, kind: str, id: str, ctx: Context) -> str:
@@ -199,7 +201,7 @@ class FallbackTasks:
                 row = await store.row(self._scope(ctx), key)
             except TaskNotFound:
                 try:
-                    await _landed(partial(store.create, draft))
+                    await acknowledged(partial(store.create, draft))
                 except Conflict:
                     continue  # someone else was faster
                 return
@@ -211,7 +213,7 @@ class FallbackTasks:
                 continue
             write = _write(taken, task)
             try:
-                await _landed(partial(store.append, write))
+                await acknowledged(partial(store.append, write))
             except Fenced:
                 continue
             if task.state not in FINAL:
@@ -220,25 +222,11 @@ class FallbackTasks:
         raise StoreUnavailable("Too many change this task at a time")
 
     async def _enlist(self, store: Store) -> None:
-        """Only a worker that is alive may write a task that exists."""
+        """Renews the lease of this worker: only a worker that is alive may write a task that
+        exists."""
         if not self._worker or not await store.beat(self._worker, LEASE):
             self._worker = uuid4().hex
             await store.enlist(self._worker, LEASE)
-
-
-async def _landed(hand_over: Callable[[Done], None]) -> None:
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def tell(error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-    hand_over(tell)
-    await done
 
 
 def _draft(task: Task, agent: str, ctx: Context) -> Draft:

@@ -1,4 +1,4 @@
-"""A function of a backend's author, and how it is called."""
+"""Calls a function of a backend's author."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dragoman.core.peer import Context
 
 
 class Function:
-    """A function of the author's, and how it wants to be called."""
+    """A function of the author, and the way in which it is called."""
 
     def __init__(self, what: str, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -39,7 +39,7 @@ class Function:
                 ) from None
 
     async def ask(self, threads: ThreadPoolExecutor, op: Operation[Any], ctx: Context) -> Any:
-        """What it gives; plain functions run in a thread."""
+        """Calls the function and returns its result. Plain functions run in a thread."""
         if isinstance(op, SendMessage):
             op = replace(op, message=from_caller(op.message))
         asked = partial(self.function, *((op, ctx) if self._wants_caller else (op,)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -23,6 +22,7 @@ from msgspec.structs import replace
 
 from dragoman.agent import Agent
 from dragoman.agent.invoke import invoke
+from dragoman.core import operations as ops
 from dragoman.core.errors import (
     AgentMisbehaved,
     AgentTimedOut,
@@ -36,24 +36,8 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, Fold
+from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Message, State, Status, Task
-from dragoman.core.operations import (
-    CancelTask,
-    DeleteHook,
-    GetExtendedCard,
-    GetHook,
-    GetTask,
-    HookPage,
-    Invoke,
-    ListHooks,
-    ListTasks,
-    Operation,
-    R,
-    SendMessage,
-    SetHook,
-    Streamed,
-    TaskPage,
-)
 from dragoman.core.peer import Batch, Context
 from dragoman.core.task_names import name_of
 
@@ -63,38 +47,40 @@ from .function import Function
 from .pieces import QUIET, each
 from .task_names import addressed, name_in, renamed, shown_as, task_of
 
-log = logging.getLogger("dragoman.backend")
+log = Logger("backend")
 
 OWN = frozenset(("send", "get", "cancel"))
-"""With these a backend keeps its tasks itself."""
+"""The functions with which a backend keeps all its tasks itself."""
 THREADS = 64
-"""For functions that are not async."""
+"""The number of threads for functions that are not async."""
 
 
 class Answering(Struct, frozen=True):
-    """How one operation is answered: by which function, with what, and else how."""
+    """How one operation is answered: the function, the types it may return, and the errors without
+    it."""
 
     what: str
     gives: tuple[type, ...]
     missing: type[Unsupported] = Unsupported
     nothing: type[Exception] | None = None
-    """What None says."""
+    """The error that None stands for."""
 
 
-_ANSWERS: dict[type[Operation[Any]], Answering] = {
-    SendMessage: Answering("send", (Task, Message)),
-    GetTask: Answering("get", (Task,), nothing=TaskNotFound),
-    ListTasks: Answering("list", (TaskPage,)),
-    CancelTask: Answering("cancel", (Task,), nothing=TaskNotFound),
-    SetHook: Answering("set_hook", (Hook,), PushUnsupported),
-    GetHook: Answering("get_hook", (Hook,), PushUnsupported, HookNotFound),
-    ListHooks: Answering("list_hooks", (HookPage,), PushUnsupported),
-    DeleteHook: Answering("delete_hook", (), PushUnsupported),
+_ANSWERS: dict[type[ops.Operation[Any]], Answering] = {
+    ops.SendMessage: Answering("send", (Task, Message)),
+    ops.GetTask: Answering("get", (Task,), nothing=TaskNotFound),
+    ops.ListTasks: Answering("list", (ops.TaskPage,)),
+    ops.CancelTask: Answering("cancel", (Task,), nothing=TaskNotFound),
+    ops.SetHook: Answering("set_hook", (Hook,), PushUnsupported),
+    ops.GetHook: Answering("get_hook", (Hook,), PushUnsupported, HookNotFound),
+    ops.ListHooks: Answering("list_hooks", (ops.HookPage,), PushUnsupported),
+    ops.DeleteHook: Answering("delete_hook", (), PushUnsupported),
 }
 
 
 class BackendPeer:
-    """A backend's functions as a peer, and what stands in for those it lacks."""
+    """A peer that answers operations with a backend's functions, or with a store where a function
+    is missing."""
 
     def __init__(
         self,
@@ -109,21 +95,21 @@ class BackendPeer:
         self._agent, self._functions, self._push = agent, functions, push
         self._kept, self._timeout = kept, timeout
         self._keeps = "get" not in functions
-        """Whether its tasks are kept by us."""
+        """Whether a store of ours keeps the tasks."""
         self._on_start, self._on_stop = around
         self._opening: WeakValueDictionary[tuple[str, str, str], asyncio.Lock]
         self._opening = WeakValueDictionary()
-        """One lock for each name whose first send is under way."""
+        """The locks of the names whose first send is under way."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="dragoman-backend")
 
     async def start(self) -> None:
-        """Lets the author open what the functions need."""
+        """Calls the author's `start`, which opens what the functions need."""
         if not set(self._functions) >= OWN:
             await self._kept.open()
         await _done(self._on_start)
 
     async def stop(self, grace: float) -> None:
-        """Lets the author close it."""
+        """Calls the author's `stop`, which closes what `start` opened."""
         try:
             await _done(self._on_stop)
         finally:
@@ -131,23 +117,23 @@ class BackendPeer:
             await self._kept.close()
 
     async def counts(self) -> dict[str, int]:
-        """Nobody here knows how many tasks there are."""
+        """Returns no counts: nobody here knows how many tasks there are."""
         return {}
 
-    async def call(self, op: Operation[R], ctx: Context) -> R:
-        """The answer of the function for it."""
-        if isinstance(op, Invoke):
-            return cast(R, await invoke(self._agent, op, ctx))  # `Operation[Json]`
-        if isinstance(op, GetExtendedCard):
+    async def call(self, op: ops.Operation[ops.R], ctx: Context) -> ops.R:
+        """Returns the answer of the function for this operation."""
+        if isinstance(op, ops.Invoke):
+            return cast(ops.R, await invoke(self._agent, op, ctx))  # `Operation[Json]`
+        if isinstance(op, ops.GetExtendedCard):
             raise ExtendedCardOff()  # whoever has one is asked by the guard in front
         try:
             # `_ANSWERS` binds the answer's type to the operation's; a table cannot say so.
-            return cast(R, await self._named_answer(op, ctx))
+            return cast(ops.R, await self._named_answer(op, ctx))
         except WrongAnswer as exc:
             raise _misbehaved(exc) from exc
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """What the function yields, as it comes."""
+    async def stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Yields what the function yields, as it comes."""
         try:
             async with aclosing(self._named_stream(op, ctx)) as batches:
                 async for batch in batches:
@@ -156,13 +142,14 @@ class BackendPeer:
             raise _misbehaved(exc) from exc
 
     async def probe(self) -> None:
-        """Raises what would keep our store from keeping something; fine if none is in use."""
+        """Raises the error that would keep our store from storing something, if a store is in
+        use."""
         await self._kept.probe()
 
     # Names.
 
-    async def _named_answer(self, op: Operation[Any], ctx: Context) -> Any:
-        if isinstance(op, SendMessage) and op.open_as:
+    async def _named_answer(self, op: ops.Operation[Any], ctx: Context) -> Any:
+        if isinstance(op, ops.SendMessage) and op.open_as:
             async with AsyncExitStack() as opening:
                 op, name = await self._opened(op, ctx, opening)
                 answer = await self._answer(op, ctx)
@@ -179,8 +166,8 @@ class BackendPeer:
         answer = await self._answer(addressed(op, task_id), ctx)
         return await self._shown(name, answer, ctx)
 
-    async def _named_stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        if isinstance(op, SendMessage) and op.open_as:
+    async def _named_stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        if isinstance(op, ops.SendMessage) and op.open_as:
             async with AsyncExitStack() as opening:
                 op, name = await self._opened(op, ctx, opening)
                 async with aclosing(self._shown_stream(name, op, ctx, opening)) as batches:
@@ -207,7 +194,7 @@ class BackendPeer:
                 yield batch
 
     async def _shown_stream(
-        self, name: str, op: Streamed, ctx: Context, opening: AsyncExitStack | None = None
+        self, name: str, op: ops.Streamed, ctx: Context, opening: AsyncExitStack | None = None
     ) -> AsyncGenerator[Batch, None]:
         fresh = not task_of(op)
         async with aclosing(self._stream(op, ctx)) as batches:
@@ -221,7 +208,8 @@ class BackendPeer:
                 yield Batch(shown, batch.last)
 
     async def _shown(self, name: str, answer: Any, ctx: Context, *, fresh: bool = False) -> Any:
-        """An answer about a named task, for its caller; what it says of the name is kept."""
+        """Returns an answer about a named task as its caller sees it, and stores what it says of
+        the name."""
         if isinstance(answer, Task | Stamped):
             ended = state_in(answer) in FINAL
             if fresh or ended:
@@ -230,8 +218,8 @@ class BackendPeer:
         return renamed(answer, shown_as(name, ctx))
 
     async def _opened(
-        self, op: SendMessage, ctx: Context, opening: AsyncExitStack
-    ) -> tuple[SendMessage, str]:
+        self, op: ops.SendMessage, ctx: Context, opening: AsyncExitStack
+    ) -> tuple[ops.SendMessage, str]:
         """A send to the task that its caller calls so, or if there is none, one that opens it;
         until `opening` is closed no other send does."""
         name = name_in(op.open_as)
@@ -245,14 +233,14 @@ class BackendPeer:
                 await opening.aclose()
         return addressed(op, task_id), name
 
-    async def _found(self, op: Operation[Any], ctx: Context) -> tuple[str, str]:
-        """The name in an operation, and the task of that name."""
+    async def _found(self, op: ops.Operation[Any], ctx: Context) -> tuple[str, str]:
+        """Returns the name in an operation, and the id of the task of that name."""
         name = name_in(task_of(op))
         return name, await self._kept.named(name, ctx) if name else ""
 
     # Answers.
 
-    async def _answer(self, op: Operation[Any], ctx: Context) -> Any:
+    async def _answer(self, op: ops.Operation[Any], ctx: Context) -> Any:
         answering = _ANSWERS.get(type(op))
         if answering is None:
             raise Unsupported()
@@ -260,16 +248,16 @@ class BackendPeer:
         function = self._functions.get(answering.what)
         if function is not None:
             value = await self._asked(function, answering, op, ctx)
-            if isinstance(op, SendMessage) and isinstance(value, Task) and self._keeps:
+            if isinstance(op, ops.SendMessage) and isinstance(value, Task) and self._keeps:
                 await self._kept.save(value, ctx)
-            if isinstance(op, GetTask):
+            if isinstance(op, ops.GetTask):
                 value = await self._unless_canceled(value, ctx)
         else:
             value = await self._missing(answering, op, ctx)
         return fitting(op, value)
 
     async def _asked(
-        self, function: Function, answering: Answering, op: Operation[Any], ctx: Context
+        self, function: Function, answering: Answering, op: ops.Operation[Any], ctx: Context
     ) -> Any:
         try:
             async with asyncio.timeout(self._timeout) as limit:
@@ -282,22 +270,22 @@ class BackendPeer:
             raise answering.nothing()
         return checked(answering.what, page(op, value), answering.gives)
 
-    async def _missing(self, answering: Answering, op: Operation[Any], ctx: Context) -> Any:
-        """What we do where the author gives no function: send, get and cancel with a store."""
+    async def _missing(self, answering: Answering, op: ops.Operation[Any], ctx: Context) -> Any:
+        """Answers send, get and cancel from a store where the author gives no function."""
         match op:
-            case SendMessage() if "stream" in self._functions:
+            case ops.SendMessage() if "stream" in self._functions:
                 return await self._streamed(op, ctx)
-            case SendMessage():
+            case ops.SendMessage():
                 return await self._received(op, ctx)
-            case GetTask(task_id=task_id):
+            case ops.GetTask(task_id=task_id):
                 return await self._kept.load(task_id, ctx)
-            case CancelTask(task_id=task_id):
+            case ops.CancelTask(task_id=task_id):
                 return await self._canceled(task_id, ctx)
             case _:
                 raise answering.missing()
 
-    async def _streamed(self, op: SendMessage, ctx: Context) -> Task | Message:
-        """What a stream comes to."""
+    async def _streamed(self, op: ops.SendMessage, ctx: Context) -> Task | Message:
+        """Returns what a stream adds up to."""
         fold: Fold | None = None
         async with aclosing(self._stream(op, ctx)) as batches:
             async for batch in batches:
@@ -310,11 +298,12 @@ class BackendPeer:
             raise WrongAnswer("stream gave nothing; it must yield a Task or a Message")
         return fold.task()
 
-    async def _received(self, op: SendMessage, ctx: Context) -> Task:
-        """The message in a task that waits for the author's system, or in one that exists."""
+    async def _received(self, op: ops.SendMessage, ctx: Context) -> Task:
+        """Returns the message in a new task that waits for the author's system, or in the task that
+        exists."""
         said, task = op.message, None
         if said.task_id:
-            task = await self._answer(GetTask(task_id=said.task_id), ctx)
+            task = await self._answer(ops.GetTask(task_id=said.task_id), ctx)
             if task.state in FINAL:
                 raise TaskFinished(taskId=task.id)
             message = replace(said, context_id=task.context_id)
@@ -333,12 +322,12 @@ class BackendPeer:
             )
         await self._kept.save(task, ctx)
         if op.hook is not None:
-            await self._answer(SetHook(hook=replace(op.hook, task_id=task.id)), ctx)
+            await self._answer(ops.SetHook(hook=replace(op.hook, task_id=task.id)), ctx)
         return task
 
     async def _canceled(self, task_id: str, ctx: Context) -> Task:
-        """Nobody can stop the author's code, but for its caller the task is canceled."""
-        task = await self._answer(GetTask(task_id=task_id), ctx)
+        """Cancels a task for its caller. Nobody can stop the author's code."""
+        task = await self._answer(ops.GetTask(task_id=task_id), ctx)
         if task.state in FINAL:
             raise NotCancelable(taskId=task_id)
         status = Status(State.CANCELED, time.time_ns() // 1_000_000)
@@ -347,7 +336,7 @@ class BackendPeer:
         return canceled
 
     async def _unless_canceled(self, task: Task, ctx: Context) -> Task:
-        """A task of the author's, but canceled if its caller canceled it here."""
+        """Returns a task of the author, or its canceled form if its caller canceled it here."""
         if "cancel" in self._functions:
             return task
         with suppress(TaskNotFound):
@@ -355,8 +344,8 @@ class BackendPeer:
             return kept if kept.state is State.CANCELED else task
         return task
 
-    async def _stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        what = "stream" if isinstance(op, SendMessage) else "resubscribe"
+    async def _stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        what = "stream" if isinstance(op, ops.SendMessage) else "resubscribe"
         self._check_push(Unsupported, op)
         function = self._functions.get(what)
         if function is None:
@@ -378,19 +367,19 @@ class BackendPeer:
                 if story.over:
                     return
 
-    def _check_push(self, missing: type[Unsupported], op: Operation[Any]) -> None:
+    def _check_push(self, missing: type[Unsupported], op: ops.Operation[Any]) -> None:
         if self._push:
             return
         if missing is PushUnsupported:
             raise PushUnsupported()
-        if isinstance(op, SendMessage) and op.hook is not None:
+        if isinstance(op, ops.SendMessage) and op.hook is not None:
             raise PushUnsupported()  # not done in silence (a2a-wire D11)
 
 
 def _misbehaved(wrong: WrongAnswer) -> AgentMisbehaved:
     """The log gets everything, the caller only the id to ask for (DESIGN §6)."""
     incident = secrets.token_hex(6)
-    log.error("wrong answer error=%s: %s", incident, wrong, exc_info=wrong)
+    log.error("The backend gave a wrong answer", wrong, error=incident, why=wrong)
     return AgentMisbehaved(f"The agent gave an invalid answer (error {incident})", error=incident)
 
 

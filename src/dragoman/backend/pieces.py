@@ -1,4 +1,4 @@
-"""What a streaming function of a backend yields, async or not, piece by piece."""
+"""Yields what a streaming function of a backend yields, async or not, piece by piece."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from .answers import WrongAnswer, named
 
 IDLE = 4.0
-"""Seconds of silence after which a reader is told that the stream is alive."""
+"""The seconds of silence after which a reader is told that the stream is alive."""
 QUIET = object()
 
 _OVER = object()
 
 
 async def each(what: str, pieces: Any, threads: ThreadPoolExecutor) -> AsyncGenerator[Any, None]:
-    """Each piece that a function of a backend yields, and `QUIET` after a while without one."""
+    """Yields each piece of a function of a backend, and `QUIET` after a while without one."""
     if isinstance(pieces, AsyncIterator):
         following: AsyncIterator[Any] = pieces
     elif isinstance(pieces, Iterable) and not isinstance(pieces, str | bytes | dict):

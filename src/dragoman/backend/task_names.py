@@ -18,7 +18,7 @@ from dragoman.core.task_names import name_of, task_id_of
 
 
 def task_of(op: Operation[Any]) -> str:
-    """The task that an operation is about; empty if it is about none."""
+    """Returns the id of the task that an operation is about, or an empty text."""
     match op:
         case SendMessage(message=message):
             return message.task_id
@@ -29,7 +29,7 @@ def task_of(op: Operation[Any]) -> str:
 
 
 def addressed(op: Any, task_id: str) -> Any:
-    """The same operation on the task with this id."""
+    """Returns the same operation on the task with this id."""
     match op:
         case SendMessage(message=message):
             return replace(op, message=replace(message, task_id=task_id), open_as="")
@@ -40,17 +40,17 @@ def addressed(op: Any, task_id: str) -> Any:
 
 
 def name_in(said: str) -> str:
-    """The name in what a caller says: the name itself, or the id that it was shown."""
+    """Returns the name in what a caller says: the name itself, or the id that it was shown."""
     return name_of(said) or said
 
 
 def shown_as(name: str, ctx: Context) -> str:
-    """The id of a named task as its caller is shown it."""
+    """Returns the id of a named task as its caller sees it."""
     return task_id_of(name, ctx.tenant, ctx.principal)
 
 
 def renamed(answer: Any, task_id: str) -> Any:
-    """The same answer about a task with this id."""
+    """Returns the same answer about a task with this id."""
     match answer:
         case Task():
             return replace(answer, id=task_id)

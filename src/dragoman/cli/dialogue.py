@@ -17,7 +17,7 @@ from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import AnyPart, Message, Task
 
 from . import formatting
-from .prompts import TerminalPerson, question_in
+from .prompts import TerminalPerson, question_shown
 from .view import TaskView
 
 CANCELS = 10.0
@@ -100,7 +100,7 @@ class Dialogue:
             raise Left(task) from None
 
     async def _answer(self, result: Task | Message) -> tuple[AnyPart, ...] | None:
-        if self.person is None or isinstance(result, Message) or question_in(result) is None:
+        if self.person is None or isinstance(result, Message) or question_shown(result) is None:
             return None
         try:
             return self.person.answer(result)

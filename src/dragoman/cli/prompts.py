@@ -9,42 +9,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from getpass import getpass
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.client.auth import CredentialRequest, wanted
 from dragoman.core.events import Ask
-from dragoman.core.lifecycle import WAITING
-from dragoman.core.model import AnyPart, Data, Json, State, Task, Text
-from dragoman.dialects.a2a.extensions import WORK
+from dragoman.core.model import AnyPart, Data, Task, Text
+from dragoman.core.questions import Question, answer_value, question_of, yes_or_no
 
 from . import formatting
 
-YES = frozenset(("y", "yes", "ok", "true", "是", "好", "同意"))
-NO = frozenset(("n", "no", "false", "否", "不", "不同意"))
+WITHOUT_WORDS = {
+    Ask.INPUT: "The agent asks for more.",
+    Ask.APPROVAL: "The agent asks for your approval.",
+    Ask.CREDENTIALS: "The agent needs credentials.",
+    Ask.TOOL: "The agent asks for the result of a tool.",
+}
+"""What is shown for a question that comes without words."""
 
 
-class Question(Struct, frozen=True):
-    """What a task waits for."""
-
-    kind: Ask
-    prompt: str
-    details: Json = None
-
-
-def question_in(task: Task) -> Question | None:
-    """What the task asks, if it waits. Our agents say in data what kind of question it is."""
-    if task.state not in WAITING:
+def question_shown(task: Task) -> Question | None:
+    """What the task asks, in words that are safe to print; None if it does not wait."""
+    found = question_of(task)
+    if found is None:
         return None
-    message = task.status.message
-    prompt = formatting.clean(message.text) if message is not None else ""
-    if task.state is State.AUTH_REQUIRED:
-        return Question(Ask.CREDENTIALS, prompt or "It needs credentials.")
-    for part in message.parts if message is not None else ():
-        told = part.value if isinstance(part, Data) else None
-        if isinstance(told, dict) and f"{WORK}/question" in (part.metadata or {}):
-            kind = Ask.APPROVAL if told.get("kind") == Ask.APPROVAL.value else Ask.INPUT
-            return Question(kind, prompt, told.get("details"))
-    return Question(Ask.INPUT, prompt or "It asks for more.")
+    prompt = formatting.clean(found.prompt) or WITHOUT_WORDS[found.kind]
+    return replace(found, prompt=prompt)
 
 
 class TerminalPerson:
@@ -64,7 +53,7 @@ class TerminalPerson:
 
         `KeyboardInterrupt` is Ctrl-C at the question.
         """
-        question = question_in(task)
+        question = question_shown(task)
         if question is None:
             return None
         with suppress(EOFError), typing():
@@ -72,7 +61,7 @@ class TerminalPerson:
                 case Ask.CREDENTIALS:
                     return self._credentials(wanted(task))
                 case Ask.APPROVAL:
-                    return (Data({"approved": self._approves(question)}),)
+                    return (Data(answer_value(self._approves(question))),)
                 case _:
                     _show(question)
                     return (Text(self.line("? ")),)
@@ -91,11 +80,9 @@ class TerminalPerson:
     def _approves(self, question: Question) -> bool:
         _show(question)
         while True:
-            said = input("[y/n] ").strip().lower()
-            if said in YES:
-                return True
-            if said in NO:
-                return False
+            decision = yes_or_no(input("[y/n] "))
+            if decision is not None:
+                return decision
             print("Please answer y or n.")
 
     def _credentials(self, asked: CredentialRequest | None) -> tuple[AnyPart, ...] | None:

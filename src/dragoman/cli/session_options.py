@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,6 +147,22 @@ def run(work: Callable[[], Coroutine[Any, Any, int]], url: str, *, as_json: bool
         code = complained(exc, url, as_json=as_json)
     if code:
         sys.exit(code)
+
+
+def run_with(
+    url: str,
+    way: SessionOptions,
+    work: Callable[[RemoteAgent], Awaitable[int | None]],
+    *,
+    extensions: Sequence[str] = (),
+) -> None:
+    """Runs a command that needs nothing but the agent. `work` returns the exit code; None is 0."""
+
+    async def main() -> int:
+        async with agent_at(url, way, extensions=extensions) as agent:
+            return await work(agent) or DONE
+
+    run(main, url, as_json=way.json)
 
 
 class interruptible:  # noqa: N801  reads as a word: with interruptible()

@@ -18,10 +18,10 @@ from rich.text import Text
 
 from dragoman.client.auth.origins import printable
 from dragoman.core.events import ArtifactChunk, Asked, Note, Noted, Snapshot, Stamped, StateChanged
+from dragoman.core.extensions import PROGRESS
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Artifact, Message, State, Task
 from dragoman.core.model import Text as TextPart
-from dragoman.dialects.a2a.extensions import WORK
 
 from . import formatting, json_output
 
@@ -204,7 +204,7 @@ class OnTerminal:
 
 def _progress_in(metadata: dict[str, object] | None) -> tuple[float, float | None] | None:
     """How far it is, from agents that tell it (docs/extensions/work.md)."""
-    told = (metadata or {}).get(f"{WORK}/progress")
+    told = (metadata or {}).get(PROGRESS)
     fraction = told.get("fraction") if isinstance(told, dict) else None
     if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
         return None

@@ -10,29 +10,12 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
+from dragoman.core import operations as ops
 from dragoman.core.card import Card
 from dragoman.core.errors import PeerMisbehaved, PeerRefused
 from dragoman.core.model import AnyPart, Hook, Json, Message, Role, State, Task
-from dragoman.core.operations import (
-    CancelTask,
-    DeleteHook,
-    GetExtendedCard,
-    GetHook,
-    GetTask,
-    HookPage,
-    Invoke,
-    ListHooks,
-    ListTasks,
-    Operation,
-    R,
-    Resolve,
-    SendMessage,
-    SetHook,
-    Streamed,
-    TaskPage,
-    Watch,
-)
 from dragoman.core.peer import ANYONE, Batch, Context
+from dragoman.core.questions import answer_value
 
 from .conversation import Conversation
 from .event_stream import Events
@@ -94,12 +77,12 @@ class RemoteAgent:
         idempotency key, else there is a new one for every call.
         """
         message, options = await self._message(what, about)
-        op = SendMessage(message=message, wait=wait, history_length=history_length, **options)
+        op = ops.SendMessage(message=message, wait=wait, history_length=history_length, **options)
         return await self._remote.call(op, self._keyed(key or message.message_id))
 
     @overload
     def stream(  # type: ignore[overload-overlap]  # nobody says an operation to an agent
-        self, op: Streamed, ctx: Context, /
+        self, op: ops.Streamed, ctx: Context, /
     ) -> AsyncGenerator[Batch, None]: ...
 
     @overload
@@ -108,22 +91,22 @@ class RemoteAgent:
     def stream(self, *what: Any, key: str = "", **about: Any) -> Any:
         """Says something and tells every event, each once and in order, whatever happens to the
         connection. Arguments as `send`."""
-        if len(what) == 2 and isinstance(what[0], SendMessage | Watch):
+        if len(what) == 2 and isinstance(what[0], ops.SendMessage | ops.Watch):
             return self._remote.stream(what[0], what[1])
 
-        async def begin() -> tuple[Streamed, Context]:
+        async def begin() -> tuple[ops.Streamed, Context]:
             message, options = await self._message(what, about)
-            op = SendMessage(message=message, **options)
+            op = ops.SendMessage(message=message, **options)
             return op, self._keyed(key or message.message_id)
 
         return Events(self._remote, begin)
 
     def watch(self, task: Task | str, cursor: int | None = None) -> Events:
         """Follows a task: as it stands, then what happens, or what happened behind a cursor."""
-        op = Watch(task_id=_id(task))
+        op = ops.Watch(task_id=_id(task))
         ctx = replace(self._context, cursor=cursor)
 
-        async def begin() -> tuple[Streamed, Context]:
+        async def begin() -> tuple[ops.Streamed, Context]:
             return op, ctx
 
         return Events(self._remote, begin)
@@ -131,8 +114,7 @@ class RemoteAgent:
     async def answer(self, task: Task | str, value: object, *, question: str = "") -> Task:
         """Answers what a task waits for: text, data, files; True or False where it asks for
         approval."""
-        if isinstance(value, bool):
-            value = {"approved": value}
+        value = answer_value(value)
         if question:
             return await self.resolve(task, question, value)
         answer = await self.send(value, task=task)
@@ -142,14 +124,14 @@ class RemoteAgent:
 
     async def resolve(self, task: Task | str, question: str, value: Json) -> Task:
         """Answers one question of a task by its name."""
-        op = Resolve(task_id=_id(task), question=question, value=value)
+        op = ops.Resolve(task_id=_id(task), question=question, value=value)
         return await self._remote.call(op, self._context)
 
     @overload
     async def call(self, what: str, /, **arguments: Json) -> Json: ...
 
     @overload
-    async def call(self, what: Operation[R], ctx: Context, /) -> R: ...
+    async def call(self, what: ops.Operation[ops.R], ctx: Context, /) -> ops.R: ...
 
     async def call(self, what: Any, ctx: Context | None = None, /, **arguments: Json) -> Any:
         """Calls a skill with arguments and gives its result.
@@ -157,7 +139,7 @@ class RemoteAgent:
         Both are checked against the schemas on the card, if it has them (`urn:dragoman:skills:1`).
         A task that does not complete raises `PeerRefused` with its id and state in `public`.
         """
-        if isinstance(what, Operation):
+        if isinstance(what, ops.Operation):
             return await self._remote.call(what, ctx or self._context)
         from .arguments import check_arguments, fitting, schemas_of
 
@@ -168,7 +150,7 @@ class RemoteAgent:
 
     async def invoke(self, method: str, /, **params: Json) -> Json:
         """Calls a method of the agent's own, such as `myorg.billing/refund`."""
-        return await self._remote.call(Invoke(method=method, params=params), self._context)
+        return await self._remote.call(ops.Invoke(method=method, params=params), self._context)
 
     def conversation(self, context_id: str = "", *, skill: str = "") -> Conversation:
         """Several messages that belong together; the open questions in it are answered."""
@@ -178,12 +160,12 @@ class RemoteAgent:
 
     async def get(self, task: Task | str, history_length: int | None = None) -> Task:
         """The task as it stands."""
-        op = GetTask(task_id=_id(task), history_length=history_length)
+        op = ops.GetTask(task_id=_id(task), history_length=history_length)
         return await self._remote.call(op, self._context)
 
-    async def list(self, **filters: Any) -> TaskPage:
+    async def list(self, **filters: Any) -> ops.TaskPage:
         """A page of our tasks; filters as `ops.ListTasks` has them."""
-        return await self._remote.call(ListTasks(**filters), self._context)
+        return await self._remote.call(ops.ListTasks(**filters), self._context)
 
     async def tasks(self, **filters: Any) -> AsyncGenerator[Task, None]:
         """All our tasks that fit, page by page."""
@@ -198,7 +180,7 @@ class RemoteAgent:
 
     async def cancel(self, task: Task | str, metadata: Mapping[str, Json] | None = None) -> Task:
         """Stops a task."""
-        op = CancelTask(task_id=_id(task), metadata=dict(metadata) if metadata else None)
+        op = ops.CancelTask(task_id=_id(task), metadata=dict(metadata) if metadata else None)
         return await self._remote.call(op, self._context)
 
     # Webhooks.
@@ -222,19 +204,21 @@ class RemoteAgent:
             scheme=scheme,
             credentials=credentials,
         )
-        return await self._remote.call(SetHook(hook=hook), self._context)
+        return await self._remote.call(ops.SetHook(hook=hook), self._context)
 
     async def get_hook(self, task: Task | str, hook_id: str = "") -> Hook:
         """One webhook of a task; the first if it is not named."""
-        return await self._remote.call(GetHook(task_id=_id(task), hook_id=hook_id), self._context)
+        return await self._remote.call(
+            ops.GetHook(task_id=_id(task), hook_id=hook_id), self._context
+        )
 
-    async def list_hooks(self, task: Task | str) -> HookPage:
+    async def list_hooks(self, task: Task | str) -> ops.HookPage:
         """The webhooks of a task."""
-        return await self._remote.call(ListHooks(task_id=_id(task)), self._context)
+        return await self._remote.call(ops.ListHooks(task_id=_id(task)), self._context)
 
     async def delete_hook(self, task: Task | str, hook_id: str) -> None:
         """Ends a webhook; fine if there was none."""
-        await self._remote.call(DeleteHook(task_id=_id(task), hook_id=hook_id), self._context)
+        await self._remote.call(ops.DeleteHook(task_id=_id(task), hook_id=hook_id), self._context)
 
     # The card, and files.
 
@@ -243,7 +227,7 @@ class RemoteAgent:
 
         Where to reach it stays as it was.
         """
-        card = await self._remote.call(GetExtendedCard(), self._context)
+        card = await self._remote.call(ops.GetExtendedCard(), self._context)
         self._remote.card = card
         return card
 

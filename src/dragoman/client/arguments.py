@@ -14,9 +14,8 @@ import jsonschema_rs
 
 from dragoman.core.card import Card
 from dragoman.core.errors import BadParams, PeerMisbehaved
+from dragoman.core.extensions import SKILLS
 from dragoman.core.model import AnyPart, Data, Json, Text
-
-SKILLS = "urn:dragoman:skills:1"
 
 
 def schemas_of(card: Card, skill: str) -> tuple[Json, Json]:

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from dragoman.core.card import Card, Interface
 from dragoman.core.dialect import Dialect
 from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable
+from dragoman.core.extensions import DIALECTS as OTHER_DIALECTS
 from dragoman.dialects import DIALECTS
-from dragoman.net.http.addresses import DIALECTS as OTHER_DIALECTS
 
 from .agent import RemoteAgent
 from .cards import Finder, FoundCard, Trusts

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from dragoman.core.card import Card, Requirement
+from dragoman.core.card import Card, Requirements
 from dragoman.core.errors import BadParams, ConfigError
 from dragoman.security.outbound.guarded_http import safe_field
 
@@ -55,12 +55,7 @@ class Auth(Protocol):
     """Supplies credentials. Called for allowed origins only; it need not check them again."""
 
     async def credentials(
-        self,
-        origin: str,
-        card: Card | None,
-        required: tuple[Requirement, ...],
-        *,
-        refused: str | None,
+        self, origin: str, card: Card | None, required: Requirements, *, refused: str | None
     ) -> Credentials:
         """What to send to `origin` (`https://host:port`).
 
@@ -83,12 +78,7 @@ class Fixed:
         self._given = Credentials(headers={k.lower(): v for k, v in headers.items()})
 
     async def credentials(
-        self,
-        origin: str,
-        card: Card | None,
-        required: tuple[Requirement, ...],
-        *,
-        refused: str | None,
+        self, origin: str, card: Card | None, required: Requirements, *, refused: str | None
     ) -> Credentials:
         """What was given; once refused, there is nothing better."""
         return self._given

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from types import TracebackType
 from typing import Protocol
 
 from dragoman.core.errors import PeerMisbehaved
@@ -103,10 +102,5 @@ class Events:
     async def __aenter__(self) -> Events:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()

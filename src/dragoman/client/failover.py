@@ -25,6 +25,7 @@ from dragoman.core.errors import (
     Unsupported,
     VersionUnsupported,
 )
+from dragoman.core.extensions import CURSOR, IDEMPOTENCY
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import State, Task
 from dragoman.core.operations import (
@@ -43,8 +44,6 @@ from .resumable_stream import ALL_HISTORY, ResumableStream
 from .retry import READS, Pauses, interface_unusable, not_executed
 from .transports.transport import Transport, with_extensions
 
-CURSOR = "urn:dragoman:cursor:1"
-IDEMPOTENCY = "urn:dragoman:idempotency:1"
 RESTS = FINAL | WAITING | {State.UNKNOWN}
 
 

@@ -25,9 +25,10 @@ from dragoman.agent.remote_calls import (
 )
 from dragoman.core.card import Card
 from dragoman.core.errors import PeerMisbehaved, TaskFinished
-from dragoman.core.events import Snapshot, Stamped
+from dragoman.core.events import Ask, Snapshot, Stamped
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.model import Json, Message, State, Task
+from dragoman.core.questions import answer_value, question_in
 from dragoman.core.stream_state import Entry
 from dragoman.relay.remote_task import RemoteTask, Stop, context_for
 
@@ -35,7 +36,7 @@ from .agent import RemoteAgent, result_parts
 from .arguments import check_arguments, fitting, schemas_of
 from .event_stream import Events
 from .failover import RESTS
-from .waiting import question, rested, retold, waits
+from .waiting import rested, retold, waits
 
 Reach = Callable[[], AbstractAsyncContextManager[RemoteAgent]]
 
@@ -85,8 +86,7 @@ class TaskAgent:
         self, task: Task | str, value: object, *, pass_up: bool = False, key: str = ""
     ) -> Task:
         """Answers what a task waits for; gives it when it rests again."""
-        value = {"approved": value} if isinstance(value, bool) else value
-        answer = await self.send(value, task=task, pass_up=pass_up, key=key)
+        answer = await self.send(answer_value(value), task=task, pass_up=pass_up, key=key)
         if isinstance(answer, Message):
             raise PeerMisbehaved("The agent answered with a message about no task")
         return answer
@@ -234,10 +234,13 @@ class TaskAgent:
 
     async def _passed_up(self, record: str, task: Task) -> Task | Message:
         """Our own caller is asked what the agent asks."""
-        kind, text, body, more = question(task)
+        found = question_in(task.status.message, task.state)
+        # We offered no tools of ours, so one that is asked for is a question like any other.
+        kind = Ask.INPUT if found.kind is Ask.TOOL else found.kind
+        text = found.prompt or "The agent asks for more"
         asked = task.status.message
         name = f"{record} {(asked.message_id if asked else '') or task.status.at}"
-        message, value = await self._seat.ask(kind, text, name, body, None, *more)
+        message, value = await self._seat.ask(kind, text, name, found.details, None, *found.more)
         parts = parts_of(value) if value is not None else message.parts
         return await self._told(name, parts, {"task": task})
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dragoman.agent.tools import WORK
-from dragoman.core.events import Ask, Asked, Snapshot, Stamped, StateChanged
+from dragoman.core.events import Asked, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import WAITING
-from dragoman.core.model import Data, Json, State, Status, Task, Text
+from dragoman.core.model import State, Status, Task
 from dragoman.core.operations import Watch
 from dragoman.core.stream_state import Entry, StreamState
 
 from .agent import RemoteAgent
 from .failover import RESTS
-
-_KINDS = {kind.value: kind for kind in (Ask.INPUT, Ask.APPROVAL, Ask.CREDENTIALS)}
 
 
 async def rested(agent: RemoteAgent, task_id: str) -> Task:
@@ -41,19 +38,3 @@ def retold(task: Task) -> list[Entry]:
     seen = StreamState(Watch(task_id=task.id), numbered=False)
     seen.catch_up(Task(id=task.id, context_id=task.context_id, status=Status(State.SUBMITTED)))
     return seen.catch_up(task)
-
-
-def question(task: Task) -> tuple[Ask, str, Json, tuple[object, ...]]:
-    """What a waiting task asks: the kind, the text, the details, and what else is in it."""
-    kind = Ask.CREDENTIALS if task.state is State.AUTH_REQUIRED else Ask.INPUT
-    message, details = task.status.message, None
-    more: list[object] = []
-    for part in message.parts if message is not None else ():
-        told = part.value if isinstance(part, Data) else None
-        if isinstance(told, dict) and f"{WORK}/question" in (part.metadata or {}):
-            kind = _KINDS.get(str(told.get("kind")), kind)
-            details = told.get("details")
-        elif not isinstance(part, Text):
-            more.append(part)
-    text = message.text if message is not None else ""
-    return kind, text or "The agent asks for more", details, tuple(more)

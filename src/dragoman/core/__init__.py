@@ -1,1 +1,2 @@
-"""The words everybody shares: the model, operations, events and errors. Pure, no I/O."""
+"""The vocabulary that all other packages share: the model, operations, events and errors. It does
+no I/O."""

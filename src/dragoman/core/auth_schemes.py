@@ -15,27 +15,29 @@ from . import card
 
 
 class Secret(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where a secret is found: `{env = "X"}` or `{file = "path"}`. Never the secret itself."""
+    """A reference to a secret: `{env = "X"}` or `{file = "path"}`. It never holds the secret
+    itself."""
 
     env: str = ""
     file: str = ""
 
 
 class Grant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a caller may: the tenants it belongs to (the first is its own) and its scopes."""
+    """The rights of a caller: the tenants it belongs to, of which the first is its default, and its
+    scopes."""
 
     tenants: tuple[str, ...] = ("",)
     scopes: tuple[str, ...] = ()
 
 
 class Known(Grant, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A caller with a key, token or password."""
+    """A caller that authenticates with a key, a token or a password."""
 
     secret: Secret
 
 
 class Held(Grant, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A caller with a certificate that says one of these names."""
+    """A caller that authenticates with a certificate for one of these names."""
 
     names: tuple[str, ...]
 
@@ -49,7 +51,8 @@ class ApiKeys(
     tag="api-key",
     rename={"location": "in"},
 ):
-    """A key in a header, the query or a cookie; `callers` are principals by name."""
+    """Authenticates callers by a key in a header, the query or a cookie; `callers` maps names of
+    principals to their keys."""
 
     callers: dict[str, Known]
     location: Literal["header", "query", "cookie"] = "header"
@@ -57,38 +60,31 @@ class ApiKeys(
     description: str = ""
 
     def declared(self) -> card.Scheme:
-        """As the card says it."""
+        """Returns the scheme as it stands on the card."""
         return card.ApiKey(name=self.name, location=self.location, description=self.description)
 
 
-class Passwords(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="basic"
-):
-    """HTTP Basic: the caller's name is the user name."""
+class _Fixed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+    """Callers whose credentials are fixed in the settings."""
 
     callers: dict[str, Known]
     description: str = ""
 
     def declared(self) -> card.Scheme:
-        """As the card says it."""
-        return card.HttpAuth(scheme="basic", description=self.description)
+        """Returns the scheme as it stands on the card."""
+        return card.HttpAuth(scheme=str(self.__struct_config__.tag), description=self.description)
 
 
-class Tokens(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="bearer"
-):
-    """HTTP Bearer with fixed tokens."""
+class Passwords(_Fixed, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="basic"):
+    """Authenticates callers by HTTP Basic; the name of a caller is its user name."""
 
-    callers: dict[str, Known]
-    description: str = ""
 
-    def declared(self) -> card.Scheme:
-        """As the card says it."""
-        return card.HttpAuth(scheme="bearer", description=self.description)
+class Tokens(_Fixed, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="bearer"):
+    """Authenticates callers by fixed HTTP Bearer tokens."""
 
 
 class OAuth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where callers get their tokens; stands on the card."""
+    """Tells callers on the card where they get their tokens."""
 
     flow: Literal["authorizationCode", "clientCredentials", "deviceCode"] = "clientCredentials"
     token_url: str
@@ -111,11 +107,12 @@ class Jwt(
 
     issuer: str
     audience: tuple[str, ...]
-    """Whom tokens must be meant for: any of these."""
+    """A token must name one of these in its audience."""
     keys_file: str = ""
-    """The issuer's JWKS in a file,"""
+    """The file that holds the issuer's JWKS."""
     keys_url: str = ""
-    """or at an address; without both the issuer's OpenID configuration names it."""
+    """The address of the issuer's JWKS. Without it and without `keys_file`, the issuer's OpenID
+    configuration names the address."""
     algorithms: tuple[Literal["RS256", "PS256", "ES256", "ES384", "EdDSA"], ...] = (
         "RS256",
         "PS256",
@@ -123,27 +120,29 @@ class Jwt(
         "EdDSA",
     )
     types: tuple[str, ...] = ("jwt", "at+jwt", "")
-    """What the header `typ` may say; RFC 9068 tokens say at+jwt, many issuers nothing."""
+    """The values that the header `typ` may have; tokens of RFC 9068 have at+jwt, those of many
+    issuers none."""
     principal_claim: str = "sub"
     scope_claim: str = "scope"
     tenant_claim: str = ""
-    """The claim that holds the caller's tenants; without it they are `tenants`."""
+    """The claim that holds the tenants of the caller; if it is empty, every caller has
+    `tenants`."""
     tenants: tuple[str, ...] = ("",)
     leeway: float = 30.0
-    """Seconds by which clocks may differ."""
+    """The number of seconds by which our clock and the issuer's may differ."""
     keep_keys: float = 600.0
-    """Seconds after which the key set is fetched again."""
+    """The number of seconds after which the key set is fetched again."""
     oauth2: OAuth | None = None
     openid: bool = False
     description: str = ""
 
     @property
     def discovery(self) -> str:
-        """Where an OpenID issuer describes itself."""
+        """The address of the issuer's OpenID configuration."""
         return f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
 
     def declared(self) -> card.Scheme:
-        """As the card says it."""
+        """Returns the scheme as it stands on the card."""
         if self.openid:
             return card.OpenId(url=self.discovery, description=self.description)
         if self.oauth2 is None:
@@ -174,13 +173,14 @@ class Certificates(
 
     callers: dict[str, Held] = {}
     shared: str = ""
-    """The principal of holders whose name is not told or not listed; empty: refused."""
+    """The principal of callers whose certificate has no name that is listed, or whose name the
+    server does not tell; if it is empty, they are refused."""
     grant: Grant = Grant()
-    """What `shared` may."""
+    """The rights of the principal `shared`."""
     description: str = ""
 
     def declared(self) -> card.Scheme:
-        """As the card says it."""
+        """Returns the scheme as it stands on the card."""
         return card.MutualTls(description=self.description)
 
 

@@ -1,4 +1,4 @@
-"""What an agent says about itself, free of any version's spelling."""
+"""The agent card, free of any version's spelling."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .model import Json
 
 
 class Provider(Struct, frozen=True, omit_defaults=True):
-    """Who offers the agent."""
+    """The organization that offers the agent."""
 
     organization: str
     url: str = ""
 
 
 class Extension(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something beyond the protocol that the agent understands."""
+    """An extension of the protocol that the agent supports."""
 
     uri: str
     description: str = ""
@@ -24,7 +24,7 @@ class Extension(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ApiKey(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="apiKey"):
-    """A key in a header, the query or a cookie."""
+    """A security scheme: an API key in a header, the query or a cookie."""
 
     name: str
     location: str = "header"
@@ -32,7 +32,7 @@ class ApiKey(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
 
 
 class HttpAuth(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="http"):
-    """The Authorization header: `basic`, `bearer`..."""
+    """A security scheme: the Authorization header with `basic`, `bearer` or another HTTP scheme."""
 
     scheme: str
     bearer_format: str = ""
@@ -40,10 +40,10 @@ class HttpAuth(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
 
 
 class OAuthFlow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One way to get a token."""
+    """One OAuth flow by which a client gets a token."""
 
     kind: str
-    """authorizationCode, clientCredentials, deviceCode, implicit or password."""
+    """The flow: authorizationCode, clientCredentials, deviceCode, implicit or password."""
     token_url: str = ""
     authorization_url: str = ""
     device_authorization_url: str = ""
@@ -53,7 +53,7 @@ class OAuthFlow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OAuth2(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="oauth2"):
-    """OAuth 2 tokens."""
+    """A security scheme: tokens of an OAuth 2 authorization server."""
 
     flows: tuple[OAuthFlow, ...]
     metadata_url: str = ""
@@ -63,7 +63,7 @@ class OAuth2(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
 class OpenId(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="openIdConnect"
 ):
-    """OpenID Connect tokens."""
+    """A security scheme: tokens of an OpenID Connect provider."""
 
     url: str
     description: str = ""
@@ -72,7 +72,7 @@ class OpenId(
 class MutualTls(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="mutualTLS"
 ):
-    """A certificate of the client's."""
+    """A security scheme: mutual TLS with a client certificate."""
 
     description: str = ""
 
@@ -81,12 +81,15 @@ Scheme = ApiKey | HttpAuth | OAuth2 | OpenId | MutualTls
 
 
 def takes_scopes(scheme: Scheme) -> bool:
-    """Whether a requirement may list scopes for it; for others it lists none (as in OpenAPI)."""
+    """Returns whether a requirement may list scopes for this scheme. For other schemes it lists
+    none, as in OpenAPI."""
     return isinstance(scheme, OAuth2 | OpenId)
 
 
 Requirement = dict[str, tuple[str, ...]]
-"""Names of schemes, all of which are needed, with the scopes each must have."""
+"""The names of schemes that are needed together, each with the scopes that it must grant."""
+Requirements = tuple[Requirement, ...]
+"""Requirements of which a caller has to meet any one."""
 
 
 class Signature(Struct, frozen=True, omit_defaults=True):
@@ -98,7 +101,7 @@ class Signature(Struct, frozen=True, omit_defaults=True):
 
 
 class CardSkill(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something the agent can do."""
+    """A skill as it stands on the card."""
 
     id: str
     name: str
@@ -107,22 +110,23 @@ class CardSkill(Struct, frozen=True, kw_only=True, omit_defaults=True):
     examples: tuple[str, ...] = ()
     input_modes: tuple[str, ...] = ()
     output_modes: tuple[str, ...] = ()
-    security: tuple[Requirement, ...] = ()
-    """Any one of these opens it, beside what the agent itself asks for."""
+    security: Requirements = ()
+    """The requirements of this skill, beside those of the agent itself."""
 
 
 class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something one side has the other run: a name, and what it takes and gives as JSON Schema."""
+    """A tool that one side runs for the other: its name, and JSON Schemas of its parameters and its
+    result."""
 
     name: str
     description: str = ""
     parameters: Json = None
-    """None: anything."""
+    """None accepts any parameters."""
     returns: Json = None
 
 
 class Interface(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One address where the agent speaks one version over one binding."""
+    """An address at which the agent serves one protocol version over one binding."""
 
     url: str
     binding: str
@@ -131,7 +135,7 @@ class Interface(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Card(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The agent's own account: who it is, what it can do, where it listens."""
+    """The agent card: who the agent is, what it can do and where it is reached."""
 
     name: str
     description: str
@@ -148,7 +152,7 @@ class Card(Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_modes: tuple[str, ...] = ("text/plain",)
     skills: tuple[CardSkill, ...] = ()
     schemes: dict[str, Scheme] = {}
-    """The ways to say who one is, by name,"""
-    security: tuple[Requirement, ...] = ()
-    """and which of them are asked for: any one of these."""
+    """The security schemes of the agent, by name."""
+    security: Requirements = ()
+    """The requirements of the agent; a caller has to meet any one of them."""
     signatures: tuple[Signature, ...] = ()

@@ -1,4 +1,4 @@
-"""What can happen to a task. Each event is one entry of its log and one frame of a stream."""
+"""The events of a task. Each is one entry of the task's log and one frame of a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Event(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag
 
 
 class Opened(Event, frozen=True, gc=False, omit_defaults=True, tag="opened"):
-    """The task exists: always seq 1. Holds all that a run needs to start, also after a crash."""
+    """The task was opened; this is always seq 1. It holds all that a run needs to start, also after
+    a crash."""
 
     message: Message
     skill: str = ""
@@ -25,14 +26,16 @@ class Opened(Event, frozen=True, gc=False, omit_defaults=True, tag="opened"):
     context: tuple[Json, ...] = ()
     trace: str = ""
     tools: tuple[Tool, ...] = ()
-    """What the caller runs for the agent, so that a run that starts again still has them."""
+    """The tools that the caller runs for the agent; a run that starts again still has them."""
     hops: int = 0
     deadline: float | None = None
-    """As `Context` has them: what the task asks of other agents is under them too."""
+    """The deadline and the hops of the caller's `Context`; calls to other agents are under them
+    too."""
 
 
 class StateChanged(Event, frozen=True, gc=False, omit_defaults=True, tag="state"):
-    """The task is in `state`; `message` is what the agent says with it, `heard` what arrived."""
+    """The task is in `state` now. `message` is what the agent says with it, `heard` what arrived
+    from the caller."""
 
     state: State
     message: Message | None = None
@@ -41,7 +44,7 @@ class StateChanged(Event, frozen=True, gc=False, omit_defaults=True, tag="state"
 
 
 class Ask(StrEnum):
-    """What a run can want from its caller."""
+    """The kinds of questions that a run asks its caller."""
 
     INPUT = "input"
     APPROVAL = "approval"
@@ -50,7 +53,8 @@ class Ask(StrEnum):
 
 
 class Asked(Event, frozen=True, gc=False, omit_defaults=True, tag="asked"):
-    """The run waits for an answer. `question` names it; `Resolve` or a message answers it."""
+    """The run asks its caller something and waits. `question` names it; `Resolve` or a message
+    answers it."""
 
     question: str
     kind: Ask
@@ -59,22 +63,23 @@ class Asked(Event, frozen=True, gc=False, omit_defaults=True, tag="asked"):
 
     @property
     def state(self) -> State:
-        """Credentials make the task auth-required, everything else input-required."""
+        """Returns auth-required for a question about credentials, input-required for all others."""
         return State.AUTH_REQUIRED if self.kind is Ask.CREDENTIALS else State.INPUT_REQUIRED
 
 
 class ArtifactChunk(Event, frozen=True, gc=False, omit_defaults=True, tag="chunk"):
-    """A piece of an artifact: appended to what is there, or (append=False) instead of it."""
+    """A piece of an artifact, which is appended to what is there or, with append=False, replaces
+    it."""
 
     artifact: Artifact
     append: bool = False
     last: bool = False
     metadata: dict[str, Json] | None = None
-    """Of this piece alone; what belongs to the artifact stands there."""
+    """The metadata of this piece alone; the metadata of the whole artifact stands in `artifact`."""
 
 
 class Note(StrEnum):
-    """What a run can tell about its work."""
+    """The kinds of notes that a run makes about its work."""
 
     THOUGHT = "thought"
     LOG = "log"
@@ -82,7 +87,8 @@ class Note(StrEnum):
 
 
 class Noted(Event, frozen=True, gc=False, omit_defaults=True, tag="noted"):
-    """Something about the work itself. Callers see its body only under `urn:dragoman:work:1`."""
+    """A note about the work itself. Callers see its body only if they activate
+    `urn:dragoman:work:1`."""
 
     kind: Note
     body: Json
@@ -90,7 +96,8 @@ class Noted(Event, frozen=True, gc=False, omit_defaults=True, tag="noted"):
 
 
 class Snapshot(Event, frozen=True, gc=False, omit_defaults=True, tag="snapshot"):
-    """The whole task as it stands. Begins a stream on a task that exists; never in the log."""
+    """The whole task as it stands. It begins a stream on a task that exists, and is never in the
+    log."""
 
     task: Task
 

@@ -16,13 +16,14 @@ from .errors import BadParams
 from .model import Json
 
 MOST_CHARS = 300
-"""How much of what is wrong is told."""
+"""The number of characters of an explanation that are shown."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def wrong(schema: Json, value: Json) -> str:
-    """What is wrong with a value, and where; empty if nothing is. `BadParams` for no schema."""
+    """Returns what is wrong with a value and where, or an empty text. Raises `BadParams` if the
+    schema is not valid."""
     if schema is None:
         return ""
     for error in _validator(_encode(schema)).iter_errors(value):
@@ -32,7 +33,7 @@ def wrong(schema: Json, value: Json) -> str:
 
 
 def check(schema: Json) -> None:
-    """`BadParams` if this is no JSON Schema."""
+    """Raises `BadParams` if this is not a JSON Schema."""
     if schema is not None:
         _validator(_encode(schema))
 

@@ -28,10 +28,10 @@ NEXT: dict[State, frozenset[State]] = {
     S.UNKNOWN: _ANY | {S.SUBMITTED},
 }
 FINAL = frozenset(state for state, after in NEXT.items() if not after)
-"""No event follows these."""
+"""The final states: no event follows them."""
 
 WAITING = frozenset({S.INPUT_REQUIRED, S.AUTH_REQUIRED})
-"""The task waits for its caller."""
+"""The states in which a task waits for its caller."""
 
 ENDS_STREAM = FINAL | {S.INPUT_REQUIRED}
 """A stream closes behind an event that brings the task here. Not at auth-required: credentials
@@ -39,7 +39,7 @@ may come out of band while the caller keeps listening (A2A 1.0 §7.6; a2a-wire D
 
 
 def may_follow(before: State, after: State) -> bool:
-    """Whether a task in `before` may go to `after`."""
+    """Returns whether a task may go from the state `before` to `after`."""
     return after in NEXT[before]
 
 
@@ -93,7 +93,7 @@ class _Growing:
 
 
 def joined(parts: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
-    """The parts, with adjacent plain texts as one (DESIGN §4.1)."""
+    """Returns the parts, with adjacent plain texts joined into one (DESIGN §4.1)."""
     return _Growing(Artifact(artifact_id="", parts=tuple(parts))).artifact().parts
 
 
@@ -114,7 +114,7 @@ _NEW = Status(S.SUBMITTED)
 
 
 class Fold:
-    """A task made of its events, one at a time, at a cost that does not grow with its length."""
+    """Builds a task from its events, one at a time, at a cost that does not grow with the task."""
 
     __slots__ = (
         "_artifacts",
@@ -139,7 +139,7 @@ class Fold:
 
     @classmethod
     def of(cls, task: Task, seq: int) -> Fold:
-        """Goes on from a snapshot taken at `seq`."""
+        """Makes a fold that goes on from a snapshot taken at `seq`."""
         fold = cls(task.id, task.context_id)
         fold.seq = seq
         fold._take(task)
@@ -154,7 +154,7 @@ class Fold:
 
     @property
     def state(self) -> State:
-        """Where the task is now."""
+        """Returns the state of the task."""
         return self.status.state
 
     def add(self, entry: Stamped) -> None:
@@ -197,17 +197,18 @@ class Fold:
         self.status = Status(state, at, message)
 
     def history(self) -> tuple[Message, ...]:
-        """What both sides said so far, the current status message last."""
+        """Returns all messages of both sides so far; the message of the current status is the
+        last."""
         said = self.status.message
         return (*self._history, said) if said is not None else tuple(self._history)
 
     def artifact(self, artifact_id: str) -> Artifact | None:
-        """One artifact as it stands."""
+        """Returns one artifact as it stands, or None."""
         known = self._artifacts.get(artifact_id)
         return _whole(known) if known is not None else None
 
     def task(self) -> Task:
-        """The task as it stands."""
+        """Returns the task as it stands."""
         return Task(
             id=self.task_id,
             context_id=self.context_id,
@@ -220,7 +221,7 @@ class Fold:
 
 
 def added_up(log: Iterable[Stamped]) -> Task:
-    """The task that a whole log makes."""
+    """Returns the task that a whole log adds up to."""
     entries = iter(log)
     first = next(entries)
     fold = Fold(first.task_id, first.context_id)
@@ -231,7 +232,7 @@ def added_up(log: Iterable[Stamped]) -> Task:
 
 
 def shortened(task: Task, history_length: int | None) -> Task:
-    """The task with at most that many of its latest messages; None means all of them."""
+    """Returns the task with at most that many of its latest messages; None means all of them."""
     if history_length is None or len(task.history) <= history_length:
         return task
     return replace(task, history=task.history[-history_length:] if history_length else ())

@@ -1,4 +1,4 @@
-"""What a task is: the canonical words every dialect translates to and from.
+"""The canonical model of tasks, which every dialect translates to and from.
 
 All values are frozen. Times are whole milliseconds since the epoch (UTC). `gc=False` is safe here
 because JSON-shaped data cannot form cycles; it keeps the collector out of the hot path.
@@ -17,7 +17,7 @@ Json = Any
 
 
 class State(StrEnum):
-    """Where a task is in its life; `lifecycle.NEXT` says what may follow."""
+    """The state of a task; `lifecycle.NEXT` says which states may follow."""
 
     SUBMITTED = "submitted"
     WORKING = "working"
@@ -28,11 +28,11 @@ class State(StrEnum):
     CANCELED = "canceled"
     REJECTED = "rejected"
     UNKNOWN = "unknown"
-    """Only heard from peers that cannot say; our own tasks are never in it."""
+    """Only peers that cannot tell the state report it; our own tasks are never in it."""
 
 
 class Role(StrEnum):
-    """Who said a message."""
+    """The side that said a message."""
 
     USER = "user"
     AGENT = "agent"
@@ -47,19 +47,19 @@ class Part(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_
 
 
 class Text(Part, frozen=True, gc=False, omit_defaults=True, tag="text"):
-    """Words."""
+    """A piece of text."""
 
     text: str
 
 
 class Blob(Part, frozen=True, gc=False, omit_defaults=True, tag="blob"):
-    """A file carried along."""
+    """A file whose content is carried along."""
 
     content: bytes
 
 
 class Link(Part, frozen=True, gc=False, omit_defaults=True, tag="link"):
-    """A file that lies elsewhere."""
+    """A file that lies at another address."""
 
     url: str
 
@@ -75,7 +75,7 @@ File = Blob | Link
 
 
 class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Something one side said to the other."""
+    """A message from one side to the other."""
 
     message_id: str
     role: Role
@@ -88,7 +88,7 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """All its text parts, joined by line ends."""
+        """Returns all text parts, joined by line ends."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Text):
             return self.parts[0].text
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
@@ -105,7 +105,7 @@ _USER = Role.USER
 
 
 class Artifact(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Something a task made."""
+    """A result that a task has made."""
 
     artifact_id: str
     parts: tuple[AnyPart, ...]
@@ -116,12 +116,13 @@ class Artifact(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """All its text, joined without separators: chunks of one artifact are one text."""
+        """Returns all text parts, joined without separators: chunks of one artifact are one
+        text."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
 class Status(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The state of a task, since when, and what the agent said with it."""
+    """The state of a task, the time since when it holds, and what the agent said with it."""
 
     state: State
     at: int = 0
@@ -138,11 +139,12 @@ class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     history: tuple[Message, ...] = ()
     metadata: dict[str, Json] | None = None
     usage: dict[str, Json] | None = None
-    """What its run says it used (`turn.usage`). Work is opaque in A2A, so only IAT tells it."""
+    """The usage that the run reported (`turn.usage`). Work is opaque in A2A, so only IAT shows
+    it."""
 
     @property
     def state(self) -> State:
-        """Short for `task.status.state`."""
+        """Returns `task.status.state`."""
         return self.status.state
 
     @property
@@ -167,7 +169,7 @@ class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The text of all artifacts, else of the `answer`: what most callers came for."""
+        """Returns the text of all artifacts or, if there is none, of the `answer`."""
         made = "\n".join(filter(None, (artifact.text for artifact in self.artifacts)))
         if made:
             return made
@@ -176,23 +178,24 @@ class Task(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class Hook(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A webhook: where to tell what happens to a task, and how to prove who tells it."""
+    """A webhook: the address that is told what happens to a task, and how we authenticate there."""
 
     hook_id: str
     task_id: str
     url: str
     token: str = ""
-    """What the receiver wants to hear back with every call."""
+    """The token that the receiver expects with every call."""
     scheme: str = ""
-    """Of the Authorization header, such as Bearer,"""
+    """The scheme of the Authorization header, such as Bearer."""
     credentials: str = ""
-    """and what follows it."""
+    """The credentials that follow the scheme."""
     dialect: str = ""
-    """In which it was registered, and is told."""
+    """The dialect in which the webhook was registered, and in which it is called."""
     other_schemes: tuple[str, ...] = ()
-    """Further schemes that the receiver accepts, in its order. Only A2A before 1.0 names any."""
+    """Further schemes that the receiver accepts, in its order of preference. Only A2A before 1.0
+    names any."""
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """Every scheme that the receiver accepts, in its order."""
+        """Returns every scheme that the receiver accepts, in its order of preference."""
         return (self.scheme, *self.other_schemes) if self.scheme else self.other_schemes

@@ -12,9 +12,9 @@ import re
 from itertools import accumulate
 
 MAX_DEPTH = 64
-"""Levels of nesting."""
+"""The number of levels that JSON may be nested."""
 MAX_CONTAINERS = 100_000
-"""Arrays and objects in one document."""
+"""The number of arrays and objects that one document may hold."""
 
 _STRING = re.compile(rb'"[^"]*"')
 _REST = bytes(set(range(256)) - set(b'{}[]"'))

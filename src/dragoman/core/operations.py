@@ -1,4 +1,4 @@
-"""What can be asked, as data. `Operation[R]` is answered with an `R`."""
+"""The operations that a peer can be asked for, as data. `Operation[R]` is answered with an `R`."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ R = TypeVar("R")
 
 
 class Operation(Struct, Generic[R], frozen=True, gc=False, kw_only=True):
-    """A question whose answer is an `R`."""
+    """An operation whose answer is an `R`."""
 
 
 class SendMessage(Operation[Task | Message], frozen=True, gc=False):
-    """Says something to the agent: opens a task, continues one, or gets a direct reply."""
+    """Sends a message to the agent, which opens a task, continues one, or answers with a direct
+    reply."""
 
     message: Message
     wait: bool = True
-    """Whether the answer waits for the task to finish or to ask back."""
+    """Whether the answer waits until the task finishes or asks back."""
     history_length: int | None = None
     accepts: tuple[str, ...] = ()
     hook: Hook | None = None
-    """A webhook for the task, set in the same breath."""
+    """A webhook that is set for the task together with the message."""
     metadata: dict[str, Json] | None = None
     context: tuple[Json, ...] = ()
-    """Fragments of context sent along: files, earlier results, whatever the caller has."""
+    """Fragments of context that the caller sends along, such as files or earlier results."""
     open_as: str = ""
     """What the caller calls the task: continues the one it calls so, else opens one (`names`)."""
 
 
 class GetTask(Operation[Task], frozen=True, gc=False):
-    """The task as it stands."""
+    """Gets a task as it stands."""
 
     task_id: str
     history_length: int | None = None
 
 
 class TaskPage(Struct, frozen=True):
-    """One page of tasks, newest status first."""
+    """A page of tasks, the latest status first."""
 
     tasks: tuple[Task, ...]
     next_token: str
@@ -50,7 +51,7 @@ class TaskPage(Struct, frozen=True):
 
 
 class ListTasks(Operation[TaskPage], frozen=True, gc=False):
-    """The caller's tasks that fit all filters."""
+    """Lists the caller's tasks that fit all filters."""
 
     context_id: str = ""
     state: State | None = None
@@ -63,7 +64,7 @@ class ListTasks(Operation[TaskPage], frozen=True, gc=False):
 
 
 class CancelTask(Operation[Task], frozen=True, gc=False):
-    """Stops a task; answers when it has stopped."""
+    """Cancels a task; the answer comes when it has stopped."""
 
     task_id: str
     metadata: dict[str, Json] | None = None
@@ -78,46 +79,48 @@ class Resolve(Operation[Task], frozen=True, gc=False):
 
 
 class Watch(Operation[Task], frozen=True, gc=False):
-    """Follows a task: what it is now, then what happens, or from `Context.cursor` on."""
+    """Follows a task: first as it stands and then every event, or the events behind
+    `Context.cursor`."""
 
     task_id: str
 
 
 class GetExtendedCard(Operation[Card], frozen=True, gc=False):
-    """What the agent says about itself to callers it knows."""
+    """Gets the extended card, which the agent shows to callers that it knows."""
 
 
 class SetHook(Operation[Hook], frozen=True, gc=False):
-    """Sets a webhook of a task, or another one under its id; an empty id is given by us."""
+    """Sets a webhook of a task, or replaces the one with the same id. We choose an id if it is
+    empty."""
 
     hook: Hook
 
 
 class GetHook(Operation[Hook], frozen=True, gc=False):
-    """One webhook of a task; the first if it is not named."""
+    """Gets one webhook of a task, or the first one if none is named."""
 
     task_id: str
     hook_id: str = ""
 
 
 class HookPage(Struct, frozen=True):
-    """Webhooks of a task."""
+    """A page of the webhooks of a task."""
 
     hooks: tuple[Hook, ...]
     next_token: str = ""
 
 
 class ListHooks(Operation[HookPage], frozen=True, gc=False):
-    """All webhooks of a task."""
+    """Lists the webhooks of a task."""
 
     task_id: str
     page_size: int = 0
-    """0: all of them."""
+    """The size of a page; 0 means no limit."""
     page_token: str = ""
 
 
 class DeleteHook(Operation[None], frozen=True, gc=False):
-    """Ends a webhook; fine if there was none."""
+    """Deletes a webhook. It is no error if there was none."""
 
     task_id: str
     hook_id: str

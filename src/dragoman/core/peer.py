@@ -1,4 +1,4 @@
-"""Anything that can be asked, and on whose behalf."""
+"""`Peer` is anything that can be asked for an operation, and `Context` says on whose behalf."""
 
 from __future__ import annotations
 
@@ -14,36 +14,38 @@ from .operations import Operation, R, Streamed
 
 
 class Context(Struct, frozen=True, gc=False, kw_only=True):
-    """On whose behalf, and how, something is asked. Made once per request by `admit`."""
+    """The caller of an operation and the circumstances of its request. `admit` makes one per
+    request."""
 
     tenant: str = ""
     principal: str = "anonymous"
     tenants: tuple[str, ...] = ("",)
-    """All tenants the principal belongs to; `tenant` is the one it acts in."""
+    """All tenants that the principal belongs to; `tenant` is the one in which it acts."""
     scopes: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
-    """The security schemes that vouch for the principal; none: nobody does."""
+    """The security schemes that authenticated the principal; empty if none did."""
     dialect: str = ""
     extensions: tuple[str, ...] = ()
     tools: tuple[Tool | str, ...] = ()
-    """What the caller runs for the agent; a bare name takes and gives anything."""
+    """The tools that the caller runs for the agent. A bare name is a tool without schemas."""
     cursor: int | None = None
-    """The seq of the last event the caller has; the stream goes on behind it."""
+    """The seq of the last event that the caller has; a stream goes on behind it."""
     idempotency_key: str = ""
     deadline: float | None = None
-    """Seconds of work after which the caller wants no result any more."""
+    """The seconds of work after which the caller does not want the result any more."""
     trace: str = ""
     """The W3C traceparent this call belongs to."""
     hops: int = 0
-    """How many agents asked each other before this call."""
+    """The number of agents that have called each other before this call."""
     base: str = ""
-    """The address that the caller typed, as far as it is known. Only the extended card needs it."""
+    """The address that the caller used, as far as it is known. Only the extended card needs it."""
 
 
 HOPS, DEADLINE = "dragoman-hops", "dragoman-deadline"
-"""Headers (and gRPC metadata) in which these two of a context travel. Others ignore them."""
+"""The headers, or gRPC metadata, that carry these two fields of a context. Other servers ignore
+them."""
 ANYONE = Context()
-"""Whoever calls when no authentication is set up."""
+"""The context of every caller where no authentication is set up."""
 
 
 class Tap:
@@ -57,12 +59,12 @@ class Tap:
 
     def __init__(self, after: int = 0) -> None:
         self.after = after
-        """The seq of the last event the reader has."""
+        """The seq of the last event that the reader has."""
         self.sink: Callable[[Sequence[Stamped]], None] | None = None
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """What of a stream is ready. An empty one says only that the stream is alive."""
+    """The events of a stream that are ready. An empty batch says only that the stream is alive."""
 
     entries: Sequence[Stamped | Message]
     last: bool
@@ -70,10 +72,12 @@ class Batch(Struct, frozen=True, gc=False):
 
 
 class Peer(Protocol):
-    """Anything that can be asked: the local engine, a remote agent, a router, middleware."""
+    """Anything that answers operations: the local engine, a remote agent, a router or
+    middleware."""
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
-        """The answer, or a `DragomanError`."""
+        """Returns the answer to an operation, or raises a `DragomanError`."""
 
     def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Every step from the first to the last; raises before the first if it cannot be done."""
+        """Yields every event from the first to the last. It raises before the first if the
+        operation cannot be done."""

@@ -14,7 +14,7 @@ from .model import Hook, Json, Message, Task
 from .operations import AnyOperation, HookPage, TaskPage
 
 Id = str | int | float | None
-"""How the caller named its call; echoed as it came."""
+"""The id that the caller gave its call. It is echoed unchanged."""
 
 
 class Frame(Struct, frozen=True, gc=False):
@@ -26,9 +26,9 @@ class Frame(Struct, frozen=True, gc=False):
     headers: Mapping[str, str] = {}
     status: int | None = None
     mark: str = ""
-    """Place in a stream: the SSE id. Lets a reader resume."""
+    """The place in a stream (the SSE id), behind which a reader can resume."""
     name: str = ""
-    """What kind of event a stream calls it, if its dialect does: the SSE event."""
+    """The kind of event (the SSE event), in dialects that name it."""
 
 
 class Call(Struct, frozen=True, gc=False):
@@ -73,10 +73,10 @@ class Introduction(Struct, frozen=True, gc=False):
     id: Id
     who: str
     card: Card | None = None
-    """None: this side is known, and offers only some more tools."""
+    """None if this side has introduced itself before and only offers some more tools."""
     tools: tuple[Tool, ...] = ()
     workspace: str = ""
-    """The folder it works in, if it says so."""
+    """The folder in which it works, if it says so."""
 
 
 class Ping(Struct, frozen=True, gc=False):
@@ -118,11 +118,11 @@ class Session(ABC):
 
     @abstractmethod
     def receive(self, frame: Frame) -> Iterable[Signal]:
-        """What this frame means."""
+        """Returns the signals that a frame means."""
 
     @abstractmethod
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """How to say this signal; nothing if the dialect has no words for it."""
+        """Returns the frames that say this signal, or none if the dialect cannot express it."""
 
     def notes(self) -> Iterable[Mapping[str, Json]]:
         """What was decided in reading the last frame where it could be read in more than one way:

@@ -15,18 +15,18 @@ message is the reply.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from dragoman.core.events import AnyEvent, ArtifactChunk, Opened, Snapshot, Stamped, StateChanged
 from dragoman.core.lifecycle import ENDS_STREAM, FINAL, WAITING, Fold, joined
+from dragoman.core.log import Logger
 from dragoman.core.model import AnyPart, Artifact, Message, Role, State, Task, Text
 from dragoman.core.operations import SendMessage, Streamed
 
 Entry = Stamped | Message
-log = logging.getLogger("dragoman.client")
+log = Logger("client")
 
 
 class NoSnapshot(Exception):
@@ -136,9 +136,9 @@ class StreamState:
         if not self._warned:
             self._warned = True
             log.warning(
-                "The agent sends messages inside the stream of task %r, where A2A has status "
+                "The agent sends messages inside the stream of a task, where A2A has status "
                 "updates and artifacts; they are kept in its history",
-                self.task_id,
+                task=self.task_id,
             )
         first = self._pieces[0].message_id if self._pieces else ""
         new = self._spoken() if message.message_id != first else []

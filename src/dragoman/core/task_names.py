@@ -12,9 +12,10 @@ import hashlib
 
 MARK = "~"
 DIGITS = 16
-"""Of the digest. Not a secret: every look-up checks the owner of what it finds."""
+"""The number of characters of the digest. It is no secret: every look-up checks the owner of what
+it finds."""
 LONGEST = 200
-"""Characters of a name."""
+"""The number of characters that a name may have."""
 
 _HEX = frozenset("0123456789abcdef")
 
@@ -28,17 +29,18 @@ def task_id_of(name: str, *owner: str) -> str:
 
 
 def name_of(task_id: str) -> str:
-    """What its caller calls the task; empty if we made the id."""
+    """Returns the name that the caller gave the task, or an empty text if we made the id."""
     name, digits = task_id[: -DIGITS - 1], task_id[-DIGITS:]
     marked = bool(name) and task_id[-DIGITS - 1] == MARK and _HEX.issuperset(digits)
     return name if marked else ""
 
 
 def called(task_id: str) -> str:
-    """The id under which its caller knows the task: its own name for it, else ours."""
+    """Returns the id by which its caller knows the task: the caller's own name for it, or our
+    id."""
     return name_of(task_id) or task_id
 
 
 def fit(name: str) -> bool:
-    """Whether a task may be called so."""
+    """Returns whether a caller may give a task this name."""
     return 0 < len(name) <= LONGEST and name.isprintable()

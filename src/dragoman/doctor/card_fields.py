@@ -38,23 +38,12 @@ def required(holder: dict[str, Any]) -> Iterator[str]:
         yield from one
 
 
-def filled(value: Any) -> bool:
-    """Whether it is a string that says something."""
-    return isinstance(value, str) and bool(value.strip())
-
-
 def parts_of(url: Any) -> SplitResult:
     """The parts of an address; all are empty if it is none."""
     try:
         return urlsplit(str(url))
     except ValueError:  # half a bracket
         return urlsplit("")
-
-
-def absolute(url: Any) -> bool:
-    """Whether it is an address with scheme and host."""
-    parts = parts_of(url)
-    return isinstance(url, str) and bool(parts.scheme and parts.netloc)
 
 
 def items(value: Any) -> list[Any]:

@@ -1,6 +1,9 @@
 """Raw HTTP, one request after the other, and a memory of the last one for the evidence.
 
-Nothing here reads what the agent says: a doctor with a lenient ear finds nothing.
+This is a second HTTP client on purpose. The first (`security.outbound`) keeps the rules, refuses
+what breaks them and turns every failure into an error of ours; the doctor must send what no sound
+client sends, see answers untouched, and work through its checks one by one, without an event loop.
+Both check addresses by the same rules (`guard`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ MOST_REQUESTS = 900
 """A doctor must not be a load test."""
 LARGEST = 64 * 1024 * 1024
 SHORT = 400
+Headers = Mapping[str, str]
 
 
 class NoAnswer(Broken):
@@ -127,11 +131,7 @@ class RawHttp:
             self.credentials = kept
 
     def ask(
-        self,
-        method: str,
-        url: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
+        self, method: str, url: str, body: bytes = b"", headers: Headers | None = None
     ) -> HttpAnswer:
         """One exchange, read to its end."""
         with self.open(method, url, body, headers) as (status, fields, pieces):
@@ -147,11 +147,7 @@ class RawHttp:
 
     @contextmanager
     def open(
-        self,
-        method: str,
-        url: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
+        self, method: str, url: str, body: bytes = b"", headers: Headers | None = None
     ) -> Iterator[tuple[int, dict[str, str], Iterator[bytes]]]:
         """An answer whose body is read as it comes."""
         if self._dead:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
 from dragoman.agent import Agent, Skill
-from dragoman.agent.agent import TRANSITIONS
 from dragoman.agent.invoke import invoke
 from dragoman.agent.remote_calls import Outside
 from dragoman.core.errors import (
@@ -23,7 +21,9 @@ from dragoman.core.errors import (
     Unsupported,
 )
 from dragoman.core.events import Stamped
+from dragoman.core.extensions import TRANSITIONS
 from dragoman.core.lifecycle import FINAL, shortened
+from dragoman.core.log import Logger
 from dragoman.core.model import Json, State, Task
 from dragoman.core.operations import (
     CancelTask,
@@ -62,7 +62,7 @@ from .task_ids import TaskNames, by_name
 from .task_reader import TaskReader
 from .webhook_queue import Courier, WebhookFigures, WebhookQueue
 
-log = logging.getLogger("dragoman.engine")
+log = Logger("engine")
 
 AGAIN = 0.05
 """Seconds before another try to take a task from someone else."""
@@ -143,7 +143,7 @@ class Engine:
         try:
             await self.store.retire(self.runner.worker)
         except DragomanError as exc:  # its lock goes with the store, so others learn of it anyway
-            log.warning("not retired worker=%s reason=%s", self.runner.worker, exc.reason)
+            log.warning("The worker was not retired", worker=self.runner.worker, reason=exc.reason)
         if self._opens_store:
             await self.store.close()
         if self._workspaces is not None:

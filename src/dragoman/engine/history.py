@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from dragoman.agent.agent import TRANSITIONS
 from dragoman.core.events import Asked, Opened, Snapshot, Stamped, StateChanged
+from dragoman.core.extensions import TRANSITIONS
 from dragoman.core.lifecycle import shortened
 from dragoman.core.model import Json, Message, State, Status, Task
 from dragoman.core.peer import Batch

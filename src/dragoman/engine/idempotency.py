@@ -7,9 +7,9 @@ import hashlib
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.agent.agent import IDEMPOTENCY
 from dragoman.core.errors import Conflict
 from dragoman.core.events import Snapshot, Stamped
+from dragoman.core.extensions import IDEMPOTENCY
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Message, Task
 from dragoman.core.operations import SendMessage

@@ -9,13 +9,14 @@ held is stopped. Tasks of dead workers are reaped by whoever looks next.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 
 from dragoman.core.errors import DragomanError, Fenced
 from dragoman.core.events import Ask
+from dragoman.core.log import Logger
 from dragoman.core.model import Message, Role, Text
+from dragoman.core.questions import answer_value
 from dragoman.settings import Retention
 from dragoman.store.clock import steady_of
 from dragoman.store.interface import SILENCE, AdminFilter, HeldTask, Input, Row
@@ -23,7 +24,7 @@ from dragoman.store.interface import SILENCE, AdminFilter, HeldTask, Input, Row
 from .runner import Runner
 from .task_ids import new_id
 
-log = logging.getLogger("dragoman.keeper")
+log = Logger("maintenance")
 
 LOOK = 1.0
 """Seconds between two looks for tasks whose time has come."""
@@ -94,9 +95,9 @@ class Maintenance:
             try:
                 await work()
             except DragomanError as exc:
-                log.warning("keeper work=%s reason=%s: %s", work.__name__, exc.reason, exc)
-            except Exception:  # one bad task must not end the work for all others
-                log.exception("keeper work=%s failed", work.__name__)
+                log.warning("Maintenance failed", work=work.__name__, reason=exc.reason, why=exc)
+            except Exception as exc:  # one bad task must not end the work for all others
+                log.error("Maintenance crashed", exc, work=work.__name__)
             if wake is None:
                 await asyncio.sleep(pause())
                 continue
@@ -119,7 +120,7 @@ class Maintenance:
         alive = began - self._last_beat < runner.settings.lease
         if not alive or not await self._store.beat(runner.worker, self._lease_ms()):
             # Others may have our tasks by now. Stop everything, begin anew under another name.
-            log.error("worker=%s counts as dead; its runs are stopped", runner.worker)
+            log.error("This worker counts as dead, so its runs are stopped", worker=runner.worker)
             runner.lose_all()
             runner.worker = new_id()
             await self._enlist()
@@ -129,7 +130,7 @@ class Maintenance:
         stray = [one.claim for one in held if one.claim.task_id not in runner.runs]
         for claim in stray:
             if claim.token in self._stray:
-                log.warning("reconciled task=%s", claim.task_id)
+                log.warning("A task of ours that nobody runs is taken up", task=claim.task_id)
                 taken = await self._store.seize(runner.worker, claim.task_id, claim.epoch)
                 if taken is not None:
                     await runner.resume(taken)
@@ -164,7 +165,9 @@ class Maintenance:
             try:
                 await self._expire(row)
             except DragomanError as exc:  # its approval cannot be recorded: the others still end
-                log.warning("not expired task=%s reason=%s: %s", row.task_id, exc.reason, exc)
+                log.warning(
+                    "A question did not expire", task=row.task_id, reason=exc.reason, why=exc
+                )
                 failed += 1
         self._overdue = failed
 
@@ -173,7 +176,7 @@ class Maintenance:
         runner = self._runner
         if row.asking is Ask.APPROVAL:
             silence = Message(message_id=new_id(), role=Role.USER, parts=(Text("[no answer]"),))
-            said = Input(message=silence, value={"approved": False}, by=SILENCE)
+            said = Input(message=silence, value=answer_value(False), by=SILENCE)
             await runner.add_input(row.scope, row.task_id, said, row.question)
             return
         run = runner.runs.get(row.task_id)
@@ -194,7 +197,7 @@ class Maintenance:
     async def _reap(self) -> None:
         taken = await self._store.reap()
         if taken:
-            log.warning("reaped tasks=%d", len(taken))
+            log.warning("Tasks of a dead worker were released", tasks=len(taken))
 
     def _sweep_pause(self) -> float:
         """What is to go after a minute must not stay for an hour."""
@@ -209,7 +212,7 @@ class Maintenance:
         before, self._ahead = self._ahead, self._runner.clock() - steady
         if self._ahead - before >= JUMPED:
             self._swept_from = steady + int(SWEEP * 1000)
-            log.warning("the clock was set forward; nothing old is dropped for an hour")
+            log.warning("The clock was set forward, so nothing old is dropped for an hour")
         return steady < self._swept_from
 
     async def _sweep(self) -> None:
@@ -258,4 +261,4 @@ class Maintenance:
             try:
                 await runner.bring(run, one.inputs)
             except DragomanError as exc:  # an answer that cannot be recorded: it comes again
-                log.warning("not heard task=%s reason=%s: %s", run.task_id, exc.reason, exc)
+                log.warning("An answer was not heard", task=run.task_id, reason=exc.reason, why=exc)

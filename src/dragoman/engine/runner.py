@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -15,6 +14,7 @@ from dragoman.bell import LocalBell
 from dragoman.core.errors import DragomanError, Fenced
 from dragoman.core.events import Ask, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import WAITING
+from dragoman.core.log import Logger
 from dragoman.core.model import Message, State
 from dragoman.core.peer import Context
 from dragoman.settings import EngineSettings
@@ -30,7 +30,7 @@ from .runs.skill_driver import SYNC_THREADS, TOO_LONG, perform
 from .tail import Idle, send_on
 from .task_ids import new_id
 
-log = logging.getLogger("dragoman.runner")
+log = Logger("runner")
 
 PAGE = 256
 SYNC_PARKED = SYNC_THREADS // 2
@@ -162,7 +162,7 @@ class Runner:
         try:
             await self._go_on(await self.adopt(row), row)
         except DragomanError as exc:
-            log.warning("not resumed task=%s reason=%s: %s", row.task_id, exc.reason, exc)
+            log.warning("A task was not resumed", task=row.task_id, reason=exc.reason, why=exc)
             run = self.runs.get(row.task_id)
             if run is not None and run.writer.claim == row.claim:
                 run.lose(exc)
@@ -194,7 +194,7 @@ class Runner:
             self._hear(run, inputs)
             answered = len(run.journal.entries) > records
             run.replay = Replay(list(run.journal.entries), [] if answered else told, run.history())
-        log.info("resumed task=%s attempt=%d", row.task_id, row.attempt)
+        log.info("A task was resumed", task=row.task_id, attempt=row.attempt)
         self.start(run)
         # What came while the run was not ready to hear.
         await self.bring(run, (await self.store.row(row.scope, row.task_id)).inputs)
@@ -311,7 +311,7 @@ class Runner:
         try:
             await run.writer.committed()
         except DragomanError as exc:
-            log.warning("lost task=%s reason=%s", run.task_id, exc.reason)
+            log.warning("A task was lost", task=run.task_id, reason=exc.reason)
             return
         if run.closed:
             return

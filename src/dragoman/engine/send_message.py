@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dragoman.agent import Skill
-from dragoman.agent.agent import IDEMPOTENCY
 from dragoman.agent.parts import parts_of
 from dragoman.agent.tools import offered
 from dragoman.core.errors import BadParams, Conflict, TaskFinished, TaskNotFound, TooMany
 from dragoman.core.events import Opened
+from dragoman.core.extensions import IDEMPOTENCY
 from dragoman.core.lifecycle import FINAL, WAITING, shortened
 from dragoman.core.model import Message, Role, State, Task, from_caller
 from dragoman.core.operations import Resolve, SendMessage, SetHook

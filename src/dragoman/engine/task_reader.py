@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 
-from dragoman.agent.tools import DETACHED
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import Snapshot, Stamped, StateChanged
+from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Task
 from dragoman.core.peer import Batch

@@ -15,7 +15,6 @@ would be posted n times, each time longer.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections import Counter, OrderedDict
 from contextlib import suppress
@@ -27,6 +26,7 @@ from msgspec.structs import replace
 from dragoman.core.errors import DragomanError, TaskNotFound
 from dragoman.core.events import Stamped
 from dragoman.core.lifecycle import FINAL, WAITING, added_up
+from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Task
 from dragoman.settings import Push
 from dragoman.store.bulkheads import Bulkheads, host_of
@@ -34,7 +34,7 @@ from dragoman.store.interface import Delivery, Store
 
 from .task_ids import now_ms
 
-log = logging.getLogger("dragoman.pusher")
+log = Logger("webhooks")
 
 POLL = 1.0
 """Seconds between two looks when nobody rings."""
@@ -148,7 +148,7 @@ class Breaker:
         count, _ = self._hosts.pop(host, (0, 0.0))
         self._hosts[host] = (count + 1, now + self._probe)
         if count + 1 == self._failures:
-            log.warning("host=%s fails; one try every %s s from now on", host, self._probe)
+            log.warning("A host fails, and is only probed now", host=host, seconds=self._probe)
         if len(self._hosts) > HOSTS:
             self._hosts.popitem(last=False)
 
@@ -213,7 +213,7 @@ class WebhookQueue:
                 try:
                     taken = await self._store.due(self._agent, free, hold_ms, self._bulkheads())
                 except DragomanError as exc:
-                    log.warning("pusher reason=%s: %s", exc.reason, exc)
+                    log.warning("No deliveries could be read", reason=exc.reason, why=exc)
             for delivery in taken:
                 if (delivery.id, delivery.seq) in self._calls:
                     await self._hold_on(delivery)
@@ -251,9 +251,14 @@ class WebhookQueue:
             await self._deliver(delivery)
         except DragomanError as exc:
             # The store is in trouble: what was taken is due again when its time is over.
-            log.warning("delivery=%d reason=%s: %s", delivery.id, exc.reason, exc)
+            log.warning(
+                "A delivery could not be recorded",
+                delivery=delivery.id,
+                reason=exc.reason,
+                why=exc,
+            )
         except Exception as exc:
-            log.exception("delivery=%d task=%s", delivery.id, delivery.hook.task_id)
+            log.error("A delivery crashed", exc, delivery=delivery.id, task=delivery.hook.task_id)
             with suppress(DragomanError):
                 await self._failed(delivery, WebhookAnswer(error=f"crashed: {type(exc).__name__}"))
 
@@ -290,7 +295,7 @@ class WebhookQueue:
             await self._store.delivered(delivery.id, through)
             self._tries["delivered"] += 1
         elif answer.status == GONE:
-            log.info("hook task=%s hook=%s is gone; ended", hook.task_id, hook.hook_id)
+            log.info("A webhook is gone, and was ended", task=hook.task_id, hook=hook.hook_id)
             await self._end(delivery)
             self._tries["gone"] += 1
         else:
@@ -319,8 +324,12 @@ class WebhookQueue:
         said = (answer.status, answer.error)
         if delivery.attempt >= len(schedule):
             log.error(
-                "given up task=%s hook=%s seq=%d status=%d error=%s",
-                *(hook.task_id, hook.hook_id, delivery.seq, *said),
+                "A delivery was given up",
+                task=hook.task_id,
+                hook=hook.hook_id,
+                seq=delivery.seq,
+                status=answer.status,
+                error=answer.error,
             )
             await self._store.mark_dead(delivery.id, *said, through)
             self._tries["dead"] += 1

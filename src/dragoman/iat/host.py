@@ -9,7 +9,6 @@ approvals, input) is answered by the host's own tools, or asked of whoever gave 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
@@ -20,6 +19,8 @@ from dragoman.agent import Agent, Turn
 from dragoman.agent.remote_calls import StartedCall
 from dragoman.core.card import Card, Tool
 from dragoman.core.errors import BadParams, ConfigError, DragomanError, PeerUnreachable, Unsupported
+from dragoman.core.extensions import WORK
+from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, Role, Task, Text
 from dragoman.core.operations import GetTask, Resolve, SendMessage
 from dragoman.core.peer import Batch, Context, Peer
@@ -34,11 +35,11 @@ from .sub_agent import AgentLine, Dial, KnownAgent, Reachable, Socket, SubAgent
 from .tools import HostTool, tool_of
 from .upstream import PREFIX, SubAgentUpstream, stop_task
 
-log = logging.getLogger("dragoman.iat")
+log = Logger("iat")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OPERATOR = Context(principal="host", extensions=("urn:dragoman:work:1",))
+OPERATOR = Context(principal="host", extensions=(WORK,))
 """On whose behalf the host's own process gives work."""
 PULSE = 30.0
 PATIENCE = 60.0
@@ -127,7 +128,7 @@ class Host(Agent):
             return
         if met.who in self._placed:
             # The operator said where it is: its work goes nowhere else.
-            log.warning("registered agent=%s, but it is called at its own address", met.who)
+            log.warning("An agent registered that is called at its own address", agent=met.who)
             return
         line: AgentLine | None = None
         if isinstance(peer, WebSocketPeer):
@@ -142,7 +143,7 @@ class Host(Agent):
         sub = SubAgent(met.who, met.card, met.tools, line, met.workspace)
         if isinstance(peer, WebSocketPeer):
             peer.on_lost = sub.leave
-        log.info("registered agent=%s tools=%d", met.who, len(met.tools))
+        log.info("An agent registered", agent=met.who, tools=len(met.tools))
         self._came(sub)
         heart = asyncio.get_running_loop().create_task(self._beat(sub))
         self._pulses.add(heart)
@@ -189,20 +190,20 @@ class Host(Agent):
                     met = await line.meet()
                 called, tries = name or met.who, 0
                 if self._placed.setdefault(called, url) != url:
-                    log.error("two agents are called %s: give one at=%s a NAME=", called, url)
+                    log.error("Two agents have one name; give one a NAME=", agent=called, at=url)
                     return
                 card = met.card or Card(name=called, description="", version="")
                 sub = SubAgent(called, card, met.tools, line, met.workspace)
-                log.info("reached agent=%s at=%s", called, url)
+                log.info("An agent was reached", agent=called, at=url)
                 self._came(sub)
                 await self._beat(sub)
             except (DragomanError, TimeoutError, OSError) as exc:
                 tries += 1
                 tell = log.warning if tries == 1 else log.info
-                tell("agent at=%s does not answer: %s", url, exc)
-            except Exception:  # whatever this try made of itself, there will be another
+                tell("An agent does not answer", at=url, why=exc)
+            except Exception as exc:  # whatever this try made of itself, there will be another
                 tries += 1
-                log.exception("agent at=%s cannot be called", url)
+                log.error("An agent cannot be called", exc, at=url)
             finally:
                 if line is not None:
                     await line.close()
@@ -231,7 +232,7 @@ class Host(Agent):
             if not sub.online:
                 break
             if not await sub.pulse(self.pulse):
-                log.warning("offline agent=%s", sub.name)
+                log.warning("An agent is offline", agent=sub.name)
         if self.agents.get(sub.name) is sub:
             del self.agents[sub.name]
             if not self.stopping:

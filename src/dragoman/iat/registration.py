@@ -7,7 +7,6 @@ be reached. Over HTTP it calls back at our own address, with HTTP/2.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import re
 import secrets
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 
 from dragoman.core.card import Interface
 from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable, Unauthenticated
+from dragoman.core.log import Logger
 from dragoman.core.model import Json
 from dragoman.core.peer import Context
 from dragoman.core.session import Frame, Id, Introduction, Ping, Result, Signal
@@ -34,7 +34,7 @@ from .http_line import IatHttpLine
 if TYPE_CHECKING:
     from .service import IatService
 
-log = logging.getLogger("dragoman.iat")
+log = Logger("iat")
 
 FIRST, MOST = 0.5, 30.0
 """Seconds before another try: doubled each time, with jitter, up to this."""
@@ -84,11 +84,11 @@ class Registration:
             try:
                 await (self._over_socket(beat) if self._socket else self._over_http(beat))
             except Unauthenticated as exc:
-                log.warning("host=%s refuses us as name=%s: %s", self._shown, self._host, exc)
+                log.warning("The host refuses us", host=self._shown, name=self._host, why=exc)
             except (DragomanError, OSError, TimeoutError) as exc:
-                log.info("host=%s lost: %s", self._shown, exc)
-            except Exception:  # whatever one line made of itself, there will be another
-                log.exception("host=%s lost", self._shown)
+                log.info("The connection to the host was lost", host=self._shown, why=exc)
+            except Exception as exc:  # whatever one line made of itself, there will be another
+                log.error("The connection to the host was lost", exc, host=self._shown)
             finally:
                 self.registered.clear()
             tries = 0 if loop.time() - began > HELD else tries + 1
@@ -102,7 +102,7 @@ class Registration:
     def _known(self) -> None:
         self.times += 1
         self.registered.set()
-        log.info("registered host=%s", self._shown)
+        log.info("We are registered with the host", host=self._shown)
 
     async def _over_http(self, beat: float) -> None:
         endpoint = Interface(url=f"{self._base.rstrip('/')}/iat", binding="IAT", version="1")

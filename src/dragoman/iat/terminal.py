@@ -13,27 +13,18 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from dragoman.core import events
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import (
-    AnyEvent,
-    ArtifactChunk,
-    Ask,
-    Asked,
-    Note,
-    Noted,
-    Stamped,
-    StateChanged,
-)
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Json, State, Text
 from dragoman.core.peer import Batch
+from dragoman.core.questions import answer_value, yes_or_no
 from dragoman.store.approvals import name_of
 
 from .host import Host
 from .screen import Screen
 from .sub_agent import SubAgent
 
-YES, NO = frozenset(("y", "yes", "是", "好")), frozenset(("n", "no", "否", "不"))
 HELP = "NAME: what to do · /agents lists sub-agents · /quit ends"
 MOST = 2000
 _NAMED = re.compile(r"(\S+)\s*:\s+")
@@ -68,7 +59,7 @@ class Terminal:
 
     def __init__(self, host: Host, screen: Screen, *, person: bool) -> None:
         self._host, self._screen, self._person = host, screen, person
-        self._asked: deque[tuple[str, str, Asked]] = deque()
+        self._asked: deque[tuple[str, str, events.Asked]] = deque()
         self._works: set[asyncio.Task[bool]] = set()
         self._busy: Counter[str] = Counter()
         self._again: asyncio.TimerHandle | None = None
@@ -139,14 +130,14 @@ class Terminal:
     def _told(self, name: str, batch: Batch) -> bool:
         done = False
         for entry in batch.entries:
-            if isinstance(entry, Stamped):
+            if isinstance(entry, events.Stamped):
                 event = entry.event
-                if isinstance(event, Asked):
+                if isinstance(event, events.Asked):
                     self._question(name, entry.task_id, event)
                 else:
                     self._show(self._whose(name, entry.task_id), event)
                 self.unfinished.add(entry.task_id)
-                if isinstance(event, StateChanged) and event.state in FINAL:
+                if isinstance(event, events.StateChanged) and event.state in FINAL:
                     self.unfinished.discard(entry.task_id)
                     done = event.state is State.COMPLETED
         self._ask_later()
@@ -157,8 +148,8 @@ class Terminal:
         short = clean(name)[:24]
         return f"{short} {task_id[-4:]}".strip() if self._busy[name] > 1 else short
 
-    def _show(self, whose: str, event: AnyEvent) -> None:
-        if isinstance(event, ArtifactChunk):
+    def _show(self, whose: str, event: events.AnyEvent) -> None:
+        if isinstance(event, events.ArtifactChunk):
             texts = [part.text for part in event.artifact.parts if isinstance(part, Text)]
             others = len(event.artifact.parts) - len(texts)
             self._screen.piece(whose, lines_of("".join(texts)) + f"({others} parts)" * bool(others))
@@ -167,11 +158,15 @@ class Terminal:
 
     # Questions.
 
-    def _question(self, name: str, task_id: str, event: Asked) -> None:
+    def _question(self, name: str, task_id: str, event: events.Asked) -> None:
         whose = self._whose(name, task_id)
         if not self._person:
             id = name_of(task_id, event.question)
-            hint = f"dragoman approvals approve {id}" if event.kind is Ask.APPROVAL else "answer"
+            hint = (
+                f"dragoman approvals approve {id}"
+                if event.kind is events.Ask.APPROVAL
+                else "answer"
+            )
             self._screen.ask(whose, f"{_words(event)}  (waits: {hint})")
             return
         self._asked.append((whose, task_id, event))
@@ -180,7 +175,7 @@ class Terminal:
 
     def _ask(self) -> None:
         whose, _, event = self._asked[0]
-        choice = " [y/n]" if event.kind is Ask.APPROVAL else ""
+        choice = " [y/n]" if event.kind is events.Ask.APPROVAL else ""
         self._screen.ask(whose, f"{_words(event)}{choice}")
 
     def _ask_later(self) -> None:
@@ -198,12 +193,12 @@ class Terminal:
     async def _answer(self, said: str) -> None:
         _, task_id, event = self._asked[0]
         value: object = said
-        if event.kind is Ask.APPROVAL:
-            word = said.casefold()
-            if word not in YES | NO:
+        if event.kind is events.Ask.APPROVAL:
+            decision = yes_or_no(said)
+            if decision is None:
                 self._ask()  # only a clear yes is one
                 return
-            value = {"approved": word in YES}
+            value = answer_value(decision)
         self._asked.popleft()
         try:
             await self._host.answer(task_id, event.question, value)
@@ -219,7 +214,7 @@ def _about(sub: SubAgent) -> str:
     return clean(f"{sub.name}: {' '.join(words)}" if any(words) else sub.name)
 
 
-def _words(event: Asked) -> str:
+def _words(event: events.Asked) -> str:
     """What is asked, with all that the answer is about."""
     body = event.body
     # Our own relay says which agent it is; that stands in front of the row.
@@ -228,18 +223,18 @@ def _words(event: Asked) -> str:
     return clean(event.message.text) + (f"  {told(body)}" if body not in (None, {}) else "")
 
 
-def shown(event: AnyEvent) -> tuple[str, str] | None:
+def shown(event: events.AnyEvent) -> tuple[str, str] | None:
     """One event for a person: what it is, and its words. None if there is nothing to see."""
     match event:
-        case Noted(kind=Note.THOUGHT, body=body):
+        case events.Noted(kind=events.Note.THOUGHT, body=body):
             return "…", told(body.get("text", "") if isinstance(body, dict) else body)
-        case Noted(kind=Note.LOG, body=dict() as body):
+        case events.Noted(kind=events.Note.LOG, body=dict() as body):
             more = {key: each for key, each in body.items() if key not in ("level", "message")}
             words = f"{told(body.get('level'))}: {told(body.get('message'))}"
             return "·", f"{words}  {told(more)}" if more else words
-        case Noted(kind=Note.USAGE, body=body):
+        case events.Noted(kind=events.Note.USAGE, body=body):
             return "·", f"used {told(body)}"
-        case StateChanged(state=state, message=message):
+        case events.StateChanged(state=state, message=message):
             words = clean(message.text) if message is not None else ""
             if state in FINAL:
                 mark = "✓" if state is State.COMPLETED else "!"

@@ -10,10 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.agent import Turn
-from dragoman.agent.tools import TOOLS, WORK
 from dragoman.core.card import Tool
 from dragoman.core.errors import DragomanError, WorkspaceViolation
 from dragoman.core.events import Asked
+from dragoman.core.extensions import TOOLS, WORK
 from dragoman.core.model import Json, Message
 from dragoman.core.operations import CancelTask, Resolve, SendMessage
 from dragoman.core.peer import Context, Peer

@@ -1,1 +1,1 @@
-"""What operators see: logs, metrics, health, and code that blocks the loop."""
+"""Logs, metrics, health checks and the watchdog for code that blocks the event loop."""

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics`."""
+"""The endpoints `/healthz`, `/readyz` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class TaskCounts(Protocol):
     """A peer that can say how many tasks it holds in which state."""
 
     def counts(self) -> Awaitable[Mapping[str, int]]:
-        """Tasks by state, length of the queue."""
+        """Returns the number of tasks by state, and the length of the queue."""
 
 
 @runtime_checkable
 class OutboxCounts(Protocol):
-    """A peer that calls webhooks."""
+    """A peer that delivers webhooks."""
 
     def mail(self) -> Awaitable[WebhookFigures | None]:
-        """How they fare."""
+        """Returns the figures of the deliveries."""
 
 
 @runtime_checkable
@@ -32,17 +32,17 @@ class Keeping(Protocol):
     """A peer that keeps tasks in a store."""
 
     def probe(self) -> Awaitable[None]:
-        """Writes to the store; raises what prevents it."""
+        """Writes to the store, and raises the error that prevents it."""
 
 
 KEPT = 3.0
-"""Seconds for which one look at the store will do, however often it is asked for."""
+"""The seconds for which the result of one look at the store is reused."""
 PATIENCE = 4.0
-"""How long the store may take."""
+"""The seconds that the store may take."""
 
 
 class HealthEndpoints:
-    """What a supervisor and a Prometheus server ask."""
+    """Answers the health checks of a supervisor and the scrapes of Prometheus."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class HealthEndpoints:
         self._kept = False
 
     def routes(self) -> dict[str, dict[str, Handler]]:
-        """Its three addresses."""
+        """Returns the routes of the three endpoints."""
         return {
             "/healthz": {"GET": self.health, "HEAD": self.health},
             "/readyz": {"GET": self.readiness, "HEAD": self.readiness},
@@ -66,19 +66,20 @@ class HealthEndpoints:
 
     @policy(Policy.OPEN)
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Alive as long as this can be answered."""
+        """Answers 200 as long as the process can answer at all."""
         await answer(send, 200, b"ok\n", TEXT, head=scope["method"] == "HEAD")
 
     @policy(Policy.OPEN)
     async def readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Ready between start and stop, while tasks can be kept."""
+        """Answers 200 between start and stop, while the store takes what is written to it."""
         status, body = (200, b"ready\n") if self._ready() else (503, b"not ready\n")
         if status == 200 and not await self._can_keep():
             status, body = 503, b"the store keeps nothing\n"
         await answer(send, status, body, TEXT, head=scope["method"] == "HEAD")
 
     async def _can_keep(self) -> bool:
-        """Whether the store takes what is written to it; of many who ask, one looks."""
+        """Returns whether the store takes what is written to it. Requests that come together share
+        one look."""
         loop = asyncio.get_running_loop()
         async with self._looking:
             if loop.time() >= self._look_at:
@@ -98,7 +99,7 @@ class HealthEndpoints:
 
     @policy(Policy.METRICS)
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """All counters."""
+        """Answers with all counters."""
         counts: Mapping[str, int] = {}
         mail: WebhookFigures | None = None
         try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -18,36 +17,17 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
 
+from dragoman.core.log import LogLine, one_line, quoted
+
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 PAUSE = 0.05
-"""Seconds for which lines are collected before they are written."""
+"""The seconds for which lines are collected before they are written."""
 MOST_LINES = 20_000
-"""Lines kept for a reader that stalls."""
-
-_PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printable, without space, quote, = and backslash
-
-
-_PLACES = re.compile(r"(=?)%[-#0-9 +.]*([a-zA-Z%])")
-
-
-def quoted(value: object) -> str:
-    """The value as it stands when it is one plain word, else in quotes with escapes."""
-    text = str(value)
-    if _PLAIN.fullmatch(text):
-        return text
-    return '"' + _one_line(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
-
-
-def _one_line(text: str) -> str:
-    """The text without anything that could end its line or command a terminal."""
-    if text.isprintable():
-        return text
-    escaped = text.replace("\n", "\\n")
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped)
+"""The number of lines that are kept for a reader that stalls."""
 
 
 class Log:
-    """Where lines go. One per process; given to whoever has something to say."""
+    """The log of a server. There is one per process."""
 
     def __init__(self, level: str = "info", fd: int = 2) -> None:
         self.level = LEVELS[level]
@@ -60,36 +40,36 @@ class Log:
         self._writes: SimpleQueue[tuple[bytes, int] | threading.Event] = SimpleQueue()
         self._writer: threading.Thread | None = None
 
-    def debug(self, event: str, **fields: object) -> None:
-        """Something only a developer wants to see."""
+    def debug(self, event: str, /, **fields: object) -> None:
+        """Logs something that only a developer wants to see."""
         if self.level <= 10:
             self.line("debug", event, fields)
 
     def details(self, event: str, found: Callable[[], Iterable[Mapping[str, object]]]) -> None:
-        """The same for what is worth finding out only if a developer wants to see it."""
+        """Logs details that are computed only if a developer wants to see them."""
         if self.level <= 10:
             for fields in found():
                 self.line("debug", event, fields)
 
-    def info(self, event: str, **fields: object) -> None:
-        """Something started or ended as it should."""
+    def info(self, event: str, /, **fields: object) -> None:
+        """Logs that something started or ended as it should."""
         if self.level <= 20:
             self.line("info", event, fields)
 
-    def warning(self, event: str, **fields: object) -> None:
-        """Something is odd but we go on."""
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Logs that something is odd, and that the work goes on."""
         if self.level <= 30:
             self.line("warning", event, fields)
 
-    def error(self, event: str, exc: BaseException | None = None, **fields: object) -> None:
-        """Something went wrong; `exc` adds its traceback on the same line."""
+    def error(self, event: str, exc: BaseException | None = None, /, **fields: object) -> None:
+        """Logs that something went wrong; `exc` adds its traceback on the same line."""
         if exc is not None:
             fields["exception"] = type(exc).__name__
             fields["traceback"] = "".join(traceback.format_exception(exc)).strip()
         self.line("error", event, fields)
 
     def line(self, level: str, event: str, fields: Mapping[str, object]) -> None:
-        """Puts one line together. Cheap: no write happens here."""
+        """Formats one line and queues it. This is cheap: nothing is written here."""
         if self._waiting + len(self._lines) >= MOST_LINES:
             self.dropped += 1
             return
@@ -99,7 +79,7 @@ class Log:
             self._second = second
             self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         millis = int((now - second) * 1000)
-        words = [f"{self._stamp}.{millis:03d}Z {level} {_one_line(event)}"]
+        words = [f"{self._stamp}.{millis:03d}Z {level} {one_line(event)}"]
         words += [
             f"{key}={quoted(value)}" for key, value in fields.items() if value not in ("", None)
         ]
@@ -158,28 +138,17 @@ class Bridge(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """One record becomes one line; `extra={"task": ...}` fields come along."""
         fields = {key: value for key, value in record.__dict__.items() if key not in _RECORD_KEYS}
+        ours = record.msg if isinstance(record.msg, LogLine) else None
+        if ours is not None:
+            fields |= ours.fields
         if record.exc_info and record.exc_info[1] is not None:
             fields["traceback"] = "".join(traceback.format_exception(record.exc_info[1])).strip()
         level = "error" if record.levelno >= 40 else record.levelname.lower()
-        if record.name.startswith("dragoman"):
-            self.log.line(level, _message(record), fields)
+        if ours is not None:
+            self.log.line(level, ours.event, fields)
         else:
             message = record.getMessage()
             self.log.line(level, "log", {"logger": record.name, "message": message, **fields})
-
-
-def _message(record: logging.LogRecord) -> str:
-    """A message of ours. What stands behind `key=` is quoted like any field: ids, names and errors
-    come from others, who must not be able to write fields of their own."""
-    if not record.args or not isinstance(record.args, tuple):
-        return record.getMessage()
-    given = iter(record.args)
-    values: list[object] = []
-    for field, conversion in _PLACES.findall(str(record.msg)):
-        if conversion != "%":
-            value = next(given, None)
-            values.append(quoted(value) if field and conversion == "s" else value)
-    return str(record.msg) % tuple(values)
 
 
 _RECORD_KEYS = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
@@ -195,7 +164,7 @@ wire, with the tokens in them."""
 
 
 def set_up(level: str) -> Log:
-    """The process's log: ours and that of the standard library together, on stderr."""
+    """Sets up the log of the process: our lines and those of the standard library, on stderr."""
     log = Log(level)
     logging.basicConfig(handlers=[Bridge(log)], level=log.level, force=True)
     for name in HELD_BACK:

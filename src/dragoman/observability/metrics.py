@@ -1,4 +1,5 @@
-"""Counters in Prometheus' text form: a few lines of our own, because an increment must be cheap."""
+"""Counters in the text format of Prometheus. They are our own because an increment must be
+cheap."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dragoman.engine.webhook_queue import OUTCOMES, WebhookFigures
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds of the latency buckets, in seconds."""
+"""The upper bounds of the latency buckets, in seconds."""
 QUEUE = "runnable"
-"""Among the peer's counts by state, this one is the length of its queue."""
+"""The key of the queue's length among the peer's counts by state."""
 
 
 class Histogram:
-    """How often something took how long."""
+    """A histogram of latencies."""
 
     __slots__ = ("buckets", "total")
 
@@ -24,7 +25,8 @@ class Histogram:
 
 
 class Metrics:
-    """What the HTTP side counts. Keys are (method, dialect); both come from fixed lists."""
+    """The counters of the HTTP side. Their keys are (method, dialect), which both come from fixed
+    lists."""
 
     def __init__(self) -> None:
         self.latency: dict[tuple[str, str], Histogram] = {}
@@ -34,7 +36,7 @@ class Metrics:
         self.streams_stalled = 0
 
     def answered(self, method: str, dialect: str, seconds: float) -> None:
-        """An exchange is over; of a stream, its first event is out."""
+        """Counts an exchange that is over, or a stream whose first event is out."""
         key = (method, dialect)
         histogram = self.latency.get(key)
         if histogram is None:
@@ -43,7 +45,7 @@ class Metrics:
         histogram.total += seconds
 
     def failed(self, reason: str, dialect: str) -> None:
-        """A fault went out."""
+        """Counts a fault that went out."""
         key = (reason, dialect)
         self.errors[key] = self.errors.get(key, 0) + 1
 

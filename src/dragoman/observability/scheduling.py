@@ -1,4 +1,4 @@
-"""How the threads of a server share its cores."""
+"""The scheduling policy of the server's threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def finish_first() -> None:
 
     Otherwise the kernel may hand the core to the thread just woken, which then waits for what its
     waker still holds (Python's lock), and both pay for the switches: a fifth of the CPU of a
-    stream. Threads begun later inherit it. Who chose another policy for us keeps it.
+    stream. Threads begun later inherit it. A policy that an operator chose for the process is kept.
     """
     with suppress(AttributeError, OSError):  # only Linux knows this policy, and may forbid it
         if os.sched_getscheduler(0) == os.SCHED_OTHER:

@@ -17,17 +17,18 @@ from .log import Log
 
 BEAT = 0.5
 LATE = 2.0
-"""Seconds without a beat after which the loop counts as blocked."""
+"""The seconds without a beat after which the loop counts as blocked."""
 EXIT_CODE = 70
 SHOWN_FRAMES = 8
 
 
 class Watchdog:
-    """Logs a blocked loop with its stack; with `fatal` seconds it ends the process after them."""
+    """Logs a blocked loop with its stack, and ends the process if it is blocked for `fatal`
+    seconds."""
 
     def __init__(self, log: Log, fatal: float = 0.0) -> None:
         self.blocked = 0
-        """How often the loop was blocked so far."""
+        """The number of times that the loop was blocked so far."""
         self._log, self._fatal = log, fatal
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -37,7 +38,7 @@ class Watchdog:
         threading.Thread(target=self._listen, name="dragoman-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Stops listening."""
+        """Stops the thread that listens."""
         self._timer.cancel()
         self._stopped.set()
 

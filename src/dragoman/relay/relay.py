@@ -10,17 +10,15 @@ with its connection.
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from dragoman.agent.parts import first_data
 from dragoman.agent.remote_calls import AGENT
-from dragoman.agent.tools import PROGRESS
 from dragoman.agent.turn import Turn, access_of
+from dragoman.core import events
 from dragoman.core.errors import (
     Conflict,
     DragomanError,
@@ -28,27 +26,18 @@ from dragoman.core.errors import (
     PeerUnreachable,
     TaskFinished,
 )
-from dragoman.core.events import (
-    AnyEvent,
-    ArtifactChunk,
-    Ask,
-    Asked,
-    Note,
-    Noted,
-    Opened,
-    Snapshot,
-    Stamped,
-    StateChanged,
-)
+from dragoman.core.extensions import PROGRESS
 from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.log import Logger
 from dragoman.core.model import Artifact, Json, Message, State, Status, Task
 from dragoman.core.operations import Resolve, SendMessage, Watch
 from dragoman.core.peer import Context, Peer
+from dragoman.core.questions import answer_value, question_in
 from dragoman.core.stream_state import Entry, StreamState
 
 from .remote_task import RemoteTask, context_for
 
-log = logging.getLogger("dragoman.relay")
+log = Logger("relay")
 
 
 class Upstream(ABC):
@@ -80,7 +69,7 @@ class Upstream(ABC):
     def request(self, turn: Turn, key: str) -> SendMessage:
         """What opens the remote task; `key` is the id of its message."""
 
-    async def run_tool(self, turn: Turn, asked: Asked) -> Json:
+    async def run_tool(self, turn: Turn, asked: events.Asked) -> Json:
         """What a tool gives that the agent wants to be run."""
         given = asked.body if isinstance(asked.body, dict) else {}
         return await turn.call_tool(asked.message.text, key=asked.question, **given)
@@ -142,7 +131,7 @@ class Relay:
         except (PeerUnreachable, TimeoutError):
             if not self._remote.id:
                 raise
-            log.info("connection lost agent=%s task=%s", self._upstream.name, self._turn.task_id)
+            log.info("The connection was lost", agent=self._upstream.name, task=self._turn.task_id)
         else:
             if not self._state.begun:
                 raise PeerUnreachable(f"{self._upstream.name} said nothing")
@@ -168,8 +157,8 @@ class Relay:
         """What of an entry was not told yet. A task as it stands is told as the events that lead
         to it: what it holds already may be all that our caller will ever see of them."""
         if (
-            isinstance(entry, Stamped)
-            and isinstance(entry.event, Snapshot)
+            isinstance(entry, events.Stamped)
+            and isinstance(entry.event, events.Snapshot)
             and not self._state.begun
         ):
             task = entry.event.task
@@ -188,29 +177,30 @@ class Relay:
             return
         await _MIRROR[type(entry.event)](self, entry, peer)
 
-    async def _opened(self, entry: Stamped, peer: Peer) -> None:
+    async def _opened(self, entry: events.Stamped, peer: Peer) -> None:
         """It has begun; so have we."""
 
-    async def _snapshot(self, entry: Stamped, peer: Peer) -> None:
+    async def _snapshot(self, entry: events.Stamped, peer: Peer) -> None:
         """The remote task became another than its events told: only the whole of it says so."""
         event = entry.event
-        assert isinstance(event, Snapshot)  # noqa: S101  by the table
+        assert isinstance(event, events.Snapshot)  # noqa: S101  by the table
         for artifact in event.task.artifacts:
             await self._artifact(artifact, append=False, last=event.task.state in FINAL)
         status = event.task.status
         await self._state_changed(
-            replace(entry, event=StateChanged(state=status.state, message=status.message)), peer
+            replace(entry, event=events.StateChanged(state=status.state, message=status.message)),
+            peer,
         )
 
-    async def _state_changed(self, entry: Stamped, peer: Peer) -> None:
+    async def _state_changed(self, entry: events.Stamped, peer: Peer) -> None:
         event, turn = entry.event, self._turn
-        assert isinstance(event, StateChanged)  # noqa: S101  by the table
+        assert isinstance(event, events.StateChanged)  # noqa: S101  by the table
         if event.state in FINAL:
             await self._ended(event)
             return
         if event.state in WAITING:
             if event.message is not None:
-                await self._waits(entry, event.message, peer)
+                await self._waits(entry, event.state, event.message, peer)
             return
         progress = (event.metadata or {}).get(PROGRESS)
         if isinstance(progress, dict) and isinstance(progress.get("fraction"), int | float):
@@ -218,7 +208,7 @@ class Relay:
         if event.message is not None and event.message.parts:
             await turn.say(*event.message.parts)
 
-    async def _ended(self, event: StateChanged) -> None:
+    async def _ended(self, event: events.StateChanged) -> None:
         self._over = True
         turn, message = self._turn, event.message
         words = message.text if message is not None else ""
@@ -235,9 +225,9 @@ class Relay:
             reason=reason if isinstance(reason, str) else str(event.state),
         )
 
-    async def _chunk(self, entry: Stamped, peer: Peer) -> None:
+    async def _chunk(self, entry: events.Stamped, peer: Peer) -> None:
         event = entry.event
-        assert isinstance(event, ArtifactChunk)  # noqa: S101  by the table
+        assert isinstance(event, events.ArtifactChunk)  # noqa: S101  by the table
         await self._artifact(
             event.artifact, append=event.append, last=event.last, update_metadata=event.metadata
         )
@@ -263,26 +253,26 @@ class Relay:
             update_metadata=update_metadata,
         )
 
-    async def _noted(self, entry: Stamped, peer: Peer) -> None:
+    async def _noted(self, entry: events.Stamped, peer: Peer) -> None:
         event, turn = entry.event, self._turn
-        assert isinstance(event, Noted)  # noqa: S101  by the table
+        assert isinstance(event, events.Noted)  # noqa: S101  by the table
         body = event.body if isinstance(event.body, dict) else {"text": event.body}
         match event.kind:
-            case Note.THOUGHT:
+            case events.Note.THOUGHT:
                 await turn.think(str(body.get("text", "")))
-            case Note.LOG:
+            case events.Note.LOG:
                 known = {"message", "level", "self"}
                 more = {key: value for key, value in body.items() if key not in known}
                 level = str(body.get("level", "info"))
                 await turn.log(str(body.get("message", "")), level=level, **more)
-            case Note.USAGE:
+            case events.Note.USAGE:
                 await turn.usage(**{key: value for key, value in body.items() if key != "self"})
 
     # What it asks.
 
-    async def _asked(self, entry: Stamped, peer: Peer) -> None:
+    async def _asked(self, entry: events.Stamped, peer: Peer) -> None:
         event = entry.event
-        assert isinstance(event, Asked)  # noqa: S101  by the table
+        assert isinstance(event, events.Asked)  # noqa: S101  by the table
         question = event.question
         if question in self._delivered:
             return  # the state that a stream begins with, not a new question
@@ -293,20 +283,24 @@ class Relay:
             await self._upstream.answer(peer, op, self._ctx)
         except (Conflict, TaskFinished):
             # Somebody answered it there meanwhile, or its time was over. What follows will tell.
-            log.info("not open any more agent=%s question=%s", self._upstream.name, question)
+            log.info(
+                "The question is not open any more", agent=self._upstream.name, question=question
+            )
         self._delivered.add(question)
 
-    async def _waits(self, entry: Stamped, message: Message, peer: Peer) -> None:
+    async def _waits(
+        self, entry: events.Stamped, state: State, message: Message, peer: Peer
+    ) -> None:
         """A question as A2A has it: a state, and our data part beside the words if there is one."""
-        said = first_data(message.parts)
-        about = said if isinstance(said, dict) and said.get("kind") in set(Ask) else {}
+        found = question_in(message, state)
         named = message.message_id or f"{entry.task_id}#{entry.seq or entry.at}"
-        question = str(about.get("question") or named)
-        kind = Ask(about["kind"]) if about else _plain_kind(entry)
-        asked = Asked(question=question, kind=kind, message=message, body=about.get("details"))
+        question = found.name or named
+        asked = events.Asked(
+            question=question, kind=found.kind, message=message, body=found.details
+        )
         await self._asked(replace(entry, event=asked), peer)
 
-    async def _approval(self, event: Asked) -> Json:
+    async def _approval(self, event: events.Asked) -> Json:
         """A person's decision, bound to this task, this action and this question."""
         approved = await self._turn.approve(
             event.message.text or "Approve?",
@@ -314,16 +308,16 @@ class Relay:
             key=event.question,
             expires=self._upstream.approval_expires,
         )
-        return {"approved": approved}
+        return answer_value(approved)
 
-    async def _tool(self, event: Asked) -> Json:
+    async def _tool(self, event: events.Asked) -> Json:
         return await self._upstream.run_tool(self._turn, event)
 
-    async def _input(self, event: Asked) -> Json:
+    async def _input(self, event: events.Asked) -> Json:
         answer = await self._turn.ask(event.message.text, key=event.question, details=event.body)
         return answer.data if answer.data is not None else str(answer)
 
-    async def _credentials(self, event: Asked) -> Json:
+    async def _credentials(self, event: events.Asked) -> Json:
         body = event.body if isinstance(event.body, dict) else {}
         answer = await self._turn.need_auth(
             body.get("schemes"), body.get("details"), prompt=event.message.text, key=event.question
@@ -331,22 +325,17 @@ class Relay:
         return answer.data if answer.data is not None else str(answer)
 
 
-def _plain_kind(entry: Stamped) -> Ask:
-    state = entry.event.state if isinstance(entry.event, StateChanged) else None
-    return Ask.CREDENTIALS if state is State.AUTH_REQUIRED else Ask.INPUT
-
-
-_MIRROR: dict[type[AnyEvent], Callable[[Relay, Stamped, Peer], Awaitable[None]]] = {
-    Opened: Relay._opened,
-    Snapshot: Relay._snapshot,
-    StateChanged: Relay._state_changed,
-    ArtifactChunk: Relay._chunk,
-    Noted: Relay._noted,
-    Asked: Relay._asked,
+_MIRROR: dict[type[events.AnyEvent], Callable[[Relay, events.Stamped, Peer], Awaitable[None]]] = {
+    events.Opened: Relay._opened,
+    events.Snapshot: Relay._snapshot,
+    events.StateChanged: Relay._state_changed,
+    events.ArtifactChunk: Relay._chunk,
+    events.Noted: Relay._noted,
+    events.Asked: Relay._asked,
 }
-_ANSWER: dict[Ask, Callable[[Relay, Asked], Awaitable[Json]]] = {
-    Ask.APPROVAL: Relay._approval,
-    Ask.TOOL: Relay._tool,
-    Ask.INPUT: Relay._input,
-    Ask.CREDENTIALS: Relay._credentials,
+_ANSWER: dict[events.Ask, Callable[[Relay, events.Asked], Awaitable[Json]]] = {
+    events.Ask.APPROVAL: Relay._approval,
+    events.Ask.TOOL: Relay._tool,
+    events.Ask.INPUT: Relay._input,
+    events.Ask.CREDENTIALS: Relay._credentials,
 }

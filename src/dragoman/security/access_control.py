@@ -1,4 +1,5 @@
-"""All that stands between the wires and the engine of one agent, put together from its settings."""
+"""Puts together, from the settings of one agent, all that stands between the wires and its
+engine."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from .route_policy import Access, Policy, Routes, policed
 
 
 class AccessControl:
-    """The doors, quotas and policies of one agent; the card says the same as they do."""
+    """The authentication, rate limits and policies of one agent. The card declares what they
+    enforce."""
 
     def __init__(self, agent: Agent, settings: Settings) -> None:
         schemes = {**agent.auth, **settings.auth}  # the file beats the code
@@ -54,7 +56,8 @@ class AccessControl:
         self.locked = bool(schemes)
         self.anonymous = Anonymous(agent, settings.server.anonymous)
         self.admit_or_anyone = self.admit
-        """The same where an operation of A2A follows, which `before` refuses to strangers."""
+        """Admits callers of A2A operations; what is not open to strangers is refused by the peer
+        that `before` returns."""
         if self.locked and self.anonymous:
             self.admit_or_anyone = self.authenticator.admit_or_anyone
         self._access = {
@@ -68,7 +71,7 @@ class AccessControl:
 
     @property
     def extended(self) -> bool:
-        """Whether callers we know are told more than others."""
+        """Returns whether callers that are known see more than others."""
         hidden = any(skill.extended for skill in self.agent.skills.values())
         return self.agent.may_extend and self.locked and (hidden or self.agent.extended is not None)
 
@@ -110,17 +113,17 @@ class AccessControl:
         return cast(Card, replace(written, extensions=(*written.extensions, *more)))
 
     def on_card(self, card: Card) -> Card:
-        """The card with the schemes in force and what each skill asks for."""
+        """Returns the card with the schemes in force and the requirements of each skill."""
         card = replace(self.authenticator.on_card(card), extended=self.extended)
         card = with_requirements(card, self.agent)
         return self.anonymous.on_card(card) if self.locked else card
 
     async def close(self) -> None:
-        """Ends what was opened to ask issuers."""
+        """Closes the connections to issuers."""
         await self._fetch.close()
 
     def policed(self, routes: Mapping[str, Mapping[str, Handler]]) -> Routes:
-        """The routes, each kept as its policy says; refused if it has none."""
+        """Returns the routes, each guarded by its policy. A route without a policy is refused."""
         return policed(routes, self.authenticator, self._access)
 
 
@@ -141,7 +144,8 @@ def check_certificates(settings: Settings, agent: Agent) -> None:
 
 
 def check_exposure(settings: Settings, agent: Agent) -> None:
-    """Refuses to listen to the network while anyone could come in, or listen in."""
+    """Raises `ConfigError` for a server that listens to the network without authentication or
+    without TLS."""
     server = settings.server
     try:
         loopback = server.host == "localhost" or ip_address(server.host).is_loopback

@@ -18,20 +18,20 @@ from dragoman.net.http.asgi import Header, Scope
 from dragoman.settings import Server
 
 PROXIED = "dragoman.proxied"
-"""Key of a scope whose host was told by a proxy that the settings trust."""
+"""The key of a scope whose host a trusted proxy has told."""
 OPEN_PATHS = frozenset(("/healthz", "/readyz", "/metrics"))
-"""Probes and scrapers call these by whatever address they find us at."""
+"""The paths that probes and scrapers call at any address of ours."""
 ACTING_GETS = frozenset(("/a2a/stream",))
-"""Where a GET opens a task, so that not even a link on a foreign page may lead there."""
+"""The paths where a GET opens a task; not even a link on a foreign page may lead there."""
 BROWSER_FIELDS = frozenset((b"host", b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode"))
 MOST_FIELDS = 16
-"""Lines of these in one request; a browser sends each once."""
+"""The number of such headers in one request; a browser sends each once."""
 MOST_REMEMBERED = 256
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(:\d{1,5})?")
 
 
 class Refusal(NamedTuple):
-    """Why a request is not served."""
+    """The reason why a request is not served."""
 
     status: int
     error: str
@@ -62,10 +62,10 @@ class AllowedHosts:
         container's. No page of the web has a name without a dot."""
         self._public = public.netloc.lower().encode()
         self._known: set[bytes] = set()
-        """Values of `Host` that were found to be ours."""
+        """The values of `Host` that were found to be ours."""
 
     def refusal(self, scope: Scope) -> Refusal | None:
-        """Why this request is not served, if it is not."""
+        """Returns why this request is not served, or None if it is."""
         headers: list[Header] = scope["headers"]
         fields = dict(headers)
         if len(fields) != len(headers):  # rare: a name came twice, and every value must be right
@@ -103,7 +103,7 @@ class AllowedHosts:
         return CROSS_SITE
 
     def allows(self, host: bytes) -> bool:
-        """Whether this value of `Host` names us."""
+        """Returns whether this value of `Host` names us."""
         if host in self._known:
             return True
         if not self._any and host and not self._ours(host.decode("latin-1").lower()):
@@ -128,7 +128,7 @@ class AllowedHosts:
             return False
 
     def _own_page(self, scope: Scope, fields: dict[bytes, bytes], host: bytes) -> bool:
-        """Whether a browser sends this for a page of ours, or follows a link."""
+        """Returns whether a browser sends this for a page of ours, or follows a link."""
         origin = fields.get(b"origin")
         if origin is not None:
             page = origin.partition(b"://")[2].lower()
@@ -144,6 +144,6 @@ class AllowedHosts:
 
 
 def _foreign(referer: bytes, host: bytes) -> bool:
-    """Whether a request was made by a page of another host."""
+    """Returns whether a page of another host made this request."""
     page = referer.partition(b"://")[2].partition(b"/")[0]
     return bool(page) and page.lower() != host.lower()

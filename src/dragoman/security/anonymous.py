@@ -12,45 +12,33 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.agent import Agent, Skill
+from dragoman.core import operations as ops
 from dragoman.core.card import Card
 from dragoman.core.errors import ConfigError
-from dragoman.core.operations import (
-    CancelTask,
-    DeleteHook,
-    GetHook,
-    GetTask,
-    Invoke,
-    ListHooks,
-    ListTasks,
-    Operation,
-    Resolve,
-    SendMessage,
-    SetHook,
-    Watch,
-)
 
-OPERATIONS: dict[str, type[Operation[Any]]] = {
-    "SendMessage": SendMessage,
-    "GetTask": GetTask,
-    "ListTasks": ListTasks,
-    "CancelTask": CancelTask,
-    "SubscribeToTask": Watch,
-    "CreateTaskPushNotificationConfig": SetHook,
-    "GetTaskPushNotificationConfig": GetHook,
-    "ListTaskPushNotificationConfigs": ListHooks,
-    "DeleteTaskPushNotificationConfig": DeleteHook,
+OPERATIONS: dict[str, type[ops.Operation[Any]]] = {
+    "SendMessage": ops.SendMessage,
+    "GetTask": ops.GetTask,
+    "ListTasks": ops.ListTasks,
+    "CancelTask": ops.CancelTask,
+    "SubscribeToTask": ops.Watch,
+    "CreateTaskPushNotificationConfig": ops.SetHook,
+    "GetTaskPushNotificationConfig": ops.GetHook,
+    "ListTaskPushNotificationConfigs": ops.ListHooks,
+    "DeleteTaskPushNotificationConfig": ops.DeleteHook,
 }
 """By the names of A2A 1.0, whatever dialect they are asked in. A send and its stream are one; the
 extended card is for callers we know, and cannot be here."""
-_OF_A_SKILL = frozenset((SendMessage, Resolve, GetTask, Watch, CancelTask))
-"""What goes with a skill that is open: to use it, and to see to the tasks one has opened so."""
+_OF_A_SKILL = frozenset((ops.SendMessage, ops.Resolve, ops.GetTask, ops.Watch, ops.CancelTask))
+"""The operations that go with an open skill: to use it, and to see to the tasks that were opened
+so."""
 
 
 class Anonymous:
-    """Which operations and skills are open to anyone."""
+    """The operations and skills that are open to callers without credentials."""
 
     def __init__(self, agent: Agent, said: tuple[str, ...] | None) -> None:
-        """What the settings say, else what the code says; `ConfigError` for unknown names."""
+        """Reads the settings, or else the agent's code. Raises `ConfigError` for unknown names."""
         names = agent.anonymous if said is None else said
         self._skills = {name for name in names if name in agent.skills}
         if said is None:
@@ -72,24 +60,31 @@ class Anonymous:
     def __bool__(self) -> bool:
         return bool(self._skills or self._operations or self._methods)
 
-    def opens(self, op: Operation[Any]) -> bool:
-        """Whether this operation is open by its name."""
-        if isinstance(op, Invoke):
+    def opens(self, op: ops.Operation[Any]) -> bool:
+        """Returns whether this operation is open by its name."""
+        if isinstance(op, ops.Invoke):
             return op.method in self._methods
-        if isinstance(op, SendMessage) and op.hook is not None and SetHook not in self._operations:
+        if (
+            isinstance(op, ops.SendMessage)
+            and op.hook is not None
+            and ops.SetHook not in self._operations
+        ):
             return False  # a webhook that is set in the same breath is one all the same
-        kind = SendMessage if isinstance(op, Resolve) else type(op)
+        kind = ops.SendMessage if isinstance(op, ops.Resolve) else type(op)
         return kind in self._operations
 
-    def does(self, op: Operation[Any], skill: Skill | None) -> bool:
-        """Whether the skill that this is about is open."""
+    def does(self, op: ops.Operation[Any], skill: Skill | None) -> bool:
+        """Returns whether the skill that this operation is about is open."""
         if skill is None or skill.id not in self._skills or type(op) not in _OF_A_SKILL:
             return False
-        return not (isinstance(op, SendMessage) and op.hook and SetHook not in self._operations)
+        return not (
+            isinstance(op, ops.SendMessage) and op.hook and ops.SetHook not in self._operations
+        )
 
     def on_card(self, card: Card) -> Card:
-        """The card with where no credentials are needed: an empty requirement, as in OpenAPI."""
-        if SendMessage in self._operations:
+        """Returns the card with an empty requirement where no credentials are needed, as in
+        OpenAPI."""
+        if ops.SendMessage in self._operations:
             hidden = {each.id for each in self._agent.skills.values() if each.extended}
             skills = tuple(
                 replace(skill, security=skill.security or card.security)

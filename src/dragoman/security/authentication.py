@@ -1,4 +1,4 @@
-"""Who is calling: the one door every request passes before its body is read."""
+"""Authenticates every request before its body is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Admit = Callable[[Mapping[str, str], str, str], Context | Awaitable[Context]]
 certificate, or nothing. An awaitable comes back only when an issuer's keys must be fetched first.
 """
 MOST_FETCHES = 3
-"""Key sets fetched for one request."""
+"""The number of key sets that are fetched for one request."""
 
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
@@ -53,7 +53,7 @@ def anyone(headers: Mapping[str, str], target: str, certificate: str) -> Context
 
 
 def told(caller: Context, headers: Mapping[str, str]) -> Context:
-    """The caller, with what the headers say beside who it is."""
+    """Returns the caller's context with what the other headers say."""
     if _TELLING.isdisjoint(headers):
         return caller
     return replace(
@@ -68,13 +68,14 @@ def told(caller: Context, headers: Mapping[str, str]) -> Context:
 
 
 def extensions_in(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The extensions the caller activates, under either name of the header, in order, once each."""
+    """Returns the extensions that the caller activates, under either name of the header, in order,
+    once each."""
     listed = f"{headers.get('a2a-extensions', '')},{headers.get('x-a2a-extensions', '')}"
     return tuple(dict.fromkeys(filter(None, map(str.strip, listed.split(",")))))
 
 
 def cursor_in(value: str | None) -> int | None:
-    """The seq of the last event the caller has, if it says so."""
+    """Returns the seq of the last event that the caller has, if it says so."""
     if value is None:
         return None
     value = value.strip()
@@ -84,12 +85,13 @@ def cursor_in(value: str | None) -> int | None:
 
 
 def trace_in(value: str) -> str:
-    """The W3C traceparent if it is a valid one; an invalid one counts as none (W3C §3.2.2)."""
+    """Returns the W3C traceparent if it is valid; an invalid one counts as none (W3C §3.2.2)."""
     return value if _TRACEPARENT.fullmatch(value) else ""
 
 
 def _hops_in(value: str) -> int:
-    """How many agents asked each other before; too many are a loop, which ends here."""
+    """Returns how many agents have called each other before. Too many of them are a loop, which
+    ends here."""
     hops = int(value) if _FEW_DIGITS(value) else 0
     if hops > MOST_HOPS:
         raise BadParams(f"More than {MOST_HOPS} agents call each other in a row", field=HOPS)
@@ -97,7 +99,8 @@ def _hops_in(value: str) -> int:
 
 
 def _deadline_in(value: str) -> float | None:
-    """Seconds after which nobody wants the result; what is no number counts as none."""
+    """Returns the seconds after which nobody wants the result. What is not a number counts as
+    none."""
     return float(value) if _SECONDS(value) else None
 
 
@@ -149,7 +152,7 @@ class Authenticator:
             {name: scopes if takes_scopes(declared[name]) else () for name in way}
             for way in self._ways
         )
-        """What the card asks for."""
+        """Returns the requirements for the card."""
         said = [each.challenge for each in self._verifiers.values() if each.challenge]
         # A 401 must say how to come in (RFC 9110 §15.5.2). HTTP has no word for certificates, and
         # where there are no schemes at all the tokens of IAT are asked for.
@@ -159,7 +162,7 @@ class Authenticator:
         )
 
     def on_card(self, card: Card) -> Card:
-        """The card with the schemes that are enforced here."""
+        """Returns the card with the schemes that are enforced here."""
         if not self.schemes:
             return card
         declared = {name: scheme.declared() for name, scheme in self.schemes.items()}
@@ -168,7 +171,7 @@ class Authenticator:
     def admit(
         self, headers: Mapping[str, str], target: str, certificate: str
     ) -> Context | Awaitable[Context]:
-        """See `Admit`."""
+        """Returns the context of the caller, or raises `Unauthenticated`; see `Admit`."""
         return self._admitted(headers, target, certificate, None)
 
     def admit_or_anyone(
@@ -211,7 +214,8 @@ class Authenticator:
         return told(caller, headers)
 
     def _caller(self, headers: Mapping[str, str], target: str, certificate: str) -> Context | None:
-        """The first way in that is open; None for a caller that shows nothing at all."""
+        """Returns the caller by the first scheme that authenticates it, or None if it shows no
+        credentials at all."""
         shown = "authorization" in headers
         for way in self._ways:
             try:
@@ -229,7 +233,7 @@ class Authenticator:
         return None
 
     def refusal_headers(self, error: Exception) -> tuple[Header, ...]:
-        """What HTTP wants told beside the error: how to come in, or when to come again."""
+        """Returns the headers that go with an error: how to authenticate, or when to try again."""
         if isinstance(error, Unauthenticated):
             return self.challenges
         if isinstance(error, Forbidden) and (scope := error.public.get("scope")):
@@ -241,7 +245,8 @@ class Authenticator:
 
 
 def _both(first: Context, second: Context) -> Context:
-    """One caller with two credentials: the first says who, tenants must be those of both."""
+    """Returns one caller for two credentials. The first names it, and its tenants are those of
+    both."""
     if set(second.tenants) == {""}:
         tenants = first.tenants
     else:
@@ -280,7 +285,8 @@ def _verifier(name: str, scheme: Scheme, realm: str, fetch: Fetch | None) -> Ver
 
 
 def certificate_in(scope: Mapping[str, object]) -> str:
-    """The name in the client's certificate, if the server tells (ASGI's TLS extension)."""
+    """Returns the name in the client's certificate, if the server tells it (ASGI's TLS
+    extension)."""
     if scope.get("scheme") != "https":
         return ""
     extensions = scope.get("extensions")

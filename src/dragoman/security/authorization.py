@@ -1,4 +1,4 @@
-"""Who may do what: one Peer in front of the engine, so every binding gets the same answer.
+"""Authorizes operations in one Peer in front of the engine, so every binding gets the same answer.
 
 The order is fixed: the agent's scopes, the skill's scopes, the author's own function, quotas. A
 task of someone else is looked up in the caller's scope like any other, so it does not exist and
@@ -15,59 +15,49 @@ from typing import Any, Protocol, cast, runtime_checkable
 from msgspec.structs import replace
 
 from dragoman.agent import Agent, Skill
+from dragoman.core import operations as ops
 from dragoman.core.card import Card, takes_scopes
 from dragoman.core.errors import ExtendedCardOff, Forbidden, TaskNotFound, Unauthenticated
-from dragoman.core.operations import (
-    GetExtendedCard,
-    GetHook,
-    GetTask,
-    Invoke,
-    ListHooks,
-    ListTasks,
-    Operation,
-    R,
-    SendMessage,
-    SetHook,
-    Streamed,
-    Watch,
-)
 from dragoman.core.peer import Batch, Context, Peer
 
 from .anonymous import Anonymous
 from .rate_limits import Meter
 
-READS = frozenset((GetTask, ListTasks, Watch, GetHook, ListHooks, GetExtendedCard))
-"""One's own tasks can be read without the scopes of their skill; all else needs them."""
+READS = frozenset(
+    (ops.GetTask, ops.ListTasks, ops.Watch, ops.GetHook, ops.ListHooks, ops.GetExtendedCard)
+)
+"""The operations that need no scopes of a skill, since they read the caller's own tasks."""
 
 
 @runtime_checkable
 class Tells(Protocol):
-    """A peer that knows its tasks: the engine."""
+    """A peer that knows the tasks of a caller, such as the engine."""
 
     def live(self, ctx: Context) -> Awaitable[int]:
-        """How many tasks of this caller run or wait."""
+        """Returns how many tasks of this caller run or wait."""
 
     def skill_of(self, ctx: Context, task_id: str) -> Awaitable[str]:
-        """The skill of a caller's task, or `TaskNotFound`."""
+        """Returns the skill of a caller's task, or raises `TaskNotFound`."""
 
-    def skill_for(self, op: SendMessage) -> Skill:
-        """The skill that a new task of this message would have."""
+    def skill_for(self, op: ops.SendMessage) -> Skill:
+        """Returns the skill that a new task of this message would have."""
 
 
-def task_in(op: Operation[Any]) -> str:
-    """The task an operation is about; empty if it is about none, or a new one."""
+def task_in(op: ops.Operation[Any]) -> str:
+    """Returns the id of the task that an operation is about, or an empty text."""
     match op:
-        case SendMessage():
+        case ops.SendMessage():
             return op.message.task_id
-        case SetHook():
+        case ops.SetHook():
             return op.hook.task_id
-        case ListTasks() | GetExtendedCard() | Invoke():
+        case ops.ListTasks() | ops.GetExtendedCard() | ops.Invoke():
             return ""
     return cast(str, getattr(op, "task_id", ""))
 
 
 class AuthorizingPeer:
-    """Asks before it passes an operation on. With nothing to ask it is not put in the way."""
+    """A peer that authorizes each operation before it passes it on. It is left out where nothing is
+    to be authorized."""
 
     def __init__(
         self,
@@ -87,21 +77,21 @@ class AuthorizingPeer:
             skill.scopes for skill in agent.skills.values()
         )
 
-    async def call(self, op: Operation[R], ctx: Context) -> R:
-        """The answer, if the caller may have it."""
-        if isinstance(op, GetExtendedCard):
-            return cast(R, await self._card(op, ctx))  # `Operation[Card]` makes R a Card
+    async def call(self, op: ops.Operation[ops.R], ctx: Context) -> ops.R:
+        """Returns the answer, if the caller is authorized."""
+        if isinstance(op, ops.GetExtendedCard):
+            return cast(ops.R, await self._card(op, ctx))  # `Operation[Card]` makes R a Card
         await self._allowed(op, ctx)
-        if isinstance(op, SendMessage):
+        if isinstance(op, ops.SendMessage):
             await self._room(op, ctx)
         return await self.peer.call(op, ctx)
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Every step, if the caller may see them."""
+    async def stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Yields every event, if the caller is authorized."""
         await self._allowed(op, ctx)
         close = self.meter.open_stream(ctx)
         try:
-            if isinstance(op, SendMessage):
+            if isinstance(op, ops.SendMessage):
                 await self._room(op, ctx)
             async with aclosing(self.peer.stream(op, ctx)) as batches:
                 async for batch in batches:
@@ -109,7 +99,7 @@ class AuthorizingPeer:
         finally:
             close()
 
-    async def _card(self, op: GetExtendedCard, ctx: Context) -> Card:
+    async def _card(self, op: ops.GetExtendedCard, ctx: Context) -> Card:
         if self._extended is None:
             raise ExtendedCardOff()
         if not ctx.schemes:
@@ -117,11 +107,11 @@ class AuthorizingPeer:
         await self._allowed(op, ctx)
         return await self._extended(ctx)
 
-    async def _room(self, op: SendMessage, ctx: Context) -> None:
+    async def _room(self, op: ops.SendMessage, ctx: Context) -> None:
         if self.meter.rates.live_tasks and self._tells and not op.message.task_id:
             self.meter.check_live(await self._tells.live(ctx))
 
-    async def _allowed(self, op: Operation[Any], ctx: Context) -> None:
+    async def _allowed(self, op: ops.Operation[Any], ctx: Context) -> None:
         """Raises `Forbidden`, `Unauthenticated` for what is not open to callers we do not know, or
         `TaskNotFound` for a task that is not the caller's."""
         stranger = self._is_stranger(ctx)
@@ -142,10 +132,10 @@ class AuthorizingPeer:
                 raise Forbidden()
 
     def _is_stranger(self, ctx: Context) -> bool:
-        """Whether the caller showed no credentials, where others must."""
+        """Returns whether the caller showed no credentials where others must."""
         return self._anonymous is not None and not ctx.schemes
 
-    async def _skill_for(self, op: Operation[Any], ctx: Context, task: str) -> Skill | None:
+    async def _skill_for(self, op: ops.Operation[Any], ctx: Context, task: str) -> Skill | None:
         """The skill that an operation is about, if the caller may do that without credentials or
         has shown some."""
         if self._anonymous is None or ctx.schemes:
@@ -162,12 +152,12 @@ class AuthorizingPeer:
             raise Unauthenticated()
         return skill
 
-    async def _skill(self, op: Operation[Any], ctx: Context, task: str) -> Skill | None:
+    async def _skill(self, op: ops.Operation[Any], ctx: Context, task: str) -> Skill | None:
         if self._tells is None:
             return None
         if task:
             return self.agent.skills.get(await self._tells.skill_of(ctx, task))
-        if not isinstance(op, SendMessage):
+        if not isinstance(op, ops.SendMessage):
             return None
         if op.open_as:  # the caller's name of a task: one it has, or else one to open
             with suppress(TaskNotFound):
@@ -179,13 +169,13 @@ class AuthorizingPeer:
 
 
 def needs(ctx: Context, scopes: tuple[str, ...]) -> None:
-    """`Forbidden` unless the caller has all of them."""
+    """Raises `Forbidden` unless the caller has all of these scopes."""
     if scopes and not set(scopes) <= set(ctx.scopes):
         raise Forbidden("The caller lacks a scope.", scope=" ".join(scopes))
 
 
 def may_use(ctx: Context, skill: Skill) -> bool:
-    """Whether the caller has what a skill asks for."""
+    """Returns whether the caller has the scopes of a skill."""
     return set(skill.scopes) <= set(ctx.scopes)
 
 

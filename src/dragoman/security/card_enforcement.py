@@ -1,4 +1,4 @@
-"""What the card says is what holds: one Peer that keeps callers to it, in every binding alike.
+"""Enforces what the card declares, in one Peer that serves every binding alike.
 
 Switched-off streams, required extensions and media types are decided when an agent is served. One
 that declares none of them has no `CardEnforcingPeer` in front of it, and pays nothing.
@@ -40,17 +40,18 @@ from .authorization import Tells
 OCTETS = "application/octet-stream"
 _BY_NAME = MimeTypes()  # Python's own table; the machine's would differ from place to place
 _OLD = {"text": "text/*", "data": "application/json", "file": "*/*", "*": "*/*"}
-"""How the first versions called their modes."""
+"""The names of modes in the first versions of A2A."""
 
 
 class Modes(Struct, frozen=True):
-    """The media types that go in and come out; none named: any."""
+    """The media types that go in and come out; an empty list accepts any."""
 
     takes: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
 
     def check(self, op: SendMessage, *, answers: bool = False) -> None:
-        """`ContentTypeUnsupported` for what cannot be read, or an answer that could not be."""
+        """Raises `ContentTypeUnsupported` for a part that the skill cannot read, or if its results
+        could not be read."""
         if self.takes:
             for part in op.message.parts:
                 if answers and isinstance(part, Data):
@@ -72,7 +73,7 @@ ANY = Modes()
 
 
 class CardEnforcingPeer:
-    """A peer that is asked only what the card allows."""
+    """A peer that passes on only what the card allows."""
 
     def __init__(self, agent: Agent, peer: Peer) -> None:
         self.peer = peer
@@ -84,14 +85,14 @@ class CardEnforcingPeer:
         self._tells = peer if isinstance(peer, Tells) else None
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
-        """The answer, if this may be asked so."""
+        """Returns the answer, if the card allows the operation."""
         self._extended(op, ctx)
         if self.typed and isinstance(op, SendMessage):
             await self._typed(op, ctx)
         return await self.peer.call(op, ctx)
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Every step, if there are streams."""
+        """Yields every event, if the card declares streams."""
         self._extended(op, ctx)
         if not self.streaming:
             raise Unsupported("This agent has no streams")
@@ -105,7 +106,8 @@ class CardEnforcingPeer:
             await steps.aclose()
 
     def _extended(self, op: Operation[Any], ctx: Context) -> None:
-        """What is required must be active in every call (a2a-wire §12.5), but for the card."""
+        """Raises `ExtensionRequired` if a required extension is not active (a2a-wire §12.5); the
+        card needs none."""
         for uri in self.required:
             if uri not in ctx.extensions and not isinstance(op, GetExtendedCard):
                 raise ExtensionRequired(
@@ -117,7 +119,7 @@ class CardEnforcingPeer:
         self.by_skill.get(skill, self.default).check(op, answers=answers)
 
     async def _skill(self, op: SendMessage, ctx: Context) -> tuple[str, bool]:
-        """Which skill will hear it, and whether in a task that is there already."""
+        """Returns the skill that will get the message, and whether its task exists already."""
         task_id = op.message.task_id
         if self._tells is None:
             return "", bool(task_id)  # only a backend itself knows which of its skills will do it
@@ -130,26 +132,27 @@ class CardEnforcingPeer:
 
 
 def held(agent: Agent, peer: Peer) -> Peer:
-    """The peer behind the agent's terms; itself if there are none."""
+    """Returns the peer behind an enforcing one, or the peer itself if there is nothing to
+    enforce."""
     terms = CardEnforcingPeer(agent, peer)
     needed = terms.required or not terms.streaming or terms.typed
     return terms if needed else peer
 
 
 def required_of(agent: Agent) -> tuple[str, ...]:
-    """The extensions that every caller must activate."""
+    """Returns the extensions that every caller must activate."""
     return tuple(each.uri for each in agent.card().extensions if each.required)
 
 
 def modes_of(agent: Agent) -> Modes:
-    """What the author says for the whole agent; defaults say nothing."""
+    """Returns the media types that the author names for the whole agent; defaults do not count."""
     takes = agent.input_modes if agent.input_modes is not MODES else ()
     gives = agent.output_modes if agent.output_modes is not MODES else ()
     return Modes(takes, gives)
 
 
 def modes_by_skill(agent: Agent, default: Modes) -> Mapping[str, Modes]:
-    """What skills say of themselves, where it is not what the agent says."""
+    """Returns the media types of skills that differ from those of the agent."""
     found = {
         skill.id: Modes(
             skill.input_modes or default.takes,
@@ -161,7 +164,7 @@ def modes_by_skill(agent: Agent, default: Modes) -> Mapping[str, Modes]:
 
 
 def type_of(part: AnyPart) -> str:
-    """The media type of a part, bare and in lower case."""
+    """Returns the media type of a part, without parameters and in lower case."""
     if part.media_type:
         return _bare(part.media_type)
     if isinstance(part, Text):
@@ -172,13 +175,13 @@ def type_of(part: AnyPart) -> str:
 
 
 def fits(media_type: str, modes: Iterable[str]) -> bool:
-    """Whether a type is one of these, which may end in `/*`."""
+    """Returns whether a type is one of these, which may end in `/*`."""
     kind = media_type.partition("/")[0]
     return any(mode in (media_type, f"{kind}/*", "*/*") for mode in map(_bare, modes))
 
 
 def _meet(given: Iterable[str], accepted: Iterable[str]) -> bool:
-    """Whether two lists, each with wildcards, have a type in common."""
+    """Returns whether two lists, which may hold wildcards, have a type in common."""
     wanted = [_bare(each) for each in accepted]
     return any(
         fits(one, wanted) or any(fits(each, (one,)) for each in wanted) for one in map(_bare, given)
@@ -186,6 +189,6 @@ def _meet(given: Iterable[str], accepted: Iterable[str]) -> bool:
 
 
 def _bare(mode: str) -> str:
-    """Without parameters, in lower case, in today's words."""
+    """Returns a media type without parameters, in lower case, by its present name."""
     bare = mode.partition(";")[0].strip().lower()
     return _OLD.get(bare, bare)

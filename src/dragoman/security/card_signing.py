@@ -32,15 +32,15 @@ from .route_policy import Policy, policy
 PATH = "/.well-known/jwks.json"
 MAX_AGE = 300
 OTHERS = 0o027
-"""Rights that a key file must not give: any to everyone, writing to the group."""
+"""The rights that a key file must not give: any to everyone, and writing to the group."""
 ENDINGS = (".jwk", ".pem")
-"""Which files of a folder are keys."""
+"""The suffixes of the files in a folder that are keys."""
 RSA_BITS = 3072
 MEDIA: Header = (b"content-type", b"application/jwk-set+json")
 
 
 class SigningKey(Struct, frozen=True):
-    """A key of ours, and since when."""
+    """A key of ours, and the time since when we have it."""
 
     key: Key
     made: float
@@ -48,7 +48,7 @@ class SigningKey(Struct, frozen=True):
 
 
 def new_key(alg: str, now: float) -> dict[str, Any]:
-    """A private key as a JWK, named by its thumbprint."""
+    """Makes a private key as a JWK, named by its thumbprint."""
     makers: dict[str, Callable[[], Any]] = {
         "ES256": lambda: jwk.ECKey.generate_key("P-256"),
         "EdDSA": lambda: jwk.OKPKey.generate_key("Ed25519"),
@@ -65,7 +65,7 @@ def new_key(alg: str, now: float) -> dict[str, Any]:
 
 
 def save(path: Path, key: Mapping[str, Any]) -> None:
-    """Writes a key where there is none, for our eyes only."""
+    """Writes a key to a new file that only we may read."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -78,7 +78,8 @@ def save(path: Path, key: Mapping[str, Any]) -> None:
 
 
 def jwks_in(path: Path) -> list[dict[str, Any]]:
-    """The keys in a file: a JWK, a set of them, or PEM. `ConfigError` if there are none."""
+    """Returns the keys in a file, which is a JWK, a key set or PEM. Raises `ConfigError` if there
+    are none."""
     try:
         raw = path.read_bytes()
     except OSError as exc:
@@ -106,7 +107,7 @@ def _from_pem(path: Path, raw: bytes) -> dict[str, Any]:
 
 
 def load(paths: Iterable[str], now: float) -> list[SigningKey]:
-    """The private keys in these files and folders, the newest first."""
+    """Returns the private keys in these files and folders, the newest first."""
     held = [_held(path, said, now) for path in _files(paths) for said in jwks_in(path)]
     found = [each for each in held if each is not None]
     names = [each.key.kid for each in found]
@@ -144,7 +145,7 @@ def _held(path: Path, said: Mapping[str, Any], now: float) -> SigningKey | None:
 
 
 def in_time(said: Mapping[str, Any], now: float) -> bool:
-    """Whether a key may be used now: not expired, not too new, not revoked."""
+    """Returns whether a key may be used now: it is neither expired, nor too new, nor revoked."""
     ends, begins = said.get("exp"), said.get("nbf")
     if isinstance(ends, int | float) and now >= ends:
         return False
@@ -154,7 +155,7 @@ def in_time(said: Mapping[str, Any], now: float) -> bool:
 
 
 class Signer:
-    """Signs our cards, and publishes what proves it."""
+    """Signs our cards, and publishes the public keys."""
 
     def __init__(self, settings: Signing, now: float) -> None:
         self._keys = [each.key for each in load(settings.keys, now)]
@@ -167,7 +168,7 @@ class Signer:
         self._etag = b'"%s"' % hashlib.sha256(self._set).hexdigest()[:20].encode()
 
     def signed(self, card: Card, base: str) -> Card:
-        """The card with our signature, when it is reached at `base`."""
+        """Returns the card with our signature, for readers that reach it at `base`."""
         try:
             jku = self._jku or _jku_at(base)
             return signatures.signed(card, self._keys[0], jku, compatible=self._compatible)
@@ -175,12 +176,13 @@ class Signer:
             raise ConfigError(f"The card cannot be signed: {exc}.") from None
 
     def routes(self) -> dict[str, dict[str, Handler]]:
-        """Where the public keys are found."""
+        """Returns the address of the public keys."""
         return {PATH: {"GET": self.page, "HEAD": self.page}}
 
     @policy(Policy.OPEN)
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The key set. Open even where the card is not: it says nothing about the agent."""
+        """Serves the key set. It is open even where the card is not, since it says nothing about
+        the agent."""
         extra: tuple[Header, ...] = (
             (b"etag", self._etag),
             (b"cache-control", b"public, max-age=%d" % MAX_AGE),
@@ -192,7 +194,7 @@ class Signer:
 
 
 def key_set(keys: Iterable[Key]) -> bytes:
-    """The public halves, as a JWKS."""
+    """Returns the public keys as a JWKS."""
     return msgspec.json.encode({"keys": [key.public() for key in keys]})
 
 

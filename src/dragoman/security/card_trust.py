@@ -1,4 +1,4 @@
-"""Whether to believe a card: whose signature counts, and who must go on signing.
+"""Verifies the signatures of cards: whose count, and which hosts must go on signing.
 
     trust = Trust("require", keys=["partners.jwks"], pins=Path("seen.jsonl"))
     card = (await trust.check(body, "https://desk.example.com")).card
@@ -40,38 +40,41 @@ from .jwks import Fetch, JwksFetcher, KeySource
 
 PolicyWord = Literal["require", "if-present", "ignore"]
 SELF = "self"
-"""Among allowed `jku`: a key set at the card's own origin."""
+"""The word in `jku` that allows a key set at the card's own origin."""
 EVERYWHERE = "*"
 MOST_BYTES = 1024 * 1024
-"""Of a card."""
+"""The size of a card in bytes."""
 MOST_SOURCES = 64
-"""Key sets kept; an allowed host could name new ones for ever."""
+"""The number of key sets that are kept; an allowed host could name new ones for ever."""
 MOST_FETCHES = 3
-"""Key sets fetched for one card."""
+"""The number of key sets that are fetched for one card."""
 
 Keys = Iterable[str | Path | Mapping[str, Any]]
-"""Files (JWK, key set, PEM), addresses of key sets, or the JWKs themselves."""
+"""Keys to trust: files (JWK, key set, PEM), addresses of key sets, or the JWKs themselves."""
 
 
 class TrustVerdict(Struct, frozen=True, kw_only=True):
-    """What is known about a card that may be used."""
+    """The result of checking a card that may be used."""
 
     card: Card
-    """Proved: exactly what was signed. Members outside of the signature are not in it."""
+    """The card. If it is proved, this is exactly what was signed, without members outside of the
+    signature."""
     proved: bool = False
     kid: str = ""
     alg: str = ""
     form: str = ""
-    """How the signer wrote the card: `strict` is the specification's way; see docs/guide/cards."""
+    """The form in which the signer wrote the card; `strict` is the specification's (see
+    docs/guide/cards)."""
     versions: tuple[str, ...] = ()
-    """Whose readers have a signature of their own: of 1.0, of 0.3, or of both."""
+    """The versions whose readers have a signature of their own: 1.0, 0.3, or both."""
     uncovered: tuple[str, ...] = ()
     """What of the card its signatures do not cover, since signers such as a2a-sdk leave out what is
     empty (requirements without scopes): members of `Card`, as they stand not in `card`."""
 
 
 class Trust:
-    """Checks cards by one policy: `require`, `if-present` (what is signed must hold), `ignore`."""
+    """Checks cards by a policy: `require`, `if-present` (a signature that is there must hold) or
+    `ignore`."""
 
     def __init__(
         self,
@@ -173,7 +176,7 @@ class Trust:
     def _verdict(
         self, document: SignedDocument, signer: Key, held: set[str], place: str
     ) -> TrustVerdict:
-        """What a signer has proved in these forms."""
+        """Returns what a signer has proved in these forms."""
         # In each version the one that covers most: they are listed in that order.
         best = {FORMS[form].version: form for form in reversed(FORMS) if form in held}
         forms = tuple(form for form in FORMS if form in best.values())
@@ -197,7 +200,7 @@ class Trust:
     async def _keys(
         self, claim: SignatureClaim, place: str, fetches: list[int], reasons: list[str]
     ) -> list[Key]:
-        """The keys of this name that count here, those at hand first."""
+        """Yields the keys of this name that count here, those at hand first."""
         found = _named(claim.kid, (k for o, k in self._known if _covers(o, place)), self._clock())
         if found:
             return found
@@ -219,7 +222,7 @@ class Trust:
         return []
 
     def _allowed(self, jku: str, place: str) -> bool:
-        """Whether a card from here may name this key set."""
+        """Returns whether a card from this origin may name this key set."""
         try:
             asked = origin_of(jku)
         except ConfigError:
@@ -244,12 +247,12 @@ class Trust:
         return source
 
     async def close(self) -> None:
-        """Ends the connections to key sets."""
+        """Closes the connections to key sets."""
         await self._fetcher.close()
 
 
 class Pins:
-    """Origins whose card was proved once: a line of JSON each, only ever added to."""
+    """The origins whose card was once proved, in a file of JSON lines that is only appended to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -257,12 +260,12 @@ class Pins:
         self._size = -1
 
     def holds(self, origin: str) -> bool:
-        """Whether this origin must sign."""
+        """Returns whether this origin must sign its card."""
         self._read()
         return origin in self._seen
 
     def add(self, origin: str, kid: str, now: float) -> None:
-        """From now on it must."""
+        """Records that this origin must sign its card from now on."""
         if self.holds(origin):
             return
         at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
@@ -277,7 +280,8 @@ class Pins:
             raise ConfigError(f"{self._path} cannot be written: {exc.strerror}.") from None
 
     def _read(self) -> None:
-        """Reads it again when it changed. A file that cannot be read must not forget anyone."""
+        """Reads the file again if it changed. A file that cannot be read must not make us forget
+        anyone."""
         try:
             size = self._path.stat().st_size
             if size == self._size:
@@ -300,7 +304,7 @@ class _Pin(Struct, frozen=True):
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL; `ConfigError` if it has none."""
+    """Returns scheme, host and port of a URL. Raises `ConfigError` if it has none."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -328,7 +332,7 @@ def _covers(origin: str, place: str) -> bool:
 
 
 def _named(kid: str, keys: Iterable[Mapping[str, Any]], now: float) -> list[Key]:
-    """Those keys of a set that are called so and may be used now."""
+    """Returns the keys of a set that have this name and may be used now."""
     found = []
     for said in keys:
         if said.get("kid", kid) != kid or not in_time(said, now):

@@ -1,4 +1,4 @@
-"""Who sends an IAT message: a session token, a signature, or (to begin with) another credential.
+"""Authenticates IAT messages by a session token, a signature, or (at first) another credential.
 
 Every message says who it is from, on every endpoint and in every frame, on loopback too; only
 `--insecure` lets everyone in. A session token is given for `register` and `HELO`, to whoever has
@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import logging
 import secrets
 import time
 from collections import OrderedDict
@@ -31,6 +30,7 @@ from msgspec.structs import replace
 
 from dragoman.core.card import Tool
 from dragoman.core.errors import Forbidden, Unauthenticated
+from dragoman.core.log import Logger
 from dragoman.core.peer import ANYONE, Context
 from dragoman.dialects.iat.wire import Envelope, bare_token
 from dragoman.settings import Iat
@@ -40,28 +40,29 @@ from .authentication import Admit, told
 from .rate_limits import Meter
 from .verifiers import read_secret
 
-log = logging.getLogger("dragoman.iat")
+log = Logger("iat")
 
 LEAST_CHARS = 16
 MOST_AT_HAND = 10_000
-"""Sessions remembered here; the others are in the store."""
+"""The number of sessions in memory; the others are in the store."""
 MOST_TOOLS = 256
-"""Tools that one session may be granted; the latest count."""
+"""The number of tools that one session may be granted; the latest count."""
 LOOK = 1.0
-"""Seconds after which the store is asked again: so long may a revoked token still be good."""
+"""The seconds after which the store is asked again; for so long a revoked token may still be
+good."""
 RENEWED = 1 / 20
 """Of its life must a session have lost before a pulse renews it: each renewal is a write."""
 JOINING = frozenset(("register", "HELO", "helo", "hello"))
-"""What may be said with the secret itself, or without a name that is known yet."""
+"""The actions that need no session: a sender introduces itself with them."""
 PROVED = "iat"
-"""Among the schemes of a caller: it has the shared secret."""
+"""The scheme of a caller that has the shared secret."""
 HEADER = "x-iat-token"
 MARK = "iat_"
-"""Before every token of ours. What does not begin so need not be looked for in the store."""
+"""The prefix of our tokens. Other tokens need not be looked for in the store."""
 
 
 class IatSession(Struct):
-    """Someone who introduced itself."""
+    """The session of an agent that introduced itself."""
 
     who: str
     caller: Context
@@ -69,7 +70,7 @@ class IatSession(Struct):
     tools: tuple[Tool, ...] = ()
     granted: tuple[Tool, ...] = ()
     key: bytes = b""
-    """Of its token; empty for who has none of ours."""
+    """The digest of its token; empty if it has no token of ours."""
     since: float = 0.0
 
 
@@ -88,7 +89,8 @@ class Sessions:
         self._writes: set[asyncio.Task[None]] = set()
 
     def issue(self, who: str, caller: Context, tools: tuple[Tool, ...]) -> tuple[str, float]:
-        """A new token, and until when it is good. Good here at once, elsewhere when `landed`."""
+        """Returns a new token, and the time until which it is good. Other processes know it after
+        `landed`."""
         now = self._clock()
         token = MARK + secrets.token_urlsafe(32)
         session = IatSession(who, caller, now + self._seconds, tools, key=_key(token), since=now)
@@ -101,7 +103,7 @@ class Sessions:
         self._at_hand(_key(token), IatSession(who, caller, self._clock() + self._seconds))
 
     async def find(self, token: str) -> IatSession | None:
-        """Whose token this is, if it is still good."""
+        """Returns the session of a token, if it is still good."""
         key, now = _key(token), self._clock()
         if abs(now - self._looked) >= LOOK:
             await self._look()
@@ -118,12 +120,12 @@ class Sessions:
         return found
 
     async def named(self, who: str) -> list[TokenSession]:
-        """The sessions of an agent of this name."""
+        """Returns the sessions of an agent of this name."""
         await self.landed()
         return await self._book.named(self._agent, who)
 
     def renew(self, token: str) -> float:
-        """Keeps a session for as long again; until when, 0 if there is none."""
+        """Renews a session, and returns the time until which it is good, or 0 if there is none."""
         found, now = self._open.get(_key(token)), self._clock()
         if found is None or found.until <= now:
             return 0.0
@@ -133,14 +135,14 @@ class Sessions:
         return found.until
 
     def grant(self, key: bytes, tools: tuple[Tool, ...]) -> None:
-        """One more tool for the calls of a session."""
+        """Grants one more tool to the calls of a session."""
         found = self._open.get(key)
         if found is not None:
             found.granted = _joined(found.granted, tools)
             self._keep(found)
 
     async def revoke(self, who: str) -> int:
-        """Ends all sessions of an agent; how many there were."""
+        """Ends all sessions of an agent, and returns how many there were."""
         await self.landed()
         for key in [key for key, session in self._open.items() if session.who == who]:
             del self._open[key]
@@ -168,10 +170,10 @@ class Sessions:
     def _written(self, write: asyncio.Task[None]) -> None:
         self._writes.discard(write)
         if not write.cancelled() and (error := write.exception()) is not None:
-            log.warning("a session is not kept: %s", error)
+            log.warning("A session could not be stored", why=error)
 
     async def _look(self) -> None:
-        """Learns what others changed. Whoever comes meanwhile waits for it too."""
+        """Reads what other processes changed. Messages that come meanwhile wait for it too."""
         async with self._looking:
             now = self._clock()
             if abs(now - self._looked) < LOOK:
@@ -235,7 +237,7 @@ def _session(kept: TokenSession) -> IatSession:
 
 
 class IatAuthenticator:
-    """The door of every IAT endpoint."""
+    """Authenticates the messages of every IAT endpoint."""
 
     def __init__(
         self,
@@ -256,7 +258,7 @@ class IatAuthenticator:
         self._admit, self._locked, self._insecure = admit, locked, insecure
         self._meter = meter
         self._me = me
-        """How we are called in envelopes."""
+        """The name of this agent in envelopes."""
 
     async def who(
         self,
@@ -268,28 +270,32 @@ class IatAuthenticator:
         *,
         plain: bool = False,
     ) -> IatSession:
-        """Who sends this, `Unauthenticated`, or `Forbidden` if `from` is somebody else.
+        """Returns the sender. Raises `Unauthenticated`, or `Forbidden` if `from` is somebody else.
 
         `plain` is for endpoints whose callers cannot introduce themselves: there the shared secret
         itself is a token.
         """
-        found = await self._found(said, headers, target, certificate, body, plain)
+        found = await self._found(said, headers, body, plain=plain)
+        if found is None and self._locked:
+            admitted = self._admit(headers, target, certificate)
+            caller = admitted if isinstance(admitted, Context) else await admitted
+            if said.action not in JOINING and said.sender not in ("", caller.principal):
+                raise Forbidden("`from` is not who has this credential.")
+            found = IatSession(said.sender or caller.principal, caller, 0)
+        if found is None and self._insecure:
+            found = IatSession(said.sender, self._counted(ANYONE, headers), 0)
+        if found is None:
+            raise Unauthenticated()
         if said.action in JOINING and not self._insecure:
             await self._check_name(_name(said), found)
         return found
 
     async def _found(
-        self,
-        said: Envelope,
-        headers: Mapping[str, str],
-        target: str,
-        certificate: str,
-        body: bytes,
-        plain: bool,
-    ) -> IatSession:
+        self, said: Envelope, headers: Mapping[str, str], body: bytes, *, plain: bool
+    ) -> IatSession | None:
+        """Returns the sender by IAT's own proofs: a signature, a session token or the secret."""
         if SIGNATURE in headers and await self._proved(said, headers, body):
             return self._named(_name(said), headers)
-        joining = said.action in JOINING
         for token in _tokens(said, headers):
             session = await self.sessions.find(token)
             if session is not None:
@@ -298,17 +304,9 @@ class IatAuthenticator:
                 caller = self._counted(session.caller, headers)
                 return session if caller is session.caller else replace(session, caller=caller)
             known = self._secret and hmac.compare_digest(token.encode(), self._secret.encode())
-            if known and (joining or plain):
+            if known and (said.action in JOINING or plain):
                 return self._named(_name(said), headers)
-        if self._locked:
-            admitted = self._admit(headers, target, certificate)
-            caller = admitted if isinstance(admitted, Context) else await admitted
-            if not joining and said.sender not in ("", caller.principal):
-                raise Forbidden("`from` is not who has this credential.")
-            return IatSession(said.sender or caller.principal, caller, 0)
-        if self._insecure:
-            return IatSession(said.sender, self._counted(ANYONE, headers), 0)
-        raise Unauthenticated()
+        return None
 
     async def _proved(self, said: Envelope, headers: Mapping[str, str], body: bytes) -> bool:
         """Whether the sender has the shared secret, and means us: what was signed for another
@@ -355,7 +353,8 @@ class IatAuthenticator:
 
 
 def _name(said: Envelope) -> str:
-    """Who a message says it is from; who introduces itself may say it in `agent_id` alone."""
+    """Returns the sender that a message names. A sender that introduces itself may name itself in
+    `agent_id` alone."""
     who = said.payload.get("agent_id") if said.action in JOINING else None
     return who if isinstance(who, str) and who else said.sender
 

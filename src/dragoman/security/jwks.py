@@ -135,14 +135,14 @@ class KeysNeeded(Exception):
 
 
 class JwksFetcher:
-    """Gets documents of issuers through the guarded client, made when it is first needed."""
+    """Fetches documents of issuers through the guarded client."""
 
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
         self._egress: GuardedHttp | None = None
 
     async def __call__(self, url: str) -> bytes:
-        """The document, or `ValueError` if there is none to be had."""
+        """Returns the document, or raises `ValueError` if it cannot be fetched."""
         if not self._allow_private and not url.startswith("https://"):
             raise ValueError("keys come over https only")
         if self._egress is None:
@@ -158,13 +158,13 @@ class JwksFetcher:
         return reply.body
 
     async def close(self) -> None:
-        """Ends its connections."""
+        """Closes the connections."""
         if self._egress is not None:
             await self._egress.close()
 
 
 def keys_in(body: bytes) -> list[Jwk]:
-    """The public signing keys in a JWKS; `ValueError` if it is none."""
+    """Returns the public signing keys in a JWKS. Raises `ValueError` if it is not one."""
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError as exc:

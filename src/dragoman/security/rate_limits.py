@@ -1,8 +1,8 @@
-"""How much one principal may ask for: calls per minute, open streams, live tasks.
+"""Rate limits: how often one caller may call, and what it may hold open.
 
-A bucket holds a minute's worth of calls and fills evenly. Nothing is kept of principals whose
-bucket is full again. Calls and streams count in this process: behind a balancer each replica has
-its own. Live tasks are those in the store, whoever runs them.
+A principal's bucket holds a minute's worth of calls and fills evenly. Nothing is kept of principals
+whose bucket is full again. Calls and streams count in this process: behind a balancer each replica
+has its own. Live tasks are those in the store, whoever runs them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,35 @@ from dragoman.core.peer import Context
 from dragoman.settings import Rates
 
 SWEEP = 1024
-"""Buckets between two clean-ups."""
+"""The number of buckets between two clean-ups."""
 
 Who = tuple[str, str]
+
+
+class TokenBucket:
+    """Holds up to `size` tokens, `rate` new ones a second; it begins full.
+
+    Time is passed in: a bucket costs two numbers and no timer.
+    """
+
+    __slots__ = ("_left", "_since", "rate", "size")
+
+    def __init__(self, size: float, rate: float, now: float) -> None:
+        self.size, self.rate = size, rate
+        self._left, self._since = size, now
+
+    def take(self, now: float) -> float:
+        """Takes one token and returns 0, or returns the seconds until there will be one."""
+        self._left = min(self.size, self._left + (now - self._since) * self.rate)
+        self._since = now
+        if self._left < 1.0:
+            return (1.0 - self._left) / self.rate
+        self._left -= 1.0
+        return 0.0
+
+    def is_full(self, now: float) -> bool:
+        """Returns whether the bucket is full, so that a new one would be the same."""
+        return self._left + (now - self._since) * self.rate >= self.size
 
 
 class Meter:
@@ -27,36 +53,31 @@ class Meter:
     def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
         self.rates = rates
         self._clock = clock
-        self._buckets: dict[str, tuple[float, float]] = {}
-        """What is left, and since when."""
+        self._buckets: dict[str, TokenBucket] = {}
         self._sweep_at = SWEEP
         self._streams: dict[Who, int] = {}
 
     def take(self, caller: Context) -> None:
-        """One call; `TooMany` says when the next is free. Tenants of one principal share it."""
+        """Counts one call. Raises `TooMany`, which says when the next is free. The tenants of a
+        principal share it."""
         most = self.rates.calls_per_minute
         if not most:
             return
-        now, rate = self._clock(), most / 60.0
-        left, since = self._buckets.get(caller.principal, (float(most), now))
-        left = min(float(most), left + (now - since) * rate)
-        if left < 1.0:
-            self._buckets[caller.principal] = left, now
-            raise _too_many("calls", math.ceil((1.0 - left) / rate))
-        self._buckets[caller.principal] = left - 1.0, now
+        now = self._clock()
+        bucket = self._buckets.get(caller.principal)
+        if bucket is None:
+            bucket = self._buckets[caller.principal] = TokenBucket(most, most / 60.0, now)
+        if wait := bucket.take(now):
+            raise _too_many("calls", math.ceil(wait))
         if len(self._buckets) > self._sweep_at:
-            self._clean(now, most, rate)
+            self._clean(now)
 
-    def _clean(self, now: float, most: float, rate: float) -> None:
-        self._buckets = {
-            who: kept
-            for who, kept in self._buckets.items()
-            if kept[0] + (now - kept[1]) * rate < most
-        }
+    def _clean(self, now: float) -> None:
+        self._buckets = {who: each for who, each in self._buckets.items() if not each.is_full(now)}
         self._sweep_at = max(SWEEP, 2 * len(self._buckets))
 
     def open_stream(self, caller: Context) -> Callable[[], None]:
-        """One more open stream; gives what ends it."""
+        """Counts one more open stream, and returns the function that ends it."""
         most = self.rates.streams
         if not most:
             return _nothing
@@ -75,7 +96,7 @@ class Meter:
         return close
 
     def check_live(self, live: int) -> None:
-        """Whether a caller with this many live tasks may open another."""
+        """Raises `TooMany` if a caller with this many live tasks may not open another."""
         if self.rates.live_tasks and live >= self.rates.live_tasks:
             raise _too_many("live tasks", 5)
 

@@ -1,4 +1,4 @@
-"""Who may come to which route. A route that does not say so is refused (default deny).
+"""Guards each route by its policy. A route without one is refused (default deny).
 
 Handlers carry their policy as an attribute: exchanges admit callers themselves, since they answer
 in the caller's dialect; pages are wrapped here. New routes need one line, and forgetting it shows.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TypeVar
 
 import msgspec
@@ -25,25 +25,26 @@ from dragoman.core.peer import Context
 from dragoman.net.http.asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
 
 from .authentication import Authenticator, certificate_in
+from .outbound.address_scopes import within
 
 H = TypeVar("H", bound=Callable[..., object])
 
 
 class Policy(StrEnum):
-    """What a route asks of who comes."""
+    """What a route requires of its callers."""
 
     OPEN = "open"
-    """Nothing: it tells nothing about anyone."""
+    """The route is open, since it tells nothing about anyone."""
     CALLER = "caller"
-    """To be admitted; the handler sees to it in its dialect."""
+    """The caller must be authenticated; the handler does that in its dialect."""
     CARD = "card"
-    """What `server.card_access` says."""
+    """The setting `server.card_access` decides."""
     METRICS = "metrics"
-    """What `server.metrics_access` says."""
+    """The setting `server.metrics_access` decides."""
 
 
 def policy(which: Policy) -> Callable[[H], H]:
-    """Says it of a handler."""
+    """Returns a decorator that gives a handler its policy."""
 
     def mark(handler: H) -> H:
         handler.policy = which  # type: ignore[attr-defined]  # functions take attributes
@@ -56,7 +57,7 @@ Routes = dict[str, dict[str, Handler]]
 
 
 class Access:
-    """`public`, `authenticated`, or address ranges."""
+    """A setting for access: `public`, `authenticated`, or address ranges."""
 
     def __init__(self, key: str, said: str) -> None:
         self.public = said == "public"
@@ -71,13 +72,8 @@ class Access:
                 ) from None
 
     def holds(self, address: str) -> bool:
-        """Whether this address lies in the ranges."""
-        try:
-            found = ip_address(address)
-        except ValueError:
-            return False
-        mapped = getattr(found, "ipv4_mapped", None)
-        return any((mapped or found) in each for each in self._ranges)
+        """Returns whether this address lies in the ranges."""
+        return within(address, self._ranges)
 
 
 def policed(
@@ -85,7 +81,7 @@ def policed(
     authenticator: Authenticator,
     access: Mapping[Policy, Access],
 ) -> Routes:
-    """The routes as they may be served."""
+    """Returns the routes, each guarded by its policy."""
     return {
         path: {method: _kept(handler, authenticator, access) for method, handler in methods.items()}
         for path, methods in routes.items()
@@ -133,7 +129,7 @@ async def _admitted(scope: Scope, authenticator: Authenticator) -> Context:
 
 
 def _private(send: Send) -> Send:
-    """What not everyone may see must not lie in a shared cache."""
+    """Marks an answer as private: what not everyone may see must not lie in a shared cache."""
 
     async def sent(message: dict[str, object]) -> None:
         if message["type"] == "http.response.start":
@@ -151,7 +147,7 @@ _STATUS = {Unauthenticated: 401, TooMany: 429, StoreUnavailable: 503}
 
 
 async def refuse(send: Send, error: DragomanError, extra: tuple[Header, ...]) -> None:
-    """Tells it where there is no dialect to tell it in."""
+    """Answers with an error where there is no dialect to tell it in."""
     status = next((_STATUS[each] for each in type(error).__mro__ if each in _STATUS), 403)
     body = msgspec.json.encode({"error": error.reason, "message": error.message})
     await answer(send, status, body, extra=extra)

@@ -1,4 +1,4 @@
-"""Secrets at rest: what proves us to a receiver is sealed before it reaches the store."""
+"""Encrypts the secrets of webhooks before they reach the store."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dragoman.core.model import Hook
 from dragoman.store.seal import Seal, Unopened
 
 SECRETS = ("token", "credentials")
-"""The fields of a hook that are sealed and masked."""
+"""The fields of a webhook that are sealed and masked."""
 _HIDDEN = "****"
 _SHOWN = 4
-"""Characters of a secret that its owner is shown later,"""
+"""The number of characters of a secret that its owner is shown later."""
 _LONG = 12
-"""if it is at least this long."""
+"""The least length of a secret of which any characters are shown."""
 
 
 class SecretBox:
@@ -46,13 +46,14 @@ class SecretBox:
         return replace(hook, **stored)
 
     def opened(self, hook: Hook) -> Hook:
-        """The hook as it was given; `ConfigError` if it was sealed with another key."""
+        """Returns the webhook as it was given. Raises `ConfigError` if it was sealed with another
+        key."""
         return replace(
             hook, **{field: self._open(getattr(hook, field), hook, field) for field in SECRETS}
         )
 
     def masked(self, hook: Hook) -> Hook:
-        """A stored hook as its owner is shown it."""
+        """Returns a stored webhook as its owner sees it."""
         try:
             hook = self.opened(hook)
         except ConfigError:
@@ -87,12 +88,12 @@ class SecretBox:
 
 
 def mask(secret: str) -> str:
-    """Enough of a secret to recognise it, not enough to use it."""
+    """Returns enough of a secret to recognise it, and not enough to use it."""
     if not secret:
         return ""
     return _HIDDEN + (secret[-_SHOWN:] if len(secret) >= _LONG else "")
 
 
 def _masked(secret: str) -> bool:
-    """Whether this is what `mask` makes of a secret."""
+    """Returns whether this is what `mask` makes of a secret."""
     return secret.startswith(_HIDDEN) and len(secret) in (len(_HIDDEN), len(_HIDDEN) + _SHOWN)

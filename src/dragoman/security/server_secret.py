@@ -60,7 +60,7 @@ def _make(path: Path) -> None:
 
 
 def folder_of(store: str) -> Path | None:
-    """The folder a store lies in, if it lies on this machine."""
+    """Returns the folder of a store, if it lies on this machine."""
     scheme, _, rest = store.partition(":")
     if scheme == "sqlite":
         return Path(rest.removeprefix("///")).parent

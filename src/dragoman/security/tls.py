@@ -17,16 +17,16 @@ from dragoman.settings import Tls
 
 
 class Pem(Struct, frozen=True, kw_only=True):
-    """What a server that takes bytes needs (gRPC)."""
+    """The certificate, key and CA as bytes, as gRPC takes them."""
 
     certificate: bytes
     key: bytes
     client_ca: bytes | None
-    """Given: only clients with a certificate of this CA come in."""
+    """The CA of clients. If it is given, only clients with a certificate of this CA are let in."""
 
 
 def check(tls: Tls) -> None:
-    """`ConfigError` if these files cannot serve TLS."""
+    """Raises `ConfigError` if these files cannot serve TLS."""
     if bool(tls.cert) != bool(tls.key):
         raise ConfigError("[tls] needs both cert and key.")
     if tls.client_ca and not tls.cert:
@@ -52,7 +52,7 @@ def _locked() -> str:
 
 
 def granian_options(tls: Tls) -> dict[str, Any]:
-    """`ssl_*` of Granian; nothing without TLS."""
+    """Returns the `ssl_*` options of Granian, which are empty without TLS."""
     if not tls.cert:
         return {}
     from granian.constants import SSLProtocols
@@ -67,7 +67,7 @@ def granian_options(tls: Tls) -> dict[str, Any]:
 
 
 def pem(tls: Tls) -> Pem | None:
-    """The files as bytes; None without TLS."""
+    """Returns the files as bytes, or None without TLS."""
     if not tls.cert:
         return None
     return Pem(

@@ -1,4 +1,4 @@
-"""Keys, passwords, fixed tokens and certificates: what is presented, and whose it is.
+"""Verifies API keys, passwords, fixed tokens and certificates.
 
 Secrets are held as keyed digests and looked up by them: the time a lookup takes says nothing about
 a secret, since nobody outside can choose digests. Every look gives the caller's context, None when
@@ -31,31 +31,34 @@ from dragoman.core.errors import ConfigError, Unauthenticated
 from dragoman.core.peer import ANYONE, Context
 
 LEAST_CHARS = {ApiKeys: 16, Tokens: 16, Passwords: 8}
-"""Shorter secrets are refused at the start."""
+"""The least length of secrets; shorter ones are refused at the start."""
 MOST_CHARS = 8192
 _KEY = secrets.token_bytes(32)
 
+Headers = Mapping[str, str]
+"""The headers of a request, their names in lower case."""
+
 
 class Verifier(Protocol):
-    """One scheme at the door."""
+    """Authenticates callers by one security scheme."""
 
     challenge: str
-    """What WWW-Authenticate says of it; empty if HTTP has no word for it."""
+    """The challenge in WWW-Authenticate; empty if HTTP has none for this scheme."""
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
-        """Whose credentials these are, or None if there are none."""
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
+        """Returns the caller that these credentials belong to, or None if there are none of this
+        kind. Raises `Unauthenticated` if they are wrong."""
 
 
 def digest(secret: str) -> bytes:
-    """A stand-in for a secret that is safe to keep and to look up."""
+    """Returns a digest that stands for a secret, and is safe to keep and to look up."""
     told = secret.encode("utf-8", "surrogateescape")
     return hashlib.blake2b(told, digest_size=32, key=_KEY).digest()
 
 
 def read_secret(secret: Secret, where: str, least: int = 1) -> str:
-    """The secret from its variable or file; `ConfigError` says which is wrong, never its value."""
+    """Reads a secret from its variable or file. Raises `ConfigError`, which says which is wrong and
+    never shows the value."""
     if bool(secret.env) == bool(secret.file):
         raise ConfigError(f'{where}: a secret is {{env = "X"}} or {{file = "path"}}, one of them.')
     if secret.env:
@@ -75,7 +78,7 @@ def read_secret(secret: Secret, where: str, least: int = 1) -> str:
 
 
 def caller(scheme: str, principal: str, grant: Grant) -> Context:
-    """What the engine is told of a caller, made once."""
+    """Returns the context of a caller, made once."""
     tenants = grant.tenants or ("",)
     return Context(
         principal=principal,
@@ -113,7 +116,7 @@ def _by_digest(
 
 
 class KeyVerifier:
-    """An API key in a header, the query or a cookie."""
+    """Verifies an API key in a header, the query or a cookie."""
 
     def __init__(self, name: str, scheme: ApiKeys, realm: str) -> None:
         self._callers = _by_digest(name, scheme.callers, LEAST_CHARS[ApiKeys], lambda _, key: key)
@@ -121,31 +124,27 @@ class KeyVerifier:
         self._name = scheme.name.lower() if scheme.location == "header" else scheme.name
         self.challenge = f'ApiKey realm="{realm}", in="{scheme.location}", name="{scheme.name}"'
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
-        """See `Verifier`."""
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
+        """Returns the caller, or None if there is no credential of this kind."""
         key = self._find(headers, target, self._name)
         return None if key is None else _known(self._callers, key)
 
 
 class TokenVerifier:
-    """A fixed token behind `Authorization: Bearer`."""
+    """Verifies a fixed token in `Authorization: Bearer`."""
 
     def __init__(self, name: str, scheme: Tokens, realm: str) -> None:
         self._callers = _by_digest(name, scheme.callers, LEAST_CHARS[Tokens], lambda _, key: key)
         self.challenge = f'Bearer realm="{realm}"'
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
-        """See `Verifier`."""
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
+        """Returns the caller, or None if there is no credential of this kind."""
         token = authorization(headers, "bearer")
         return None if token is None else _known(self._callers, token)
 
 
 class PasswordVerifier:
-    """`Authorization: Basic`: name and password are digested together."""
+    """Verifies `Authorization: Basic`. The name and the password are digested together."""
 
     def __init__(self, name: str, scheme: Passwords, realm: str) -> None:
         self._callers = _by_digest(
@@ -153,10 +152,8 @@ class PasswordVerifier:
         )
         self.challenge = f'Basic realm="{realm}", charset="UTF-8"'
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
-        """See `Verifier`."""
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
+        """Returns the caller, or None if there is no credential of this kind."""
         pair = authorization(headers, "basic")
         if pair is None:
             return None
@@ -167,7 +164,7 @@ class PasswordVerifier:
 
 
 class CertificateVerifier:
-    """A certificate that the TLS layer has verified; here it only gets a principal."""
+    """Finds the principal of a certificate that the TLS layer has verified."""
 
     challenge = ""
 
@@ -186,15 +183,13 @@ class CertificateVerifier:
         if not self._callers and self._shared is None:
             raise ConfigError(f"[auth.{name}] needs callers, or `shared` for all holders together.")
 
-    def authenticate(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> Context | None:
-        """See `Verifier`. Who reaches us has passed the handshake."""
+    def authenticate(self, headers: Headers, target: str, certificate: str) -> Context | None:
+        """Returns the caller that holds the certificate; the handshake has verified it."""
         return self._callers.get(certificate, self._shared)
 
 
 def authorization(headers: Mapping[str, str], scheme: str) -> str | None:
-    """What follows the scheme in the Authorization header, if it is this one."""
+    """Returns what follows the scheme in the Authorization header, if it is this scheme."""
     said = headers.get("authorization")
     if said is None:
         return None

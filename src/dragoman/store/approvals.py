@@ -8,7 +8,6 @@ to it, whoever answers. What is decided stands in the audit log before the run h
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,11 +19,13 @@ from msgspec import Struct
 
 from dragoman.core.errors import ConfigError, StoreUnavailable, TaskFinished, TaskNotFound
 from dragoman.core.events import Ask
-from dragoman.core.model import Data, Json, Message, Role, State, Task, Text
+from dragoman.core.log import Logger
+from dragoman.core.model import Json, Message, Role, State, Task, Text
+from dragoman.core.questions import answer_value, question_in
 
 from .interface import AdminFilter, Input, Row, Store
 
-log = logging.getLogger("dragoman.approvals")
+log = Logger("approvals")
 
 MOST = 1_000_000
 YES, NO, UNCLEAR = "approved", "denied", "unclear"
@@ -77,9 +78,7 @@ async def open_approvals(store: Store, agent: str | None = None) -> list[Approva
 
 
 def _approval(row: Row, task: Task) -> Approval:
-    message = task.status.message
-    asked = [part.value for part in message.parts if isinstance(part, Data)] if message else []
-    details = next((each.get("details") for each in asked if isinstance(each, dict)), None)
+    asked = question_in(task.status.message, task.state)
     return Approval(
         id=name_of(row.task_id, row.question),
         task_id=row.task_id,
@@ -87,8 +86,8 @@ def _approval(row: Row, task: Task) -> Approval:
         agent=row.agent,
         skill=row.skill,
         owner=f"{row.tenant}/{row.principal}".lstrip("/"),
-        prompt=message.text if message else "",
-        details=details,
+        prompt=asked.prompt,
+        details=asked.details,
         asked_at=row.status_at,
         expires_at=row.expires_at,
     )
@@ -106,7 +105,7 @@ async def decide(store: Store, id: str, *, approved: bool, by: str) -> Approval:
     (row,) = await store.owned(AdminFilter(task_id=found.task_id), 1)
     words = Text("Approved." if approved else "Not approved.")
     message = Message(message_id=uuid4().hex, role=Role.USER, parts=(words,))
-    said = Input(message=message, value={"approved": approved}, by=by)
+    said = Input(message=message, value=answer_value(approved), by=by)
     try:
         await store.add_input(row.scope, found.task_id, said, found.question)
     except TaskFinished:
@@ -141,7 +140,13 @@ class Audit:
         )
         if self.path is not None:
             self._append(self.path, msgspec.json.encode(line) + b"\n")
-        log.info("%s approval=%s task=%s by=%s", line.verdict, line.id, task_id, line.by)
+        log.info(
+            "An approval was decided",
+            verdict=line.verdict,
+            approval=line.id,
+            task=task_id,
+            by=line.by,
+        )
 
     def _append(self, path: Path, line: bytes) -> None:
         handle = self._open(path)
@@ -180,7 +185,7 @@ class Audit:
 
 
 def _unwritable(path: Path, error: OSError) -> StoreUnavailable:
-    log.error("file=%s the audit log cannot be written: %s", path, error)
+    log.error("The audit log cannot be written", file=path, why=error)
     return StoreUnavailable("The audit log cannot be written, so nothing can be approved now")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import stat
 from pathlib import Path
 
-log = logging.getLogger("dragoman.store")
+from dragoman.core.log import Logger
+
+log = Logger("store")
 
 FILE, FOLDER = 0o600, 0o700
 
@@ -27,4 +28,4 @@ def narrow(path: Path) -> None:
     except FileNotFoundError:
         return
     except PermissionError:
-        log.warning("store file=%s can be read by others, and is not ours", path)
+        log.warning("Others can read a file of the store, which is not ours to change", file=path)

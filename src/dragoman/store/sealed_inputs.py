@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message
 
 from . import rules
@@ -18,7 +18,7 @@ from .interface import Input
 if TYPE_CHECKING:
     from .seal import Seal
 
-log = logging.getLogger("dragoman.runner")
+log = Logger("runner")
 
 
 class SealedContent(Struct):
@@ -58,6 +58,6 @@ class InputSealer:
         try:
             given = _unpack(self._seal.opened(said.sealed, task_id))
         except Unopened:
-            log.warning("credentials of another key task=%s; they are asked for again", task_id)
+            log.warning("Credentials are sealed with another key, so we ask again", task=task_id)
             return said
         return replace(said, message=given.message, value=given.value, sealed="")

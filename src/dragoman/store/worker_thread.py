@@ -8,7 +8,6 @@ else touches.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,10 +17,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from dragoman.core.errors import StoreUnavailable
+from dragoman.core.log import Logger
 
 from .interface import Done
 
-log = logging.getLogger("dragoman.store")
+log = Logger("store")
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -156,6 +156,7 @@ class WorkerThread(Generic[S]):
                     self._loop.call_soon_threadsafe(self._deliver, iter(outcomes))
                 try:
                     side.rest()
-                except Exception:  # without its thread, whoever asks next would wait for ever
-                    log.exception("thread=%s could not rest", threading.current_thread().name)
+                except Exception as exc:  # without its thread, the next caller would wait for ever
+                    name = threading.current_thread().name
+                    log.error("A store thread could not rest", exc, thread=name)
         side.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from types import TracebackType
 from typing import Any
 
 from msgspec.structs import replace
@@ -80,12 +79,7 @@ class Client:
         await self._served.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._served.stop(grace=0)
 
     async def send(self, *what: object, wait: bool = True, **about: Any) -> Task:

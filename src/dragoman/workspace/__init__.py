@@ -1,4 +1,4 @@
-"""The only file door given to tools: nothing above one folder can be reached through it."""
+"""File access for tools, confined to one folder."""
 
 from .folder import Entry, Folder, Workspace
 from .paths import WISH, inside, within

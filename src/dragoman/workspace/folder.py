@@ -1,4 +1,4 @@
-"""Files of a workspace: read, written, listed, moved and removed by names beneath one folder."""
+"""Reads, writes, lists, moves and removes files beneath one folder."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _MODES = frozenset(
 
 
 class Entry(Struct, frozen=True):
-    """One thing in a folder."""
+    """An entry of a folder."""
 
     name: str
     kind: Kind
-    """`other` is a link, a pipe or the like: it cannot be opened."""
+    """The kind of entry. `other` is a link, a pipe or the like, which cannot be opened."""
     size: int
-    """Bytes of a file."""
+    """The size of a file in bytes."""
 
 
 class Folder:
@@ -53,7 +53,7 @@ class Folder:
         self._made = False
 
     def inside(self, path: AnyPath) -> Folder:
-        """The same, seen from a folder in it: what to hand to code that needs no more."""
+        """Returns the workspace of a folder within this one, for code that needs no more."""
         return Folder(self._root, (*self._home, *steps_of(path)), self._usage)
 
     # Files.
@@ -71,14 +71,14 @@ class Folder:
             raise
 
     def read_bytes(self, path: AnyPath) -> bytes:
-        """All of a file."""
+        """Returns the content of a file."""
         with self.open(path, "rb") as file:
             found: bytes = file.read(self._usage.space.file_size + 1)
         self._usage.check_file(len(found))
         return found
 
     def read_text(self, path: AnyPath, *, encoding: str = "utf-8") -> str:
-        """All of a file, as text."""
+        """Returns the content of a file as text."""
         return self.read_bytes(path).decode(encoding)
 
     def write_bytes(self, path: AnyPath, data: bytes) -> None:
@@ -99,13 +99,13 @@ class Folder:
             self._usage.give(size=max(0, -grown))
 
     def write_text(self, path: AnyPath, text: str, *, encoding: str = "utf-8") -> None:
-        """As `write_bytes`, with text."""
+        """Replaces the content of a file with text, as `write_bytes` does."""
         self.write_bytes(path, text.encode(encoding))
 
     # Names.
 
     def list(self, path: AnyPath = ".") -> tuple[Entry, ...]:
-        """What lies in a folder, by name."""
+        """Returns the entries of a folder, sorted by name."""
         with told_of(path):
             descriptor = self._root.open(self._steps(path), FOLDER)
             try:
@@ -116,7 +116,7 @@ class Folder:
         return tuple(sorted((e for e in entries if e is not None), key=lambda entry: entry.name))
 
     def exists(self, path: AnyPath) -> bool:
-        """Whether there is a file or a folder of that name."""
+        """Returns whether there is a file or a folder of that name."""
         if not steps_of(path):
             return True
         try:
@@ -126,14 +126,14 @@ class Folder:
             return False
 
     def mkdir(self, path: AnyPath) -> None:
-        """Makes a folder, and those on the way to it; one that is there is left as it is."""
+        """Makes a folder and its parents. A folder that exists is left as it is."""
         with told_of(path):
             steps = self._steps(path)
             for length in range(len(self._home) + 1, len(steps) + 1):
                 self._make(steps[:length], counted=True)
 
     def remove(self, path: AnyPath) -> None:
-        """Removes a file, or a folder with nothing in it."""
+        """Removes a file or an empty folder."""
         with self._parent(path) as (folder, name):
             found = self._entry(path, folder, name)
             if found is None:
@@ -146,7 +146,7 @@ class Folder:
                 self._usage.give(size=found.st_size, files=1)
 
     def rename(self, path: AnyPath, to: AnyPath) -> None:
-        """Moves a file or a folder; a file that has the new name is replaced."""
+        """Moves a file or a folder, and replaces a file that has the new name."""
         with (
             self._parent(path) as (folder, name),
             self._parent(to) as (new_folder, new_name),
@@ -288,10 +288,10 @@ class Workspace:
 
     def __init__(self, folder: Folder) -> None:
         self.blocking = folder
-        """The same for code in a thread."""
+        """The blocking form, for code in a thread."""
 
     def inside(self, path: AnyPath) -> Workspace:
-        """The same, seen from a folder in it: what to hand to code that needs no more."""
+        """Returns the workspace of a folder within this one, for code that needs no more."""
         return Workspace(self.blocking.inside(path))
 
     async def open(self, path: AnyPath, mode: str = "r", *, encoding: str | None = None) -> IO[Any]:
@@ -299,37 +299,37 @@ class Workspace:
         return await asyncio.to_thread(self.blocking.open, path, mode, encoding=encoding)
 
     async def read_bytes(self, path: AnyPath) -> bytes:
-        """All of a file."""
+        """Returns the content of a file."""
         return await asyncio.to_thread(self.blocking.read_bytes, path)
 
     async def read_text(self, path: AnyPath, *, encoding: str = "utf-8") -> str:
-        """All of a file, as text."""
+        """Returns the content of a file as text."""
         return await asyncio.to_thread(self.blocking.read_text, path, encoding=encoding)
 
     async def write_bytes(self, path: AnyPath, data: bytes) -> None:
-        """Makes this the content of a file: all of it, or it stays as it was."""
+        """Replaces the content of a file, completely or not at all."""
         await asyncio.to_thread(self.blocking.write_bytes, path, data)
 
     async def write_text(self, path: AnyPath, text: str, *, encoding: str = "utf-8") -> None:
-        """As `write_bytes`, with text."""
+        """Replaces the content of a file with text, as `write_bytes` does."""
         await asyncio.to_thread(self.blocking.write_text, path, text, encoding=encoding)
 
     async def list(self, path: AnyPath = ".") -> tuple[Entry, ...]:
-        """What lies in a folder, by name."""
+        """Returns the entries of a folder, sorted by name."""
         return await asyncio.to_thread(self.blocking.list, path)
 
     async def exists(self, path: AnyPath) -> bool:
-        """Whether there is a file or a folder of that name."""
+        """Returns whether there is a file or a folder of that name."""
         return await asyncio.to_thread(self.blocking.exists, path)
 
     async def mkdir(self, path: AnyPath) -> None:
-        """Makes a folder, and those on the way to it; one that is there is left as it is."""
+        """Makes a folder and its parents. A folder that exists is left as it is."""
         await asyncio.to_thread(self.blocking.mkdir, path)
 
     async def remove(self, path: AnyPath) -> None:
-        """Removes a file, or a folder with nothing in it."""
+        """Removes a file or an empty folder."""
         await asyncio.to_thread(self.blocking.remove, path)
 
     async def rename(self, path: AnyPath, to: AnyPath) -> None:
-        """Moves a file or a folder; a file that has the new name is replaced."""
+        """Moves a file or a folder, and replaces a file that has the new name."""
         await asyncio.to_thread(self.blocking.rename, path, to)

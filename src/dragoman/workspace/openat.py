@@ -61,7 +61,7 @@ def steps_of(path: str | PurePath) -> Steps:
 
 
 def violation(path: object, why: str = "lies outside of the workspace") -> WorkspaceViolation:
-    """What is said of a path that leads out."""
+    """Returns the error for a path that leads out of the workspace."""
     shown = ascii(str(path)[:MOST_SHOWN])[1:-1]
     return WorkspaceViolation(f"`{shown}` {why}", path=shown)
 
@@ -171,7 +171,7 @@ def best_door(root: int) -> Door | None:
 
 
 class Root:
-    """The open root, and the door through which all beneath it is opened."""
+    """The open root of a workspace, from which everything beneath it is opened."""
 
     def __init__(self, descriptor: int, door: Door) -> None:
         self._descriptor = descriptor
@@ -179,7 +179,7 @@ class Root:
         self._closed = False
 
     def open(self, steps: Steps, flags: int, mode: int = 0) -> int:
-        """A descriptor of what lies there; `OSError` as the system has it."""
+        """Returns a descriptor of what lies at the path. Raises the `OSError` of the system."""
         if self._closed:
             raise OSError(errno.EBADF, "The workspace is closed")
         return self._door(self._descriptor, steps, flags, mode)
@@ -201,7 +201,7 @@ _OUT = frozenset((errno.ELOOP, errno.EXDEV, errno.EMLINK))
 
 
 class _Given(str):
-    """A path as it was given."""
+    """Returns a path as it was given."""
 
     __slots__ = ()
 

@@ -11,11 +11,11 @@ from dragoman.core.model import Json
 from .openat import Steps, steps_of, violation
 
 WISH = "workspace_root"
-"""Under which a caller narrows the workspace, in the metadata of a request (IAT: the payload)."""
+"""The metadata key under which a caller narrows the workspace (in IAT, a member of the payload)."""
 
 
 def inside(path: str, root: str) -> bool:
-    """Whether an absolute path is this root, or lies in it."""
+    """Returns whether an absolute path is this root or lies in it."""
     if not (path.startswith("/") and root.startswith("/")):
         return False
     ours = _steps(root)

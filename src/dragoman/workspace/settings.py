@@ -1,4 +1,4 @@
-"""What is granted: which folder, shared by whom, and how much of it."""
+"""The settings of workspaces: which folder, who shares it, and how much it may hold."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ class Space(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[workspace]`: the folder that tools may touch, and how much each part of it may hold."""
 
     root: str = ""
-    """The folder; made if it is not there. Empty: what the agent says, if anything."""
+    """The folder, which is made if it does not exist. If it is empty, the agent's own setting
+    counts."""
     per: Per = "task"
-    """Who gets a folder of its own beneath it: each task, context or caller; or all share it."""
+    """Whether each task, context or caller has a folder of its own, or all share one."""
     size: int = 1024 * 1024 * 1024
-    """Bytes in one such folder."""
+    """The number of bytes that one such folder may hold."""
     files: int = 10_000
-    """Files and folders in it."""
+    """The number of files and folders that it may hold."""
     file_size: int = 64 * 1024 * 1024
-    """Bytes in one file, read or written."""
+    """The number of bytes that one file may have."""
 
 
 def granted(host: Space, agent: Space | None) -> Space | None:
-    """What counts: the host's folder, else the agent's with no more than the host's limits."""
+    """Returns the settings that count: the folder of the host, or that of the agent within the
+    host's limits."""
     if host.root or agent is None:
         return space_of(host)
     return replace(
@@ -41,7 +43,7 @@ def granted(host: Space, agent: Space | None) -> Space | None:
 
 
 def keep_apart(space: Space | None, store: Path | None) -> None:
-    """`ConfigError` if tools could read the tasks of everybody, and the key beside them."""
+    """Raises `ConfigError` if the store, and the key beside it, lie where tools could read them."""
     if space is None or store is None or space.per != "shared":
         return
     if store.resolve().is_relative_to(Path(space.root).resolve()):
@@ -52,7 +54,8 @@ def keep_apart(space: Space | None, store: Path | None) -> None:
 
 
 def space_of(given: Space | Path | str | None) -> Space | None:
-    """What an author or an operator grants; None if nothing. `ConfigError` if that is no good."""
+    """Returns what an author or an operator grants, or None. Raises `ConfigError` if it is not
+    valid."""
     space = given if isinstance(given, Space) or given is None else Space(root=str(given))
     if space is None or not space.root:
         return None

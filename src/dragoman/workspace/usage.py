@@ -1,4 +1,4 @@
-"""How much of a workspace is used, and files that count what is written into them."""
+"""Counts how much of a workspace is used, as files are written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Usage:
         self._measured = False
 
     def take(self, *, size: int = 0, files: int = 0) -> None:
-        """Reserves room; `TooLarge` if there is none."""
+        """Reserves room. Raises `TooLarge` if there is none."""
         if not size and not files:
             return
         with self._lock:
@@ -44,13 +44,13 @@ class Usage:
             self._files += files
 
     def give(self, *, size: int = 0, files: int = 0) -> None:
-        """Room that is free again."""
+        """Gives room back."""
         with self._lock:
             self._size = max(0, self._size - size)
             self._files = max(0, self._files - files)
 
     def check_file(self, size: int) -> None:
-        """`TooLarge` if one file would hold more than it may."""
+        """Raises `TooLarge` if one file would hold more than it may."""
         if size > self.space.file_size:
             raise TooLarge(f"A file of the workspace holds at most {self.space.file_size} bytes")
 
@@ -71,7 +71,8 @@ class Usage:
 
 
 def measured(folder: int) -> tuple[int, int]:
-    """Bytes and entries beneath an open folder. Links are counted, not followed."""
+    """Returns the number of bytes and of entries beneath an open folder. Links are counted, not
+    followed."""
     size = files = 0
     for _, folders, names, at in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
         files += len(folders) + len(names)
@@ -92,14 +93,14 @@ class CountedFile(io.FileIO):
         self._appends = "a" in mode
 
     def write(self, data: Any) -> int:
-        """As a file does; `TooLarge`, and nothing is written, when there is no room."""
+        """Writes as a file does. Raises `TooLarge`, and writes nothing, if there is no room."""
         size = os.fstat(self.fileno()).st_size
         start = size if self._appends else self.tell()
         self._grow(size, start + memoryview(data).nbytes)
         return super().write(data)
 
     def truncate(self, size: int | None = None) -> int:
-        """As a file does."""
+        """Truncates as a file does."""
         before, after = os.fstat(self.fileno()).st_size, self.tell() if size is None else size
         self._grow(before, after)
         cut = super().truncate(size)
@@ -113,7 +114,7 @@ class CountedFile(io.FileIO):
 
 
 def file_of(descriptor: int, mode: str, usage: Usage, encoding: str | None) -> IO[Any]:
-    """A file as `open` gives it, over a descriptor."""
+    """Returns a file as `open` does, for a descriptor."""
     kind = mode[0].replace("x", "w")
     plus = "+" in mode
     raw = CountedFile(descriptor, f"{kind}b{'+' if plus else ''}", usage)

@@ -1,4 +1,4 @@
-"""The workspaces of one server: a folder for each task, context or caller, or one for all."""
+"""Gives each task, context or caller of a server its workspace, or all of them one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _digest(*words: str) -> str:
 
 
 Owner = tuple[str, ...]
-"""Tenant and principal of a caller, and the agent it calls if that is one of several."""
+"""The tenant and principal of a caller, and the agent that it calls if there are several."""
 
 
 def _task(task_id: str, context_id: str, owner: Owner) -> Steps:
@@ -70,7 +70,7 @@ class Workspaces:
         self._lock = threading.Lock()
 
     def open(self) -> None:
-        """Opens the root, and makes it if need be; `ConfigError` if that cannot be done."""
+        """Opens the root, and makes it if need be. Raises `ConfigError` if that fails."""
         path = Path(self.space.root)
         try:
             path.mkdir(0o700, parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ class Workspaces:
         self._root = Root(descriptor, door)
 
     def close(self) -> None:
-        """Lets go of the root; folders that were given lead nowhere then."""
+        """Closes the root. Folders that were given out cannot be used any more."""
         if self._root is not None:
             self._root.close()
             self._root = None
@@ -106,7 +106,7 @@ class Workspaces:
     def check(
         self, task_id: str, context_id: str, caller: Context, *wishes: Mapping[str, Json] | None
     ) -> None:
-        """`WorkspaceViolation` for a wish that `folder` would refuse; touches no file."""
+        """Raises `WorkspaceViolation` for a wish that `folder` would refuse. It touches no file."""
         wish = _wish(wishes)
         if wish is not None:
             self._narrowed(self._home(task_id, context_id, caller), wish)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -137,14 +138,14 @@ def test_secrets_are_not_shown() -> None:
 class Sender:
     """Signs as the samples of A2A do."""
 
-    def __init__(self) -> None:
-        self.key = jwk.ECKey.generate_key("P-256", {"kid": "k1"})
+    def __init__(self, key: jwk.Key | None = None, alg: str = "ES256") -> None:
+        self.key, self.alg = key or jwk.ECKey.generate_key("P-256", {"kid": "k1"}), alg
         self.other = jwk.ECKey.generate_key("P-256", {"kid": "k1"})
 
     def headers(self, body: bytes, key: object = None, **claims: object) -> dict[str, str]:
         told = {"iat": int(NOW), "request_body_sha256": hashlib.sha256(body).hexdigest()}
         said = {name: value for name, value in (told | claims).items() if value is not None}
-        token = jwt.encode({"alg": "ES256", "kid": "k1"}, said, key or self.key)  # type: ignore[arg-type]
+        token = jwt.encode({"alg": self.alg, "kid": "k1"}, said, key or self.key)  # type: ignore[arg-type]
         return {"content-type": "application/json", "authorization": f"Bearer {token}"}
 
     def proof(self, **about: object) -> Proof:
@@ -197,6 +198,18 @@ async def test_forged_signed_tokens_are_refused() -> None:
     assert (await post(app, {}, BODY))[0] == 401
     assert (await post(app, sender.headers(BODY), BODY + b" "))[0] == 401
     assert diary.told == []
+
+
+async def test_a_weak_key_proves_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # joserfc says so too, and takes it
+        weak = Sender(jwk.RSAKey.generate_key(1024), "RS256")
+        diary = Diary()
+        assert (await post(receiver(diary, weak.proof()), weak.headers(BODY), BODY))[0] == 401
+        assert diary.told == []
+        strong = Sender(jwk.RSAKey.generate_key(2048), "RS256")
+        app = receiver(diary, strong.proof())
+        assert (await post(app, strong.headers(BODY), BODY))[0] == 204
 
 
 async def test_a_token_with_audience_and_issuer_needs_no_digest_if_told_so() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dialects import strategies
 from dragoman.core import errors as e
 from dragoman.core.events import ArtifactChunk, Opened, Stamped, StateChanged
+from dragoman.core.extensions import CURSOR
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Artifact, Hook, Message, Role, State, Status, Task, Text
 from dragoman.core.operations import (
@@ -34,7 +35,7 @@ from dragoman.core.operations import (
 from dragoman.core.session import Call, End, Fault, Frame, Result, Signal, Update
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.a2a.grpc.callee import GrpcCallee
-from dragoman.dialects.a2a.grpc.caller import CURSOR, GrpcCaller, error_in, failed
+from dragoman.dialects.a2a.grpc.caller import GrpcCaller, error_in, failed
 from dragoman.dialects.a2a.proto import writer
 
 from .test_codec import CARD, EVERY

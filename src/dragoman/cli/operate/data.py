@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +12,7 @@ from cyclopts import App, Parameter
 from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError
+from dragoman.core.questions import yes_or_no
 from dragoman.store.codec import deeply
 from dragoman.store.interface import AdminFilter, Row, Store
 
@@ -22,25 +24,31 @@ PAGE = 500
 """Tasks looked up at a time."""
 EVENTS = 1000
 
-Principal = Annotated[str | None, Parameter(help="All tasks of this caller.")]
-ContextId = Annotated[str | None, Parameter(name="--context", help="All tasks of this context.")]
-TaskId = Annotated[str | None, Parameter(name="--task", help="This task.")]
-Tenant = Annotated[str | None, Parameter(help="Only in this tenant.")]
-AgentName = Annotated[str | None, Parameter(name="--agent", help="All tasks of this agent.")]
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Whose data a command is about."""
+
+    principal: Annotated[str | None, Parameter(help="All tasks of this caller.")] = None
+    context_id: Annotated[
+        str | None, Parameter(name="--context", help="All tasks of this context.")
+    ] = None
+    task_id: Annotated[str | None, Parameter(name="--task", help="This task.")] = None
+    agent: Annotated[str | None, Parameter(help="All tasks of this agent.")] = None
+    tenant: Annotated[str | None, Parameter(help="Only in this tenant.")] = None
+
+    def filter(self) -> AdminFilter:
+        """The same for the store; `ConfigError` if nobody is named."""
+        if not {self.principal, self.context_id, self.task_id, self.agent} - {None}:
+            raise ConfigError("Whose data? Give --principal, --context, --task or --agent.")
+        return AdminFilter(**asdict(self))
 
 
 @data.command
-def export(
-    *,
-    principal: Principal = None,
-    context: ContextId = None,
-    task: TaskId = None,
-    agent: AgentName = None,
-    tenant: Tenant = None,
-    store: StoreUrl = None,
-) -> None:
+def export(*, selection: Selection = Selection(), store: StoreUrl = None) -> None:  # noqa: B008  frozen
     """Write all that is kept as JSON, one task a line: task, log, webhooks (secrets masked)."""
-    which = _which(principal, context, task, agent, tenant)
+    which = selection.filter()
 
     async def work(found: Store) -> None:
         async for row in _rows(found, which):
@@ -53,11 +61,7 @@ def export(
 @data.command
 def erase(
     *,
-    principal: Principal = None,
-    context: ContextId = None,
-    task: TaskId = None,
-    agent: AgentName = None,
-    tenant: Tenant = None,
+    selection: Selection = Selection(),  # noqa: B008  frozen
     store: StoreUrl = None,
     yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
 ) -> None:
@@ -65,7 +69,7 @@ def erase(
 
     Running tasks are dropped too; their code ends at the next thing it says.
     """
-    which = _which(principal, context, task, agent, tenant)
+    which = selection.filter()
 
     async def work(found: Store) -> None:
         ids = [row.task_id async for row in _rows(found, which)]
@@ -113,19 +117,10 @@ async def _rows(store: Store, which: AdminFilter) -> AsyncGenerator[Row, None]:
         seen, limit = len(found), limit * 2
 
 
-def _which(*named: str | None) -> AdminFilter:
-    principal, context, task, agent, tenant = named
-    if principal is None and context is None and task is None and agent is None:
-        raise ConfigError("Whose data? Give --principal, --context, --task or --agent.")
-    return AdminFilter(
-        principal=principal, context_id=context, task_id=task, agent=agent, tenant=tenant
-    )
-
-
 def _agreed(count: int) -> bool:
     if not sys.stdin.isatty():
         raise ConfigError(f"{count} tasks would be erased for good. Add --yes if you mean it.")
-    return input(f"Erase {count} tasks for good? [y/N] ").strip().lower() in ("y", "yes")
+    return yes_or_no(input(f"Erase {count} tasks for good? [y/N] ")) is True
 
 
 def _masked(secret: str) -> str:

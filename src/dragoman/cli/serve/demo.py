@@ -19,8 +19,9 @@ from rich.console import Console
 
 from dragoman import showcase
 from dragoman.core.errors import ConfigError
+from dragoman.doctor.http import NoAnswer
 
-from .tour_http import Talk, message_0_3, message_1_0, text_of
+from .tour_http import JsonRpcClient, message_0_3, message_1_0, text_of
 
 PORT, GRPC_PORT = 8420, 8421
 START = 15.0
@@ -124,10 +125,13 @@ class ShowcaseServer:
             raise ConfigError(f"The showcase ended:\n{self._last_words()}")
 
     def _answers(self) -> bool:
+        client = JsonRpcClient(self.url)
         try:
-            return Talk(self.port).get("/readyz")[0] == 200
-        except OSError:
+            return client.get("/readyz")[0] == 200
+        except NoAnswer:
             return False
+        finally:
+            client.close()
 
     def _last_words(self) -> str:
         lines = self.log.read_text("utf-8", "replace").splitlines()
@@ -139,7 +143,7 @@ class Tour:
 
     def __init__(self, console: Console, server: ShowcaseServer) -> None:
         self.console, self.server = console, server
-        self.talk = Talk(server.port)
+        self.client = JsonRpcClient(server.url)
 
     def run(self) -> None:
         """All of it."""
@@ -162,20 +166,20 @@ class Tour:
 
     def card(self) -> None:
         """The card and its skills."""
-        _, card = self.talk.get_json("/.well-known/agent-card.json")
+        _, card = self.client.get_json("/.well-known/agent-card.json")
         for skill in card["skills"]:
             self.show(f"{skill['id']:8} {skill['description']}")
 
     def send(self) -> None:
         """One message, one answer."""
-        task = self.talk.rpc("SendMessage", message_1_0("hello, dragoman"))["task"]
+        task = self.client.call("SendMessage", message_1_0("hello, dragoman"))["task"]
         self.show(f"hello, dragoman -> {text_of(task)}   ({state_of(task)})")
 
     def stream(self) -> None:
         """Chunks as they come."""
         chunks, began = 0, time.monotonic()
         self.console.print("  ", end="")
-        for event in self.talk.stream("SendStreamingMessage", message_1_0("a story", "write")):
+        for event in self.client.stream("SendStreamingMessage", message_1_0("a story", "write")):
             if "artifactUpdate" in event:
                 chunks += 1
                 text = event["artifactUpdate"]["artifact"]["parts"][0].get("text", "")
@@ -185,23 +189,23 @@ class Tour:
 
     def older(self) -> None:
         """The same agent for a 0.3 client."""
-        task = self.talk.rpc("message/send", message_0_3("bonjour"), version="")
+        task = self.client.call("message/send", message_0_3("bonjour"), version="")
         self.show(f"bonjour -> {text_of(task)}   ({state_of(task)}, kind: {task['kind']})")
 
     def turns(self) -> None:
         """A question and its answer."""
-        task = self.talk.rpc("SendMessage", message_1_0("Kyoto", "trip"))["task"]
+        task = self.client.call("SendMessage", message_1_0("Kyoto", "trip"))["task"]
         question = text_of({"artifacts": [task["status"]["message"]]})
         self.show(f"Kyoto -> {question}   ({state_of(task)})")
         answer = message_1_0("3", task=task["id"])
-        task = self.talk.rpc("SendMessage", answer)["task"]
+        task = self.client.call("SendMessage", answer)["task"]
         self.show(f"3 ->   ({state_of(task)})\n{text_of(task).strip()}")
 
     def crash(self) -> None:
         """A task outlives the process that runs it."""
         params = message_1_0("go", "slow")
         params["configuration"] = {"returnImmediately": True}
-        task = self.talk.rpc("SendMessage", params)["task"]
+        task = self.client.call("SendMessage", params)["task"]
         time.sleep(1.0)
         before = self.server.pid
         self.server.kill()
@@ -211,7 +215,7 @@ class Tour:
         until = time.monotonic() + 30
         while state_of(task) in ("submitted", "working") and time.monotonic() < until:
             time.sleep(0.2)
-            task = self.talk.rpc("GetTask", {"id": task["id"]})
+            task = self.client.call("GetTask", {"id": task["id"]})
         self.show(f"{text_of(task)}   ({state_of(task)})")
 
     def show(self, text: str) -> None:

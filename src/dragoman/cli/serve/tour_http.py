@@ -1,64 +1,68 @@
-"""A few lines of HTTP for the tour: what any client would send, without a library."""
+"""JSON-RPC for the tour, as any client would write it: nothing of Dragoman's own client is used.
+
+Requests go through the doctor's raw HTTP client, which shows what comes back untouched.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPResponse
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
 from dragoman.core.errors import PeerRefused
+from dragoman.doctor.guard import Guard
+from dragoman.doctor.http import RawHttp, frames
 
 _numbers = count(1)
 
 
-class Talk:
+class JsonRpcClient:
     """Speaks JSON-RPC with a server on this machine."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._http = RawHttp(Guard(url, allow_private=False), timeout=30)
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """Status and body."""
-        response = self._ask("GET", path)
-        return response.status, response.read()
+        """Status and body; `NoAnswer` if nobody is there."""
+        answer = self._http.ask("GET", f"{self.url}{path}")
+        return answer.status, answer.body
 
     def get_json(self, path: str) -> tuple[int, Any]:
         """Status and value."""
         status, body = self.get(path)
         return status, json.loads(body)
 
-    def rpc(self, method: str, params: dict[str, Any], version: str = "1.0") -> Any:
+    def call(self, method: str, params: dict[str, Any], version: str = "1.0") -> Any:
         """The result of a call."""
-        return _result(json.loads(self._post(method, params, version).read()))
+        request = _request(method, params)
+        answer = self._http.ask("POST", f"{self.url}/", request, _headers(version))
+        return _result(json.loads(answer.body))
 
     def stream(
         self, method: str, params: dict[str, Any], version: str = "1.0"
     ) -> Iterator[dict[str, Any]]:
         """The results of a streaming call, as they come."""
-        response = self._post(method, params, version)
-        for line in response:
-            if line.startswith(b"data:"):
-                yield _result(json.loads(line[5:]))
+        opening = self._http.open(
+            "POST", f"{self.url}/", _request(method, params), _headers(version)
+        )
+        with opening as (_, _, pieces):
+            for frame in frames(pieces):
+                yield _result(json.loads(frame.data))
 
-    def _post(self, method: str, params: dict[str, Any], version: str) -> HTTPResponse:
-        request = {"jsonrpc": "2.0", "id": next(_numbers), "method": method, "params": params}
-        headers = {"Content-Type": "application/json"}
-        if version:
-            headers["A2A-Version"] = version
-        return self._ask("POST", "/", json.dumps(request).encode(), headers)
+    def close(self) -> None:
+        """Ends the connections."""
+        self._http.close()
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> HTTPResponse:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
-        connection.request(method, path, body, headers or {})
-        return connection.getresponse()
+
+def _request(method: str, params: dict[str, Any]) -> bytes:
+    request = {"jsonrpc": "2.0", "id": next(_numbers), "method": method, "params": params}
+    return json.dumps(request).encode()
+
+
+def _headers(version: str) -> Mapping[str, str]:
+    return {"content-type": "application/json", **({"a2a-version": version} if version else {})}
 
 
 def _result(response: dict[str, Any]) -> Any:

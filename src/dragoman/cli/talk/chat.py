@@ -17,12 +17,12 @@ from rich.text import Text
 from dragoman.client import Conversation, RemoteAgent
 from dragoman.client.auth import private_files
 from dragoman.core.errors import DragomanError
+from dragoman.core.extensions import WORK
 from dragoman.core.model import Message, Task
-from dragoman.dialects.a2a.extensions import WORK
 
 from .. import formatting
 from ..dialogue import Dialogue, Left
-from ..prompts import TerminalPerson, question_in, typing
+from ..prompts import TerminalPerson, question_shown, typing
 from ..session_options import DONE, INTERRUPTED, SessionOptions, Url, advice, agent_at, code_of, run
 from ..view import chosen
 
@@ -83,7 +83,7 @@ async def _read(
             result = await exchange.say(talk, text.rstrip("\r\n"))
         except Left:
             return INTERRUPTED
-        if isinstance(result, Task) and (question := question_in(result)) and not as_json:
+        if isinstance(result, Task) and (question := question_shown(result)) and not as_json:
             print(question.prompt, flush=True)
         code = code_of(result)
     return code
@@ -157,12 +157,12 @@ class Room:
         result = await self.exchange.say(self.talk, *what)
         self.files.clear()
         answer = formatting.result_words(result)
-        if not answer and isinstance(result, Task) and (question := question_in(result)):
+        if not answer and isinstance(result, Task) and (question := question_shown(result)):
             answer = question.prompt
         self.said.append(("agent", answer))
         if isinstance(result, Message):
             return
-        if question_in(result) is not None:
+        if question_shown(result) is not None:
             self.show("It still waits: what you say next answers it, /cancel ends it.", "dim")
 
     def show(self, text: str, style: str = "") -> None:

@@ -7,11 +7,12 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from dragoman.client import RemoteAgent
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import Hook
 
 from .. import formatting, json_output
-from ..session_options import DONE, SessionOptions, TaskId, Url, agent_at, run
+from ..session_options import SessionOptions, TaskId, Url, run_with
 
 TOKEN, CREDENTIALS = "DRAGOMAN_HOOK_TOKEN", "DRAGOMAN_HOOK_CREDENTIALS"
 
@@ -48,20 +49,18 @@ def set_(
         raise ConfigError("A webhook begins with https:// or http://.")
     credentials = os.environ.get(CREDENTIALS, "")
 
-    async def work() -> int:
-        async with agent_at(url, way) as agent:
-            made = await agent.set_hook(
-                task,
-                to,
-                token=os.environ.get(TOKEN, ""),
-                hook_id=hook_id,
-                scheme=scheme if credentials else "",
-                credentials=credentials,
-            )
+    async def work(agent: RemoteAgent) -> None:
+        made = await agent.set_hook(
+            task,
+            to,
+            token=os.environ.get(TOKEN, ""),
+            hook_id=hook_id,
+            scheme=scheme if credentials else "",
+            credentials=credentials,
+        )
         _show([made], as_json=way.json, one=True)
-        return DONE
 
-    run(work, url, as_json=way.json)
+    run_with(url, way, work)
 
 
 @hooks.command
@@ -75,26 +74,20 @@ def get(
 ) -> None:
     """Show one webhook of a task; the first if it is not named."""
 
-    async def work() -> int:
-        async with agent_at(url, way) as agent:
-            found = await agent.get_hook(task, hook_id)
-        _show([found], as_json=way.json, one=True)
-        return DONE
+    async def work(agent: RemoteAgent) -> None:
+        _show([await agent.get_hook(task, hook_id)], as_json=way.json, one=True)
 
-    run(work, url, as_json=way.json)
+    run_with(url, way, work)
 
 
 @hooks.command(name="list")
 def listed(url: Url, task: TaskId, /, *, way: SessionOptions = SessionOptions()) -> None:  # noqa: B008  frozen
     """List the webhooks of a task."""
 
-    async def work() -> int:
-        async with agent_at(url, way) as agent:
-            page = await agent.list_hooks(task)
-        _show(page.hooks, as_json=way.json)
-        return DONE
+    async def work(agent: RemoteAgent) -> None:
+        _show((await agent.list_hooks(task)).hooks, as_json=way.json)
 
-    run(work, url, as_json=way.json)
+    run_with(url, way, work)
 
 
 @hooks.command
@@ -108,16 +101,14 @@ def delete(
 ) -> None:
     """Call no more."""
 
-    async def work() -> int:
-        async with agent_at(url, way) as agent:
-            await agent.delete_hook(task, hook_id)
+    async def work(agent: RemoteAgent) -> None:
+        await agent.delete_hook(task, hook_id)
         if way.json:
             json_output.show({})
         else:
-            print("It is called no more.")
-        return DONE
+            print("The webhook is called no more.")
 
-    run(work, url, as_json=way.json)
+    run_with(url, way, work)
 
 
 def _show(found: list[Hook] | tuple[Hook, ...], *, as_json: bool, one: bool = False) -> None:

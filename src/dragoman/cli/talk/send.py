@@ -10,12 +10,12 @@ import msgspec
 from cyclopts import Parameter
 
 from dragoman.core.errors import ConfigError
+from dragoman.core.extensions import WORK
 from dragoman.core.model import Data, Message, Task
-from dragoman.dialects.a2a.extensions import WORK
 
 from .. import formatting, json_output
 from ..dialogue import Dialogue, Left
-from ..prompts import TerminalPerson, question_in
+from ..prompts import TerminalPerson, question_shown
 from ..session_options import DONE, INTERRUPTED, SessionOptions, Url, agent_at, code_of, named, run
 from ..stdin_argument import DASH
 from ..view import chosen
@@ -80,7 +80,7 @@ def send(
                 result = await exchange.say(talk, *what, **about)
             except Left:
                 return INTERRUPTED
-            if not isinstance(result, Message) and (question := question_in(result)):
+            if not isinstance(result, Message) and (question := question_shown(result)):
                 if person is None and not way.json:
                     view.note(f"It asks: {question.prompt}")
                 view.note(f"Answer with: dragoman send {url} ANSWER --task {named(result)}")

@@ -8,22 +8,22 @@ from cyclopts import App, Parameter
 from rich.table import Table
 from rich.text import Text
 
+from dragoman.client import RemoteAgent
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import Message, State, Task
 
 from .. import formatting, json_output
 from ..dialogue import Dialogue
-from ..prompts import question_in
+from ..prompts import question_shown
 from ..session_options import (
     DONE,
     NOT_DONE,
     SessionOptions,
     TaskId,
     Url,
-    agent_at,
     code_of,
     named,
-    run,
+    run_with,
 )
 from ..view import chosen, console
 
@@ -64,24 +64,22 @@ def listed(
     if limit < 1:
         raise ConfigError("--limit must be 1 or more.")
 
-    async def work() -> int:
+    async def work(agent: RemoteAgent) -> None:
         found: list[Task] = []
-        async with agent_at(url, way) as agent:
-            filters = {"context_id": context, "page_size": min(limit, PAGE)}
-            wanted = State(state) if state else None
-            async for task in agent.tasks(**filters, state=wanted):
-                found.append(task)
-                if len(found) == limit:
-                    break
+        filters = {"context_id": context, "page_size": min(limit, PAGE)}
+        wanted = State(state) if state else None
+        async for task in agent.tasks(**filters, state=wanted):
+            found.append(task)
+            if len(found) == limit:
+                break
         if way.json:
             json_output.show({"tasks": [json_output.task(task) for task in found]})
         elif found:
             _table(found)
         else:
             print("There are no such tasks.")
-        return DONE
 
-    run(work, url, as_json=way.json)
+    run_with(url, way, work)
 
 
 @tasks.command
@@ -95,16 +93,15 @@ def get(
 ) -> None:
     """Show a task as it stands."""
 
-    async def work() -> int:
-        async with agent_at(url, way) as agent:
-            task = await agent.get(id, history_length=history)
+    async def work(agent: RemoteAgent) -> int:
+        task = await agent.get(id, history_length=history)
         if way.json:
             json_output.show(json_output.result(task))
         else:
             _show(task, url)
         return code_of(task)
 
-    run(work, url, as_json=way.json)
+    run_with(url, way, work)
 
 
 @tasks.command
@@ -120,33 +117,31 @@ def watch(
 ) -> None:
     """Follow a task until it rests. Ctrl-C leaves; the task goes on."""
 
-    async def work() -> int:
-        async with agent_at(url, way) as agent:
-            view = chosen(as_json=way.json, growing=True)
-            exchange = Dialogue(agent, view, None)
-            result = await exchange.follow(agent.watch(id, cursor), cancel=False)
-        if not isinstance(result, Message) and (question := question_in(result)):
+    async def work(agent: RemoteAgent) -> int:
+        view = chosen(as_json=way.json, growing=True)
+        exchange = Dialogue(agent, view, None)
+        result = await exchange.follow(agent.watch(id, cursor), cancel=False)
+        if not isinstance(result, Message) and (question := question_shown(result)):
             view.note(f"It asks: {question.prompt}")
             view.note(f"Answer with: dragoman send {url} ANSWER --task {named(result)}")
         return code_of(result)
 
-    run(work, url, as_json=way.json)
+    run_with(url, way, work)
 
 
 @tasks.command
 def cancel(url: Url, id: TaskId, /, *, way: SessionOptions = SessionOptions()) -> None:  # noqa: B008  frozen
     """Stop a task. Exit code 0 if it is canceled now."""
 
-    async def work() -> int:
-        async with agent_at(url, way) as agent:
-            task = await agent.cancel(id)
+    async def work(agent: RemoteAgent) -> int:
+        task = await agent.cancel(id)
         if way.json:
             json_output.show(json_output.result(task))
         else:
             print(task.state.value)
         return DONE if task.state is State.CANCELED else NOT_DONE
 
-    run(work, url, as_json=way.json)
+    run_with(url, way, work)
 
 
 def _table(found: list[Task]) -> None:
@@ -195,6 +190,6 @@ def _show(task: Task, url: str) -> None:
         title = formatting.line(artifact.name or artifact.artifact_id, 80)
         out.print(Text(f"\n{title}", "bold"), soft_wrap=True)
         out.print(Text(formatting.artifact_words(artifact)), soft_wrap=True)
-    if question_in(task) is not None:
+    if question_shown(task) is not None:
         how = f"\nAnswer with: dragoman send {url} ANSWER --task {named(task)}"
         out.print(Text(how, "dim"), soft_wrap=True)

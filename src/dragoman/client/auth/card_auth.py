@@ -11,7 +11,6 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 
 from dragoman.core.card import (
     ApiKey,
@@ -21,6 +20,7 @@ from dragoman.core.card import (
     OAuth2,
     OpenId,
     Requirement,
+    Requirements,
     Scheme,
 )
 from dragoman.core.errors import Unauthenticated
@@ -76,12 +76,7 @@ class CardAuth:
     async def __aenter__(self) -> CardAuth:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -95,12 +90,7 @@ class CardAuth:
         return self.keyring.certificate(origin_of(origin))
 
     async def credentials(
-        self,
-        origin: str,
-        card: Card | None,
-        required: tuple[Requirement, ...],
-        *,
-        refused: str | None,
+        self, origin: str, card: Card | None, required: Requirements, *, refused: str | None
     ) -> Credentials:
         """See `Auth`; `Unauthenticated` says what to do when what there is was refused."""
         origin = origin_of(origin)
@@ -177,7 +167,7 @@ class CardAuth:
             del given[next(iter(given))]
         return refused is None or now - since <= GRACE
 
-    def _why(self, origin: str, ways: tuple[Requirement, ...], refused: str) -> str:
+    def _why(self, origin: str, ways: Requirements, refused: str) -> str:
         where, said = shown(origin), f" ({printable(refused)})" if refused else ""
         wants = " or ".join(" and ".join(printable(name, 60) for name in way) for way in ways)
         if self._given.get(origin):
@@ -188,7 +178,7 @@ class CardAuth:
         return f"{why}{asks} Put them in {described(origin)}, or run: dragoman login {where}"
 
 
-def _any_of(schemes: Mapping[str, Scheme], refused: str | None) -> tuple[Requirement, ...]:
+def _any_of(schemes: Mapping[str, Scheme], refused: str | None) -> Requirements:
     """A card may describe schemes and ask for none; if we are refused then, we try each."""
     return tuple({name: ()} for name in schemes) if refused is not None else ()
 

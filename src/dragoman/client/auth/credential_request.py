@@ -6,12 +6,13 @@ words (A2A 1.0 §7.6), and then there is one thing to ask, as they put it. Nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dragoman.core.events import Ask, Asked, Snapshot, Stamped, StateChanged
-from dragoman.core.model import AnyPart, Data, Json, Message, State, Task, Text
+from dragoman.core.events import Ask, Snapshot, Stamped
+from dragoman.core.model import AnyPart, Data, Json, Task, Text
+from dragoman.core.questions import question_at, question_of
 
 from .origins import printable
 
@@ -49,40 +50,22 @@ class CredentialRequest(Struct, frozen=True, kw_only=True):
 
 def wanted(told: Stamped | Task) -> CredentialRequest | None:
     """What to ask the person, if this is a task that waits for credentials."""
-    if isinstance(told, Task):
-        waits = told.state is State.AUTH_REQUIRED
-        return _in_message(told.id, told.status.message) if waits else None
-    match told.event:
-        case Asked(kind=Ask.CREDENTIALS, message=message):
-            return _in_message(told.task_id, message)
-        case StateChanged(state=State.AUTH_REQUIRED, message=message):
-            return _in_message(told.task_id, message)
-        case Snapshot(task=task):
-            return wanted(task)
-        case _:
-            return None
-
-
-def _in_message(task_id: str, message: Message | None) -> CredentialRequest:
-    prompt = printable(message.text, 1000) if message is not None else ""
-    told = next(_questions(message), {}) if message is not None else {}
-    details = told.get("details")
-    schemes = details.get("schemes") if isinstance(details, dict) else None
-    question = told.get("question")
+    task_id = told.id if isinstance(told, Task) else _task_id(told)
+    found = question_of(told) if isinstance(told, Task) else question_at(told)
+    if found is None or found.kind is not Ask.CREDENTIALS:
+        return None
+    schemes = found.details.get("schemes") if isinstance(found.details, dict) else None
     return CredentialRequest(
         task_id=task_id,
-        question=question if isinstance(question, str) else "",
-        prompt=prompt or "The agent needs credentials to go on.",
+        question=found.name,
+        prompt=printable(found.prompt, 1000) or "The agent needs credentials to go on.",
         fields=_fields(schemes),
         schemes=schemes,
     )
 
 
-def _questions(message: Message) -> Iterator[dict[str, Json]]:
-    for part in message.parts:
-        value = part.value if isinstance(part, Data) else None
-        if isinstance(value, dict) and value.get("kind") == Ask.CREDENTIALS.value:
-            yield value
+def _task_id(entry: Stamped) -> str:
+    return entry.event.task.id if isinstance(entry.event, Snapshot) else entry.task_id
 
 
 _BASIC = (Field("user", "User name", False), Field("password", "Password"))

@@ -6,7 +6,6 @@ import asyncio
 import hmac
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
 from urllib.parse import parse_qsl, urlsplit
 
 from dragoman.core.errors import ConfigError, Unauthenticated
@@ -44,12 +43,7 @@ class Redirect:
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._server is not None:
             self._server.close()
 

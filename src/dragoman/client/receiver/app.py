@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 
@@ -16,6 +15,7 @@ from dragoman.core.errors import (
     TooSlow,
     Unauthenticated,
 )
+from dragoman.core.log import Logger
 from dragoman.net.http.asgi import TEXT, Header, Receive, Scope, Send, answer, headers_in
 
 from .notice import Notice
@@ -23,7 +23,7 @@ from .parse import read
 from .replay_cache import ReplayCache, SeenCall
 from .verify import Proof, greet, prove
 
-log = logging.getLogger("dragoman.receiver")
+log = Logger("receiver")
 
 Tell = Callable[[Notice], Awaitable[None]]
 """Takes a notice. When it returns, the sender is thanked; if it raises, it will call again."""
@@ -89,7 +89,7 @@ class Receiver:
             body = await self._body(headers, receive)
             return await self.hear(headers, body), ()
         except DragomanError as exc:
-            log.warning("refused reason=%s: %s", exc.reason, exc.message)
+            log.warning("A call was refused", reason=exc.reason, why=exc.message)
             status = next(STATUS[cls] for cls in type(exc).__mro__ if cls in STATUS)
             return status, _BESIDE.get(status, ())
         finally:
@@ -148,8 +148,8 @@ class Receiver:
     async def _told(self, notice: Notice) -> int:
         try:
             await self._tell(notice)
-        except Exception:  # the user's code: the sender is told to come again, the log why
-            log.exception("notice=%s task=%s could not be told", notice.id, notice.task_id)
+        except Exception as exc:  # the user's code: the sender is told to come again, the log why
+            log.error("A notice could not be handled", exc, notice=notice.id, task=notice.task_id)
             return 500
         return 204
 

@@ -38,6 +38,7 @@ from dragoman.core.operations import (
     Streamed,
 )
 from dragoman.core.peer import DEADLINE, HOPS, Batch, Context
+from dragoman.core.questions import answer_value
 from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Signal, Update
 from dragoman.dialects import sse
 from dragoman.security.outbound.failures import is_web_page
@@ -153,11 +154,10 @@ def _spoken(op: AnyOperation) -> AnyOperation:
     """A2A has no word for the answer to a question: it is a message to the task (DESIGN §1)."""
     if not isinstance(op, Resolve):
         return op
-    value = {"approved": op.value} if isinstance(op.value, bool) else op.value
     message = Message(
         message_id=uuid4().hex,
         role=Role.USER,
-        parts=parts_of(value),
+        parts=parts_of(answer_value(op.value)),
         task_id=op.task_id,
     )
     return SendMessage(message=message)

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+from dragoman.core.extensions import WORK
 from dragoman.core.session import Fault, Frame, Result, Session, Signal, Update
 
 from . import extensions
@@ -38,7 +39,7 @@ class A2ACallee(Session):
 
     @cached_property
     def _notes(self) -> bool:
-        return extensions.WORK in self.extensions
+        return WORK in self.extensions
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """One frame, but none for `End`: the closing of the stream says it."""

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dragoman.core.events import Note, Noted
+from dragoman.core.extensions import WORK
 from dragoman.core.model import Json, State
-
-WORK = "urn:dragoman:work:1"
-"""Callers that activate it see what a run notes about its work (docs/dialects/a2a.md)."""
-
-CURSOR = "urn:dragoman:cursor:1"
-"""gRPC has no place for the seq of an event beside its message. Callers that activate this find it
-in the event's metadata under the same name (docs/extensions/cursor.md)."""
 
 HEADERS = ("a2a-extensions", "x-a2a-extensions")
 """1.0's name and 0.3's; callers mix them, so both count in both (a2a-wire §11.1)."""

@@ -31,7 +31,7 @@ from .. import jsonrpc
 from . import errors
 from .callee import NOTHING, A2ACallee
 from .jsonrpc import JSON_TYPES, SUPPORTED, seq_in, version_in
-from .routes import BINDINGS, REST_1_0, Binding, Route, RouteMatch, looked_up
+from .routes import BINDINGS, REST_1_0, Binding, RestRoute, RouteMatch, looked_up
 from .scalars import Wrong, query_out
 from .stream_end import Ending
 from .version import RpcMethod
@@ -81,7 +81,7 @@ class RestCallee(A2ACallee):
         self._asked = method, params, op
         return (Call(None, op, method.stream),)
 
-    def _routed(self, verb: str, path: str) -> tuple[Route, RouteMatch]:
+    def _routed(self, verb: str, path: str) -> tuple[RestRoute, RouteMatch]:
         """What is asked, if this caller may ask it so."""
         self._binding, found = looked_up(path)
         self._version = self._binding.version
@@ -104,7 +104,7 @@ class RestCallee(A2ACallee):
             raise error
         return route, found
 
-    def _params(self, route: Route, found: RouteMatch, query: str, body: bytes) -> object:
+    def _params(self, route: RestRoute, found: RouteMatch, query: str, body: bytes) -> object:
         """All that is said, wherever it is said: the path counts most, then the body."""
         method, ids, given = route.method, route.ids, found.ids
         asked = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
@@ -264,7 +264,7 @@ def _checked(body: bytes) -> Raw:
     return Raw(body)
 
 
-def _queried(route: Route) -> bool:
+def _queried(route: RestRoute) -> bool:
     return route.verb != "POST"
 
 

@@ -32,7 +32,7 @@ PATH_WORDS = frozenset(
 _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
-class Route(NamedTuple):
+class RestRoute(NamedTuple):
     """One way to ask."""
 
     verb: str
@@ -45,7 +45,7 @@ class Route(NamedTuple):
 class RouteMatch(NamedTuple):
     """What a path leads to."""
 
-    verbs: Mapping[str, Route]
+    verbs: Mapping[str, RestRoute]
     ids: tuple[str, ...] = ()
     tenant: str = ""
 
@@ -59,11 +59,11 @@ class Binding:
         self.version = version
         self.prefix = prefix
         self.routes = [
-            Route(verb, path, method, tuple(_VARIABLE.findall(path)))
+            RestRoute(verb, path, method, tuple(_VARIABLE.findall(path)))
             for verb, path, method in routes
         ]
         self._verbs = {verb for _, path, _, _ in self.routes for verb in path.split("}:")[1:]}
-        self._shapes: dict[str, dict[str, Route]] = {}
+        self._shapes: dict[str, dict[str, RestRoute]] = {}
         for route in self.routes:
             shape = _VARIABLE.sub("*", route.path)[1:]
             self._shapes.setdefault(shape, {})[route.verb] = route
@@ -101,7 +101,7 @@ class Binding:
         verbs = self._shapes.get("/".join(words))
         return RouteMatch(verbs, tuple(ids)) if verbs is not None else None
 
-    def asking(self, op: AnyOperation, *, stream: bool) -> Route | None:
+    def asking(self, op: AnyOperation, *, stream: bool) -> RestRoute | None:
         """The route that asks this, if the version has one."""
         if isinstance(op, Invoke):
             return _own_route(op.method)
@@ -119,10 +119,10 @@ def _own(segments: list[str]) -> RouteMatch | None:
     return RouteMatch({"POST": _own_route(name)}) if OWN(name) and name[0] != "." else None
 
 
-def _own_route(name: str) -> Route:
+def _own_route(name: str) -> RestRoute:
     space, _, rest = name.partition("/")
     path = f"/{quote(space, safe='')}/{quote(rest, safe='')}"
-    return Route("POST", path, own(name), ())
+    return RestRoute("POST", path, own(name), ())
 
 
 REST_1_0 = Binding(V1_0_REST, ROUTES_1_0)

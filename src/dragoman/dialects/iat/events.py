@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from dragoman.core import questions
 from dragoman.core.events import (
     AnyEvent,
     ArtifactChunk,
@@ -25,14 +26,13 @@ from dragoman.core.events import (
     Stamped,
     StateChanged,
 )
+from dragoman.core.extensions import PROGRESS
 from dragoman.core.lifecycle import FINAL, WAITING, Fold
-from dragoman.core.model import Artifact, Data, Json, Message, Role, State, Status, Task, Text
+from dragoman.core.model import Artifact, Json, Message, Role, State, Status, Task, Text
 
 from .errors import error_in
 from .wire import Kind
 
-WORK = "urn:dragoman:work:1"
-PROGRESS = f"{WORK}/progress"
 FULL = {"detail": "full"}
 THEIRS = "msg:"
 """Before the msg_id that a foreign agent gave a question: its whole name."""
@@ -117,7 +117,7 @@ class IatEventEncoder:
         if state in FINAL and state is not State.COMPLETED:
             told["error"] = _failure(state, message, None)
         elif state in WAITING and message is not None:
-            told["asks"] = _open_question(task.id, message)
+            told["asks"] = _open_question(task.id, state, message)
         return told
 
     def reply(self, message: Message) -> Payload:
@@ -240,16 +240,14 @@ def _question(kind: Ask, id: str, words: str, body: Json) -> Payload:
             return {"prompt": words, "details": body}
 
 
-def _open_question(task_id: str, message: Message) -> Json:
+def _open_question(task_id: str, state: State, message: Message) -> Json:
     """The question a waiting task has open, out of what its status says to everyone."""
-    for part in message.parts:
-        said = part.value if isinstance(part, Data) else None
-        if isinstance(said, dict) and said.get("kind") in set(Ask) and "question" in said:
-            kind, id = Ask(said["kind"]), question_id(task_id, str(said["question"]))
-            asks = _question(kind, id, message.text, said.get("details"))
-            return {"action": ASKS[kind], "msg_id": id, **asks}
-    # A plain question has no name here: a message to the task answers it.
-    return {"action": ASKS[Ask.INPUT], "prompt": message.text}
+    found = questions.question_in(message, state)
+    if not found.name:  # a message to the task answers it
+        return {"action": ASKS[Ask.INPUT], "prompt": found.prompt}
+    id = question_id(task_id, found.name)
+    asks = _question(found.kind, id, found.prompt, found.details)
+    return {"action": ASKS[found.kind], "msg_id": id, **asks}
 
 
 def _failure(state: State, message: Message | None, metadata: dict[str, Json] | None) -> Payload:

@@ -20,6 +20,7 @@ from dragoman.core.operations import (
     SendMessage,
     Watch,
 )
+from dragoman.core.questions import answer_value
 from dragoman.core.session import Id, Introduction
 
 from .events import FULL, THEIRS, Payload, question_id, question_in
@@ -370,9 +371,7 @@ def resolve_out(op: Resolve) -> tuple[str, Payload]:
     """What is answered, and to which question."""
     theirs = op.question.removeprefix(THEIRS)
     parent = theirs if theirs != op.question else question_id(op.task_id, op.question)
-    value = op.value
-    if isinstance(value, bool):
-        value = {"approved": value}
+    value = answer_value(op.value)
     if isinstance(value, dict) and value.keys() & {"approved", "result", "error"}:
         return parent, FULL | value
     return parent, FULL | {"value": value}

@@ -2,7 +2,6 @@
 
 from . import (
     card,
-    card_security,
     card_served,
     envelope,
     extras,
@@ -18,7 +17,6 @@ from . import (
 
 __all__ = [
     "card",
-    "card_security",
     "card_served",
     "envelope",
     "extras",

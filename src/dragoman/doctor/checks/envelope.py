@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
-from ..check import EVERY, RPC, V1, Broken, Level, check, need
-from ..expected_errors import NOT_FOUND, explained
+from ..check import EVERY, RPC, Body, Broken, Level, check, need
 from ..http import HttpAnswer
 from ..probes import RpcProbe
 from ..requests import RPC_METHODS
@@ -35,49 +35,60 @@ def code(it: Case, answer: HttpAnswer, *codes: int) -> None:
     need(refusal.code in codes, f"answered {refusal}, not {wanted}")
 
 
-@check(
-    "rpc.id-string",
-    "A string id comes back as it was.",
-    "1.0 §9.1; 0.3 §6.11.2",
-    bindings=RPC,
-    versions=EVERY,
+def returns(id: str | int) -> Body:
+    """Sends a request under this id, which must come back."""
+
+    def run(it: Case) -> None:
+        found = call(it, id=id).json().get("id")
+        need(found == id and type(found) is type(id), f"the id came back as {found!r}")
+
+    return run
+
+
+def refuses(*codes: int, body: bytes = b"", **members: Any) -> Body:
+    """Sends a request with these members, or this body, which must be refused."""
+    return lambda it: code(it, probe(it).post(body) if body else call(it, **members), *codes)
+
+
+rpc = partial(check, bindings=RPC, versions=EVERY)
+SAME_ID, ERRORS, REQUESTS = "1.0 §9.1; 0.3 §6.11.2", "1.0 §9.5; 0.3 §8.1", "1.0 §9.1; 0.3 §6.11.1"
+
+rpc("rpc.id-string", "A string id comes back as it was.", SAME_ID)(returns("a-1/é"))
+rpc("rpc.id-number", "A number as id comes back as a number.", SAME_ID)(returns(41))
+rpc("rpc.id-large", "An id of nine digits and more keeps them all.", SAME_ID)(returns(2**53 - 1))
+rpc("rpc.no-method", "An unknown method is -32601.", ERRORS)(
+    refuses(-32601, method="doctor/noSuchMethod")
 )
-def id_string(it: Case) -> None:
-    value = call(it, id="a-1/é").json()
-    need(value.get("id") == "a-1/é", f"the id came back as {value.get('id')!r}")
-
-
-@check(
-    "rpc.id-number",
-    "A number as id comes back as a number.",
-    "1.0 §9.1; 0.3 §6.11.2",
-    bindings=RPC,
-    versions=EVERY,
+rpc("rpc.parse-error", "What is not JSON is -32700.", ERRORS)(
+    refuses(-32700, body=b'{"jsonrpc": "2.0", "id": 1, "method": ')
 )
-def id_number(it: Case) -> None:
-    value = call(it, id=41).json()
-    right = value.get("id") == 41 and isinstance(value.get("id"), int)
-    need(right, f"the id came back as {value.get('id')!r}")
-
-
-@check(
-    "rpc.id-large",
-    "An id of nine digits and more keeps them all.",
-    "1.0 §9.1; 0.3 §6.11.2",
-    bindings=RPC,
-    versions=EVERY,
+rpc("rpc.without-method", "A request without a method is -32600.", ERRORS)(
+    refuses(-32600, method=...)
 )
-def id_large(it: Case) -> None:
-    value = call(it, id=9007199254740991).json()
-    need(value.get("id") == 9007199254740991, f"the id came back as {value.get('id')!r}")
+rpc("rpc.wrong-version", 'A request whose jsonrpc is not "2.0" is -32600.', ERRORS)(
+    refuses(-32600, jsonrpc="1.0")
+)
+rpc("rpc.not-a-request", "JSON that is no object is -32600.", ERRORS)(
+    refuses(-32600, body=b'"hello"')
+)
+rpc("rpc.odd-id", "An id that is an object is -32600.", REQUESTS, Level.SHOULD)(
+    refuses(-32600, id={"a": 1})
+)
+rpc("rpc.params", "Params of the wrong type are -32602.", ERRORS)(
+    refuses(-32602, params={"id": {"not": "a string"}})
+)
+rpc(
+    "rpc.params-array",
+    "Params that are no object are refused (-32602 or -32600).",
+    REQUESTS,
+    Level.SHOULD,
+)(refuses(-32602, -32600, params=["x"]))
 
 
-@check(
+@rpc(
     "rpc.envelope",
     'Every answer says jsonrpc "2.0" and holds either result or error.',
-    "1.0 §9.1; 0.3 §6.11.2",
-    bindings=RPC,
-    versions=EVERY,
+    SAME_ID,
 )
 def envelope(it: Case) -> None:
     for answer in (it.sent.answer, call(it)):
@@ -89,37 +100,31 @@ def envelope(it: Case) -> None:
         need(("result" in value) != ("error" in value), f"it holds {sorted(value)}")
 
 
-@check(
+@rpc(
     "rpc.type",
     "Answers are application/json.",
     "1.0 §9.1; 0.3 §3.2.1",
-    bindings=RPC,
-    versions=EVERY,
 )
 def content_type(it: Case) -> None:
     answer = call(it)
     need(answer.type == "application/json", f"it is {answer.type or 'nothing'}")
 
 
-@check(
+@rpc(
     "rpc.status",
     "An error of a call is told in the body, with HTTP 200.",
     "1.0 §9.5; 0.3 §8",
     Level.SHOULD,
-    bindings=RPC,
-    versions=EVERY,
 )
 def status(it: Case) -> None:
     answer = call(it)
     need(answer.status == 200, f"the status is {answer.status}")
 
 
-@check(
+@rpc(
     "rpc.error",
     "An error has an integer code and a message.",
     "1.0 §9.5; 0.3 §6.12",
-    bindings=RPC,
-    versions=EVERY,
 )
 def error(it: Case) -> None:
     value = call(it).json().get("error")
@@ -128,127 +133,21 @@ def error(it: Case) -> None:
     need(isinstance(value.get("message"), str), f"message is {value.get('message')!r}")
 
 
-@check(
-    "rpc.error-info",
-    "An error of A2A carries an ErrorInfo with its reason and a2a-protocol.org.",
-    "1.0 §9.5",
-    Level.SHOULD,
-    bindings=RPC,
-    versions=V1,
-)
-def error_info(it: Case) -> None:
-    explained(it.ask("get", id=NO_TASK).refusal, NOT_FOUND)
-
-
-@check(
-    "rpc.no-method",
-    "An unknown method is -32601.",
-    "1.0 §9.5; 0.3 §8.1",
-    bindings=RPC,
-    versions=EVERY,
-)
-def no_method(it: Case) -> None:
-    code(it, call(it, method="doctor/noSuchMethod"), -32601)
-
-
-@check(
-    "rpc.parse-error",
-    "What is not JSON is -32700.",
-    "1.0 §9.5; 0.3 §8.1",
-    bindings=RPC,
-    versions=EVERY,
-)
-def parse_error(it: Case) -> None:
-    code(it, probe(it).post(b'{"jsonrpc": "2.0", "id": 1, "method": '), -32700)
-
-
-@check(
+@rpc(
     "rpc.null-id",
     "When the id cannot be read, the answer's id is null.",
-    "1.0 §9.1; 0.3 §6.11.2",
-    bindings=RPC,
-    versions=EVERY,
+    SAME_ID,
 )
 def null_id(it: Case) -> None:
     value = probe(it).post(b"{").json()
     need("id" in value and value["id"] is None, f"the id is {value.get('id', 'missing')!r}")
 
 
-@check(
-    "rpc.without-method",
-    "A request without a method is -32600.",
-    "1.0 §9.5; 0.3 §8.1",
-    bindings=RPC,
-    versions=EVERY,
-)
-def without_method(it: Case) -> None:
-    code(it, call(it, method=...), -32600)
-
-
-@check(
-    "rpc.wrong-version",
-    'A request whose jsonrpc is not "2.0" is -32600.',
-    "1.0 §9.5; 0.3 §8.1",
-    bindings=RPC,
-    versions=EVERY,
-)
-def wrong_version(it: Case) -> None:
-    code(it, call(it, jsonrpc="1.0"), -32600)
-
-
-@check(
-    "rpc.not-a-request",
-    "JSON that is no object is -32600.",
-    "1.0 §9.5; 0.3 §8.1",
-    bindings=RPC,
-    versions=EVERY,
-)
-def not_a_request(it: Case) -> None:
-    code(it, probe(it).post(b'"hello"'), -32600)
-
-
-@check(
-    "rpc.odd-id",
-    "An id that is an object is -32600.",
-    "1.0 §9.1; 0.3 §6.11.1",
-    Level.SHOULD,
-    bindings=RPC,
-    versions=EVERY,
-)
-def odd_id(it: Case) -> None:
-    code(it, call(it, id={"a": 1}), -32600)
-
-
-@check(
-    "rpc.params",
-    "Params of the wrong type are -32602.",
-    "1.0 §9.5; 0.3 §8.1",
-    bindings=RPC,
-    versions=EVERY,
-)
-def params(it: Case) -> None:
-    code(it, call(it, params={"id": {"not": "a string"}}), -32602)
-
-
-@check(
-    "rpc.params-array",
-    "Params that are no object are refused (-32602 or -32600).",
-    "1.0 §9.1; 0.3 §6.11.1",
-    Level.SHOULD,
-    bindings=RPC,
-    versions=EVERY,
-)
-def params_array(it: Case) -> None:
-    code(it, call(it, params=["x"]), -32602, -32600)
-
-
-@check(
+@rpc(
     "rpc.batch",
     "A batch is refused with -32600 or answered as JSON-RPC says; never half.",
     "1.0 §9.1; JSON-RPC §6",
     Level.SHOULD,
-    bindings=RPC,
-    versions=EVERY,
 )
 def batch(it: Case) -> None:
     method = RPC_METHODS[it.version]["get"]
@@ -261,13 +160,11 @@ def batch(it: Case) -> None:
         code(it, answer, -32600)
 
 
-@check(
+@rpc(
     "rpc.notification",
     "A request without id gets no result: nothing, or an error under the id null.",
     "JSON-RPC §4.1; 0.3 §6.11.1",
     Level.SHOULD,
-    bindings=RPC,
-    versions=EVERY,
 )
 def notification(it: Case) -> None:
     answer = call(it, id=...)

@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 from ..card_fields import required as required_schemes
-from ..check import HTTP, V0_3, V1, Broken, Level, check, given, need
-from ..expected_errors import ANY, NEEDS_EXTENSION, NO_EXTENDED, NO_VERSION, NOT_FOUND, UNSUPPORTED
+from ..check import GRPC, HTTP, REST, RPC, V0_3, V1, Body, Broken, Level, check, given, need
+from ..expected_errors import (
+    ANY,
+    NEEDS_EXTENSION,
+    NO_EXTENDED,
+    NO_VERSION,
+    NOT_FOUND,
+    UNSUPPORTED,
+    explained,
+)
 from ..subject import NO_TASK, Case
 
 
-@check(
+def explains(it: Case) -> None:
+    """An error of A2A says in detail what it is."""
+    explained(it.ask("get", id=NO_TASK).refusal, NOT_FOUND)
+
+
+INFO = "An error of A2A carries an ErrorInfo with its reason and a2a-protocol.org."
+check("rpc.error-info", INFO, "1.0 §9.5", Level.SHOULD, bindings=RPC, versions=V1)(explains)
+check("rest.error-info", INFO, "1.0 §11.6", bindings=REST, versions=V1)(explains)
+check("grpc.error-info", INFO, "1.0 §10.6", bindings=GRPC, versions=V1)(explains)
+
+
+def refuses(version: str, kind: str) -> Body:
+    """Asks for a task that nobody has, naming this version."""
+    return lambda it: it.refused(it.ask("get", {"A2A-Version": version}, id=NO_TASK), kind)
+
+
+check(
     "version.unknown",
     "A version that the agent does not speak is refused as such.",
     "1.0 §3.6.2",
     versions=V1,
-)
-def unknown(it: Case) -> None:
-    it.refused(it.ask("get", {"A2A-Version": "9.9"}, id=NO_TASK), NO_VERSION)
+)(refuses("9.9", NO_VERSION))
+check(
+    *("version.patch", "A patch number in A2A-Version changes nothing.", "1.0 §3.6"),
+    Level.SHOULD,
+    versions=V1,
+)(refuses("1.0.1", NOT_FOUND))
+check(
+    *("version.header-0.3", "A caller of 0.3 that says so is as welcome as one that does not."),
+    *("1.0 §3.6.2", Level.SHOULD),
+    versions=V0_3,
+)(refuses("0.3", NOT_FOUND))
 
 
 @check(
@@ -27,28 +59,6 @@ def unknown(it: Case) -> None:
 def next_call(it: Case) -> None:
     it.ask("get", {"A2A-Version": "9.9"}, id=NO_TASK)
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
-
-
-@check(
-    "version.patch",
-    "A patch number in A2A-Version changes nothing.",
-    "1.0 §3.6",
-    Level.SHOULD,
-    versions=V1,
-)
-def patch(it: Case) -> None:
-    it.refused(it.ask("get", {"A2A-Version": "1.0.1"}, id=NO_TASK), NOT_FOUND)
-
-
-@check(
-    "version.header-0.3",
-    "A caller of 0.3 that says so is as welcome as one that does not.",
-    "1.0 §3.6.2",
-    Level.SHOULD,
-    versions=V0_3,
-)
-def header_0_3(it: Case) -> None:
-    it.refused(it.ask("get", {"A2A-Version": "0.3"}, id=NO_TASK), NOT_FOUND)
 
 
 UNKNOWN = "https://example.com/doctor/v1"

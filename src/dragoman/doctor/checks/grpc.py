@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..check import GRPC, V1, check, need
-from ..expected_errors import NOT_FOUND, ExpectedRefusal, explained
+from ..check import GRPC, check, need
+from ..expected_errors import NOT_FOUND, ExpectedRefusal
 from ..requests import grpc_request
 from ..subject import NO_TASK, Case
 
@@ -36,14 +36,3 @@ def no_method(it: Case) -> None:
 def bad_bytes(it: Case) -> None:
     need(call(it, grpc_request(it.version, "send", {})[0], NO_MESSAGE), "answered OK")
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
-
-
-@check(
-    "grpc.error-info",
-    "An error of A2A carries an ErrorInfo in grpc-status-details-bin.",
-    "1.0 §10.6",
-    bindings=GRPC,
-    versions=V1,
-)
-def error_info(it: Case) -> None:
-    explained(it.ask("get", id=NO_TASK).refusal, NOT_FOUND)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..check import HTTP, V1, Level, check, given, need
 from ..expected_errors import BAD_PARAMS
 from ..subject import Case
+
+listing = partial(check, versions=V1)
+"""0.3 has no list of tasks."""
 
 
 def page(it: Case, **args: Any) -> dict[str, Any]:
@@ -24,11 +28,10 @@ def here(it: Case, **args: Any) -> dict[str, Any]:
     return page(it, contextId=it.done["contextId"], **args)
 
 
-@check(
+@listing(
     "list.members",
     "tasks, nextPageToken, pageSize and totalSize are always there.",
     "1.0 §3.1.4",
-    versions=V1,
 )
 def members(it: Case) -> None:
     found = page(it)
@@ -36,26 +39,26 @@ def members(it: Case) -> None:
         need(isinstance(found.get(member), kind), f"{member} is {found.get(member)!r}")
 
 
-@check("list.shape", "What is listed is shaped as tasks.", "1.0 §3.1.4", versions=V1)
+@listing("list.shape", "What is listed is shaped as tasks.", "1.0 §3.1.4")
 def shape(it: Case) -> None:
     for task in here(it)["tasks"]:
         it.shaped("Task", task)
 
 
-@check("list.finds", "A task that was made is listed in its context.", "1.0 §3.1.4", versions=V1)
+@listing("list.finds", "A task that was made is listed in its context.", "1.0 §3.1.4")
 def finds(it: Case) -> None:
     ids = [task.get("id") for task in here(it)["tasks"]]
     need(it.done["id"] in ids, f"{len(ids)} tasks, but not this one")
 
 
-@check("list.context", "contextId keeps other contexts out.", "1.0 §3.1.4", versions=V1)
+@listing("list.context", "contextId keeps other contexts out.", "1.0 §3.1.4")
 def context(it: Case) -> None:
     it.task(it.send())  # in a context of its own
     for task in here(it)["tasks"]:
         need(task.get("contextId") == it.done["contextId"], "a task of another context is listed")
 
 
-@check("list.status", "status keeps other states out.", "1.0 §3.1.4", versions=V1)
+@listing("list.status", "status keeps other states out.", "1.0 §3.1.4")
 def status(it: Case) -> None:
     wanted = it.state(it.done)
     for task in page(it, status=wanted, pageSize=20)["tasks"]:
@@ -64,18 +67,17 @@ def status(it: Case) -> None:
     need(not other, "a finished task is listed as one that waits")
 
 
-@check("list.page-size", "A page holds no more than pageSize.", "1.0 §3.1.4", versions=V1)
+@listing("list.page-size", "A page holds no more than pageSize.", "1.0 §3.1.4")
 def page_size(it: Case) -> None:
     it.task(it.send())
     found = page(it, pageSize=1)
     need(len(found["tasks"]) <= 1, f"{len(found['tasks'])} tasks")
 
 
-@check(
+@listing(
     "list.pages",
     "Page after page, every task comes once; the last page has no token.",
     "1.0 §3.1.4",
-    versions=V1,
 )
 def pages(it: Case) -> None:
     done = it.done
@@ -95,14 +97,14 @@ def pages(it: Case) -> None:
     need(made <= set(seen), f"{len(made - set(seen))} tasks never came")
 
 
-@check("list.total", "totalSize counts all that match, not the page.", "1.0 §3.1.4", versions=V1)
+@listing("list.total", "totalSize counts all that match, not the page.", "1.0 §3.1.4")
 def total(it: Case) -> None:
     it.task(it.send(contextId=it.done.get("contextId")))
     found = here(it, pageSize=1)
     need(found.get("totalSize", 0) >= 2, f"totalSize is {found.get('totalSize')!r} with 2 tasks")
 
 
-@check("list.order", "The latest change comes first.", "1.0 §3.1.4", versions=V1)
+@listing("list.order", "The latest change comes first.", "1.0 §3.1.4")
 def order(it: Case) -> None:
     it.task(it.send(contextId=it.done.get("contextId")))
     stamps = [str((task.get("status") or {}).get("timestamp", "")) for task in here(it)["tasks"]]
@@ -110,13 +112,13 @@ def order(it: Case) -> None:
     need(stamps == sorted(stamps, reverse=True), f"they stand as {stamps[:3]}")
 
 
-@check("list.no-artifacts", "Artifacts are left out unless asked for.", "1.0 §3.1.4", versions=V1)
+@listing("list.no-artifacts", "Artifacts are left out unless asked for.", "1.0 §3.1.4")
 def no_artifacts(it: Case) -> None:
     given(it.done.get("artifacts"), "the task has no artifacts")
     need(not any(task.get("artifacts") for task in here(it)["tasks"]), "they came")
 
 
-@check("list.artifacts", "includeArtifacts brings them.", "1.0 §3.1.4", versions=V1)
+@listing("list.artifacts", "includeArtifacts brings them.", "1.0 §3.1.4")
 def with_artifacts(it: Case) -> None:
     given(it.done.get("artifacts"), "the task has no artifacts")
     tasks = here(it, includeArtifacts=True)["tasks"]
@@ -124,44 +126,42 @@ def with_artifacts(it: Case) -> None:
     need(own and own[0].get("artifacts"), "they did not come")
 
 
-@check("list.history", "historyLength 0 leaves histories out.", "1.0 §3.2.4", versions=V1)
+@listing("list.history", "historyLength 0 leaves histories out.", "1.0 §3.2.4")
 def history(it: Case) -> None:
     need(not any(t.get("history") for t in here(it, historyLength=0)["tasks"]), "they came")
 
 
-@check(
+@listing(
     "list.since",
     "statusTimestampAfter leaves out what is older.",
     "1.0 §3.1.4",
     bindings=HTTP,
-    versions=V1,
 )
 def since(it: Case) -> None:
     found = here(it, statusTimestampAfter="2999-01-01T00:00:00.000Z")
     need(not found["tasks"], f"{len(found['tasks'])} tasks from the future")
 
 
-@check("list.size-zero", "pageSize 0 is refused.", "1.0 §3.1.4", Level.SHOULD, versions=V1)
+@listing("list.size-zero", "pageSize 0 is refused.", "1.0 §3.1.4", Level.SHOULD)
 def size_zero(it: Case) -> None:
     it.refused(it.ask("list", pageSize=0), BAD_PARAMS)
 
 
-@check("list.size-large", "pageSize 101 is refused.", "1.0 §3.1.4", Level.SHOULD, versions=V1)
+@listing("list.size-large", "pageSize 101 is refused.", "1.0 §3.1.4", Level.SHOULD)
 def size_large(it: Case) -> None:
     it.refused(it.ask("list", pageSize=101), BAD_PARAMS)
 
 
-@check("list.token", "A pageToken that nobody gave is refused.", "1.0 §3.1.4", versions=V1)
+@listing("list.token", "A pageToken that nobody gave is refused.", "1.0 §3.1.4")
 def token(it: Case) -> None:
     it.refused(it.ask("list", pageToken="doctor!made!this!up"), BAD_PARAMS)
 
 
-@check(
+@listing(
     "list.bad-status",
     "A status that nobody knows is refused.",
     "1.0 §3.1.4",
     bindings=HTTP,
-    versions=V1,
 )
 def bad_status(it: Case) -> None:
     it.refused(it.ask("list", status="TASK_STATE_DOCTORED"), BAD_PARAMS)

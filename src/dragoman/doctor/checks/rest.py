@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
-from ..check import REST, V1, Broken, Level, check, need
-from ..expected_errors import NOT_FOUND, explained
+from ..check import REST, V1, Body, Broken, Level, check, need
 from ..probes import RestProbe
 from ..requests import rest_request
 from ..subject import NO_TASK, Case
@@ -23,44 +23,49 @@ def prefix(it: Case) -> str:
     return "" if it.version == "1.0" else "/v1"
 
 
-@check(
-    "rest.type", "Answers are JSON by their content type.", "1.0 §11.2; 0.3 §3.2.3", bindings=REST
+def answers(*statuses: int, verb: str, path: str, body: bytes = b"") -> Body:
+    """Calls a path, whose answer must have one of these statuses."""
+
+    def run(it: Case) -> None:
+        found = probe(it).call(verb, f"{prefix(it)}{path}", body).status
+        need(found in statuses, f"the status is {found}")
+
+    return run
+
+
+rest = partial(check, bindings=REST)
+ROUTES = "1.0 §11.3; 0.3 §3.5.3"
+
+rest("rest.route", "An unknown path is 404.", ROUTES)(
+    answers(404, verb="GET", path=f"/tasks/{NO_TASK}/no/such/path")
 )
+rest("rest.verb", "A known path with the wrong verb is 405 (or 404).", ROUTES, Level.SHOULD)(
+    answers(404, 405, 501, verb="PUT", path="/message:send", body=b"{}")
+)
+rest(
+    "rest.empty-body",
+    "A cancel with an empty body is as good as one with {}.",
+    ROUTES,
+    Level.SHOULD,
+)(answers(404, verb="POST", path=f"/tasks/{NO_TASK}:cancel"))
+
+
+@rest("rest.parse-error", "A body that is not JSON is 400.", "1.0 §11.6; 0.3 §8.1")
+def parse_error(it: Case) -> None:
+    wanted = (400,) if it.version == "1.0" else (400, 422)
+    answers(*wanted, verb="POST", path="/message:send", body=b'{"message": ')(it)
+
+
+@rest("rest.type", "Answers are JSON by their content type.", "1.0 §11.2; 0.3 §3.2.3")
 def content_type(it: Case) -> None:
     answer = it.sent.answer
     need(answer and answer.type in JSON_TYPES, f"it is {answer and answer.type}")
 
 
-@check("rest.route", "An unknown path is 404.", "1.0 §11.3; 0.3 §3.5.3", bindings=REST)
-def route(it: Case) -> None:
-    answer = probe(it).call("GET", f"{prefix(it)}/tasks/{NO_TASK}/no/such/path")
-    need(answer.status == 404, f"the status is {answer.status}")
-
-
-@check(
-    "rest.verb",
-    "A known path with the wrong verb is 405 (or 404).",
-    "1.0 §11.3; 0.3 §3.5.3",
-    Level.SHOULD,
-    bindings=REST,
-)
-def verb(it: Case) -> None:
-    answer = probe(it).call("PUT", f"{prefix(it)}/message:send", b"{}")
-    need(answer.status in (404, 405, 501), f"the status is {answer.status}")
-
-
-@check("rest.parse-error", "A body that is not JSON is 400.", "1.0 §11.6; 0.3 §8.1", bindings=REST)
-def parse_error(it: Case) -> None:
-    answer = probe(it).call("POST", f"{prefix(it)}/message:send", b'{"message": ')
-    wanted = (400,) if it.version == "1.0" else (400, 422)
-    need(answer.status in wanted, f"the status is {answer.status}")
-
-
-@check(
+@rest(
     "rest.error-body",
     "An error is {error: {code, status, message, details}}, its code the HTTP status.",
     "1.0 §11.6",
-    bindings=REST,
     versions=V1,
 )
 def error_body(it: Case) -> None:
@@ -74,23 +79,11 @@ def error_body(it: Case) -> None:
     need(isinstance(error.get("message"), str), "message is missing")
 
 
-@check(
-    "rest.error-info",
-    "An error of A2A carries an ErrorInfo with its reason and a2a-protocol.org.",
-    "1.0 §11.6",
-    bindings=REST,
-    versions=V1,
-)
-def error_info(it: Case) -> None:
-    explained(it.ask("get", id=NO_TASK).refusal, NOT_FOUND)
-
-
-@check(
+@rest(
     "rest.error-json",
     "An error is told in JSON with a message.",
     "0.3 §8; 1.0 §11.6",
     Level.SHOULD,
-    bindings=REST,
 )
 def error_json(it: Case) -> None:
     reply = it.ask("get", id=NO_TASK)
@@ -99,24 +92,22 @@ def error_json(it: Case) -> None:
     need(reply.refusal and reply.refusal.message, "it has no message")
 
 
-@check(
+@rest(
     "rest.a2a-json",
     "A body of type application/a2a+json is accepted.",
     "1.0.1 §11.2",
     Level.SHOULD,
-    bindings=REST,
     versions=V1,
 )
 def a2a_json(it: Case) -> None:
     it.accepted(it.send(headers={"content-type": "application/a2a+json"}))
 
 
-@check(
+@rest(
     "rest.media-type",
     "A body that is not declared as JSON is refused with 4xx.",
     "1.0 §11.2; 0.3 §3.2.3",
     Level.SHOULD,
-    bindings=REST,
 )
 def media_type(it: Case) -> None:
     verb, path, body = rest_request(it.version, "send", {"message": it.message()})
@@ -124,24 +115,11 @@ def media_type(it: Case) -> None:
     need(400 <= answer.status < 500, f"the status is {answer.status}")
 
 
-@check(
-    "rest.empty-body",
-    "A cancel with an empty body is as good as one with {}.",
-    "1.0 §11.3; 0.3 §3.5.3",
-    Level.SHOULD,
-    bindings=REST,
-)
-def empty_body(it: Case) -> None:
-    answer = probe(it).call("POST", f"{prefix(it)}/tasks/{NO_TASK}:cancel")
-    need(answer.status == 404, f"the status is {answer.status}, not 404 for an unknown task")
-
-
-@check(
+@rest(
     "rest.query",
     "A query member that nobody knows is ignored.",
     "1.0 §11.5; 0.3 §3.5.3",
     Level.SHOULD,
-    bindings=REST,
 )
 def query(it: Case) -> None:
     answer = probe(it).call("GET", f"{prefix(it)}/tasks/{it.done['id']}?doctorAsks=1")

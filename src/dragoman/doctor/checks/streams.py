@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..check import EVERY, HTTP, RPC, V0_3, V1, Broken, Level, Unknowable, check, given, need
@@ -32,6 +33,13 @@ def heard(it: Case) -> tuple[ProbeStream, list[Event]]:
         with it.stream() as stream:
             it.heard = stream, events(it, stream)
     return it.heard
+
+
+def refuses(it: Case, opening: AbstractContextManager[ProbeStream], kind: str) -> None:
+    """Objects unless the stream is refused as this."""
+    with opening as stream:
+        stream.all()
+        it.refused(stream, kind)
 
 
 @check("stream.type", "A stream is text/event-stream.", "1.0 §9.4.2; 0.3 §3.3", bindings=HTTP)
@@ -182,9 +190,7 @@ def same(it: Case) -> None:
 
 @check("stream.refused", "A bad request for a stream is refused.", "1.0 §3.1.2; 0.3 §7.2")
 def refused(it: Case) -> None:
-    with it.stream(configuration={}) as stream:
-        stream.all()
-        it.refused(stream, BAD_PARAMS)
+    refuses(it, it.stream(configuration={}), BAD_PARAMS)
 
 
 @check(
@@ -194,9 +200,7 @@ def refused(it: Case) -> None:
 )
 def undeclared(it: Case) -> None:
     given(not it.agent.can("streaming"), "the card declares streaming")
-    with it.probe.stream("stream", {"message": it.message()}) as stream:
-        stream.all()
-        it.refused(stream, UNSUPPORTED)
+    refuses(it, it.probe.stream("stream", {"message": it.message()}), UNSUPPORTED)
 
 
 @check(
@@ -206,9 +210,7 @@ def undeclared(it: Case) -> None:
     versions=EVERY,
 )
 def subscribe_unknown(it: Case) -> None:
-    with it.stream("subscribe", id=NO_TASK) as stream:
-        stream.all()
-        it.refused(stream, NOT_FOUND)
+    refuses(it, it.stream("subscribe", id=NO_TASK), NOT_FOUND)
 
 
 @check(
@@ -218,10 +220,7 @@ def subscribe_unknown(it: Case) -> None:
     versions=V1,
 )
 def subscribe_finished(it: Case) -> None:
-    done = it.done
-    with it.stream("subscribe", id=done["id"]) as stream:
-        stream.all()
-        it.refused(stream, UNSUPPORTED)
+    refuses(it, it.stream("subscribe", id=it.done["id"]), UNSUPPORTED)
 
 
 @check(

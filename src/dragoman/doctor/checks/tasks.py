@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..check import EVERY, V1, Broken, Level, Unknowable, check, given, need
+from ..check import EVERY, V1, Body, Broken, Level, Unknowable, check, given, need
 from ..expected_errors import ANY, BAD_PARAMS, NOT_CANCELABLE, NOT_FOUND
 from ..shapes import plain_state
 from ..subject import NO_TASK, AgentUnderTest, Case
@@ -39,11 +39,22 @@ def unknown(it: Case) -> None:
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
 
 
-@check("get.no-id", "Without an id, nothing is read.", "1.0 §3.1.3; 0.3 §7.3.1")
-def no_id(it: Case) -> None:
-    given(it.binding != "rest", "over REST the path has the id")
-    kinds = (BAD_PARAMS,) if it.binding == "jsonrpc" else (BAD_PARAMS, NOT_FOUND)
-    it.refused(it.ask("get"), *kinds)
+def no_id(verb: str) -> Body:
+    """Asks without an id, which must be refused."""
+
+    def run(it: Case) -> None:
+        given(it.binding != "rest", "over REST the path has the id")
+        kinds = (BAD_PARAMS,) if it.binding == "jsonrpc" else (BAD_PARAMS, NOT_FOUND)
+        it.refused(it.ask(verb), *kinds)
+
+    return run
+
+
+check("get.no-id", "Without an id, nothing is read.", "1.0 §3.1.3; 0.3 §7.3.1")(no_id("get"))
+check(
+    *("cancel.no-id", "Without an id, nothing is cancelled.", "1.0 §3.1.5; 0.3 §7.4.1"),
+    Level.SHOULD,
+)(no_id("cancel"))
 
 
 @check("get.history-none", "historyLength 0 leaves the history out.", "1.0 §3.2.4", versions=V1)
@@ -102,15 +113,6 @@ def cancel_running(it: Case) -> None:
     need(told.get("id") == task["id"], f"the answer is task {told.get('id')!r}")
     ended = it.ended(told)
     need(plain_state(it.state(ended)) == "canceled", f"it ended {it.state(ended)!r}")
-
-
-@check(
-    "cancel.no-id", "Without an id, nothing is cancelled.", "1.0 §3.1.5; 0.3 §7.4.1", Level.SHOULD
-)
-def cancel_no_id(it: Case) -> None:
-    given(it.binding != "rest", "over REST the path has the id")
-    kinds = (BAD_PARAMS,) if it.binding == "jsonrpc" else (BAD_PARAMS, NOT_FOUND)
-    it.refused(it.ask("cancel"), *kinds)
 
 
 @check(

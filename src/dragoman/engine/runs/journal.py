@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from dragoman.agent.remote_calls import Outside, StartedCall, unfinished
 from dragoman.core.errors import DragomanError
+from dragoman.core.log import Logger
 from dragoman.store.interface import Record
 
 from .event_writer import EventWriter
 
-log = logging.getLogger("dragoman.run")
+log = Logger("run")
 
 STOP_SECONDS = 5.0
 """Seconds that agents elsewhere have to take a cancel, before our own task ends without them."""
@@ -53,7 +53,7 @@ class Journal:
             if not self.loaded:
                 self.load(await writer.shared.store.records(writer.claim))
         except DragomanError as exc:  # the task is someone else's by now, who will tell them
-            log.warning("not stopped task=%s: %s", writer.row.task_id, exc)
+            log.warning("The calls of a task were not stopped", task=writer.row.task_id, why=exc)
             return
         async with asyncio.TaskGroup() as group:
             for call in unfinished(self.entries):
@@ -65,4 +65,4 @@ async def _stop_call(outside: Outside, call: StartedCall) -> None:
         async with asyncio.timeout(STOP_SECONDS):
             await outside.stop(call)
     except (DragomanError, TimeoutError) as exc:
-        log.warning("not stopped task=%s at=%s: %s", call.task_id, call.address, exc)
+        log.warning("A call was not stopped", task=call.task_id, at=call.address, why=exc)

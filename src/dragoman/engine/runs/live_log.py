@@ -10,16 +10,16 @@ can take events without being woken (`Tap.sink`) is handed them on the spot. The
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from itertools import islice
 
 from dragoman.core.events import Stamped
+from dragoman.core.log import Logger
 from dragoman.core.peer import Tap
 
 from .run_context import RunContext
 
-log = logging.getLogger("dragoman.run")
+log = Logger("run")
 
 RING = 512
 """Committed events kept for live readers."""
@@ -99,10 +99,10 @@ class LiveLog:
         if entries:
             try:
                 tap.sink(entries)
-            except Exception:
+            except Exception as exc:
                 # A failing sink must not fail the commit. Its reader meets the same error when it
                 # sends these events itself, and there it can be answered.
-                log.debug("sink task=%s", self._task_id, exc_info=True)
+                log.debug("A live reader failed", exc, task=self._task_id)
                 tap.sink = None
                 return False
             tap.after = entries[-1].seq

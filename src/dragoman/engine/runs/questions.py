@@ -15,10 +15,10 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.agent.answers import decision_in
 from dragoman.core.errors import AgentMisbehaved
 from dragoman.core.events import AnyEvent, Ask, Asked, StateChanged
 from dragoman.core.model import Json, Message, State, Text
+from dragoman.core.questions import decision_in
 from dragoman.store.interface import Input
 
 from .event_writer import NO_QUESTION, EventWriter, OpenQuestion

@@ -7,19 +7,18 @@ stored, whoever writes it. Both go back to the task as the store holds it and co
 
 from __future__ import annotations
 
-import logging
-
 from msgspec.structs import replace
 
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import StateChanged
+from dragoman.core.log import Logger
 from dragoman.core.model import Json, State
 from dragoman.store.interface import Unheard, Write
 
 from .event_writer import EventWriter, Owner
 from .questions import history_message
 
-log = logging.getLogger("dragoman.run")
+log = Logger("run")
 
 
 async def recover(writer: EventWriter, owner: Owner, write: Write, error: Exception) -> None:
@@ -55,7 +54,7 @@ async def _hear_then_end(writer: EventWriter, write: Write) -> None:
 
 
 async def _end_as_refused(writer: EventWriter, error: Exception) -> None:
-    log.error("refused task=%s error=%s", writer.row.task_id, error)
+    log.error("The store refused an event", task=writer.row.task_id, error=error)
     await writer.reload()
     writer.records = ()
     reason = error.reason if isinstance(error, DragomanError) else "agent_misbehaved"

@@ -7,7 +7,6 @@ process follow it, and, if it ever needs them, `Questions`. It decides when the 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from enum import Enum
@@ -17,10 +16,11 @@ from msgspec.structs import replace
 
 from dragoman.agent import Skill
 from dragoman.agent.remote_calls import Outside
-from dragoman.agent.tools import DETACHED
 from dragoman.core.errors import AgentMisbehaved, TaskNotFound, Unsupported
 from dragoman.core.events import AnyEvent, Ask, Noted, Opened, StateChanged
+from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, State, Task
 from dragoman.core.peer import Context
 from dragoman.store.interface import Row, Write
@@ -36,7 +36,7 @@ from .refused_write import recover
 from .replay import Replay
 from .run_context import RunContext
 
-log = logging.getLogger("dragoman.run")
+log = Logger("run")
 
 
 class StopReason(Enum):
@@ -137,7 +137,7 @@ class Run:
         writer = self.writer
         if writer.closed or writer.fold.status.state in FINAL:
             kind = type(event).__name__
-            log.warning("dropped task=%s event=%s: it came after the end", self.task_id, kind)
+            log.warning("An event came after the end of the task", task=self.task_id, event=kind)
             return
         if self.replay is not None:
             missing = self.replay.sift(event)
@@ -350,7 +350,7 @@ class Run:
 
     def end_as_too_large(self) -> None:
         """A task lives in memory while it runs, so its size has a limit (`max_task_size`)."""
-        log.warning("too large task=%s size=%d", self.task_id, self.writer.size)
+        log.warning("The task is too large", task=self.task_id, size=self.writer.size)
         self.fail("The task has become too large", "too_large")
         self.stop_code()
 

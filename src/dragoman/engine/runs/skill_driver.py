@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +14,13 @@ from dragoman.agent import Failed, Rejected, Shape, SyncTurn, Turn
 from dragoman.agent.parts import parts_of
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import ArtifactChunk
+from dragoman.core.log import Logger
 from dragoman.core.model import Artifact, State
 
 from .chunk_buffer import ChunkBuffer, JoiningBuffer
 from .run import Run, StopReason
 
-log = logging.getLogger("dragoman.run")
+log = Logger("run")
 
 SYNC_THREADS = 64
 TOO_LONG = "The agent took too long"
@@ -36,23 +36,23 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
         arguments = run.skill.params.read(run.opened.message)
         await _drive(run, turn, arguments, threads)
         run.finish(State.COMPLETED)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as exc:
         if run.stop_reason is StopReason.TIMED_OUT:
             run.fail(TOO_LONG, "agent_timed_out")
         elif run.stop_reason is StopReason.CANCELED:
             run.finish(State.CANCELED)
         elif run.stop_reason is None:
-            _crashed(run)
+            _crashed(run, exc)
     except Rejected as exc:
         run.finish(State.REJECTED, run.writer.closing_message(exc.message))
     except Failed as exc:
         run.fail(exc.message, exc.reason)
     except DragomanError as exc:
-        log.warning("failed task=%s reason=%s: %s", run.task_id, exc.reason, exc)
+        log.warning("The skill failed", task=run.task_id, reason=exc.reason, why=exc)
         run.fail(exc.message, exc.reason)
     except (Exception, SystemExit) as exc:  # a skill that exits ends its task, not the server
         if exc is not run.error:  # else the task was lost, and who waits knows
-            _crashed(run)
+            _crashed(run, exc)
 
 
 async def _drive(
@@ -153,9 +153,9 @@ async def _from_thread(
         yield item
 
 
-def _crashed(run: Run) -> None:
+def _crashed(run: Run, exc: BaseException) -> None:
     """The log gets everything, the caller only the id to ask for (DESIGN §6)."""
     incident = secrets.token_hex(6)
-    log.exception("crashed task=%s skill=%s error=%s", run.task_id, run.skill.id, incident)
+    log.error("The skill crashed", exc, task=run.task_id, skill=run.skill.id, error=incident)
     text = f"The agent failed (error {incident})"
     run.fail(text, "agent_crashed", error=incident)

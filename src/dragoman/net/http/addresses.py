@@ -15,11 +15,11 @@ from dragoman import dialects
 from dragoman.core.card import Extension, Interface
 from dragoman.core.dialect import Dialect, Wire
 from dragoman.core.errors import ConfigError
+from dragoman.core.extensions import DIALECTS
 from dragoman.core.model import Json
 from dragoman.observability.log import Log
 from dragoman.settings import Server
 
-DIALECTS = "urn:dragoman:dialects:1"
 GRPC = "GRPC"
 
 

@@ -20,13 +20,13 @@ is for Linux; elsewhere only Granian's own limits hold.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from ipaddress import IPv6Address, ip_address
 from types import CoroutineType
 from typing import Any, TypeAlias
 
+from dragoman.core.log import Logger
 from dragoman.settings import Limits
 
 from .asgi import Handler, Receive, Scope, Send
@@ -40,7 +40,7 @@ from .descriptors import (
     transferred,
 )
 
-log = logging.getLogger("dragoman.connections")
+log = Logger("connections")
 
 METER = "dragoman.socket_meter"
 """Key of a WebSocket's scope: its `SocketMeter`, where there is one."""
@@ -211,8 +211,8 @@ class Connections:
             self._share(found.values())
         if limit and len(descriptors) > limit - LOW:
             self._make_room(found.values())
-        if self.shut and log.isEnabledFor(logging.DEBUG):
-            log.debug("connections shut so far: %s", dict(self.shut))
+        if self.shut:
+            log.debug("Connections were shut so far", **self.shut)
 
     def _connection(self, fd: int, others: dict[int, int], now: float) -> Connection | None:
         """What this descriptor is, if it is a connection of ours."""
@@ -292,14 +292,14 @@ class Connections:
         for address, connections in by_address.items():
             surplus = len(connections) - self.limits.connections_per_address
             if surplus > 0 and not self._exempt(connections[0].client[0]):
-                log.warning("%s has %d connections too many", address, surplus)
+                log.warning("An address has too many connections", address=address, surplus=surplus)
                 for each in sorted(connections, key=_expendable)[:surplus]:
                     self._shut(each, "share")
 
     def _make_room(self, found: Collection[Connection]) -> None:
         """Without free descriptors Granian would try to take connections without a pause."""
         idle = [each for each in found if not each.running and not each.shut]
-        log.error("almost no file descriptors are left: %d idle connections end", len(idle))
+        log.error("Almost no file descriptors are left, so idle connections end", idle=len(idle))
         for each in sorted(idle, key=_expendable)[: 2 * LOW]:
             self._shut(each, "room")
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from dragoman.core.errors import ConfigError
 from dragoman.security.allowed_hosts import PROXIED
+from dragoman.security.outbound.address_scopes import within
 
 from .asgi import Header, Scope, headers_in
 
@@ -79,12 +80,7 @@ class ForwardedHeaders:
 
     def trusts(self, text: str) -> bool:
         """Whether this is the address of a proxy of ours."""
-        try:
-            address = ip_address(text)
-        except ValueError:
-            return False
-        mapped = getattr(address, "ipv4_mapped", None)
-        return any((mapped or address) in each for each in self._ranges)
+        return within(text, self._ranges)
 
 
 def _before(scope: Scope, hop: Hop) -> Scope:

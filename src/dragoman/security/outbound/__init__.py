@@ -1,1 +1,1 @@
-"""Calls to addresses that others gave us: checked, resolved and bounded."""
+"""Outbound HTTP: addresses are checked, resolved and called within limits."""

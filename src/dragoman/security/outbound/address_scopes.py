@@ -53,7 +53,7 @@ NEVER = _networks(
 
 
 class AddressScope(Enum):
-    """How far away an address is, in words for people."""
+    """How far away an address is, in words for people to read."""
 
     LOOPBACK = "this machine"
     PRIVATE = "a private network"
@@ -64,23 +64,27 @@ class AddressScope(Enum):
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """Where we may go."""
+    """The rules for addresses that we may call."""
 
     allow_private: bool = False
-    """Private networks, and this machine."""
+    """Whether private networks and this machine may be called."""
     allow_loopback: bool = False
-    """This machine, under every address it has for itself."""
+    """Whether this machine may be called, under every address that it has for itself."""
     hosts: tuple[str, ...] = ()
-    """If any are given, only these: a name, or `.example.com` for all names under it."""
+    """The only hosts that may be called, if any are given: a name, or `.example.com` for all names
+    under it."""
     ports: tuple[int, ...] = OPEN_PORTS
 
 
 class Unreachable(Exception):
     """There was no answer; the text says why in a word."""
 
+    failure: Exception | None = None
+    """The error of the connection; None if no connection was tried."""
+
 
 def scope_of(address: Address) -> AddressScope:
-    """How far away this address is."""
+    """Returns how far away this address is."""
     if isinstance(address, IPv6Address) and address in NAT64:
         # The network translates it to the IPv4 address it holds, which must be public (RFC 6052).
         public = scope_of(IPv4Address(int(address) & 0xFFFFFFFF)) is AddressScope.PUBLIC
@@ -101,7 +105,7 @@ def scope_of(address: Address) -> AddressScope:
 
 
 def may_call(address: Address, rules: Rules) -> bool:
-    """Whether a connection may go to this address."""
+    """Returns whether a connection may go to this address."""
     match scope_of(address):
         case AddressScope.PUBLIC:
             return True
@@ -120,8 +124,17 @@ def _may_call_text(text: str, rules: Rules) -> bool:
     return address is not None and "%" not in text and may_call(address, rules)
 
 
+def within(text: str, networks: Iterable[Network]) -> bool:
+    """Returns whether this is an address in one of the networks. IPv4 counts in either spelling."""
+    address = literal(text)
+    if address is None:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return any((mapped or address) in network for network in networks)
+
+
 def literal(host: str) -> Address | None:
-    """The address that a host is, if it is no name."""
+    """Returns the address that a host is, or None if it is a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -129,7 +142,7 @@ def literal(host: str) -> Address | None:
 
 
 def checked(addresses: Iterable[str], rules: Rules) -> list[str]:
-    """The addresses, if every one of them may be called."""
+    """Returns the addresses, if every one of them may be called. Raises `BadParams` if not."""
     found = list(addresses)
     if not all(_may_call_text(text, rules) for text in found):
         raise refusal("The url leads to an address that may not be called")
@@ -139,7 +152,7 @@ def checked(addresses: Iterable[str], rules: Rules) -> list[str]:
 
 
 def refusal(message: str) -> BadParams:
-    """The error about a url that may not be called."""
+    """Returns the error for a URL that may not be called."""
     return BadParams(message, field="url")
 
 
@@ -160,13 +173,15 @@ class TypedHost:
 
     @property
     def others(self) -> Rules:
-        """For addresses that others name: a user who typed this machine may be led back to it."""
+        """Returns the rules for addresses that others name. A user who typed this machine may be
+        led back to it."""
         if self.scope is not AddressScope.LOOPBACK:
             return self._rules
         return replace(self._rules, allow_loopback=True)
 
     def checked(self, addresses: Iterable[str]) -> list[str]:
-        """Those addresses of the host that may be called; `BadParams` if there are none."""
+        """Returns the addresses of the host that may be called. Raises `BadParams` if there are
+        none."""
         found = list(addresses)
         here = self.scope is AddressScope.LOOPBACK
         rules = Rules(allow_private=True, allow_loopback=here)
@@ -191,7 +206,7 @@ _WIDEST = (AddressScope.PUBLIC, AddressScope.PRIVATE, AddressScope.LOOPBACK)
 
 
 def _typed_scope(host: str) -> AddressScope | None:
-    """What is known of a host without a look-up."""
+    """Returns what is known of a host without a look-up."""
     if host == "localhost" or host.endswith(".localhost"):  # RFC 6761 §6.3
         return AddressScope.LOOPBACK
     address = literal(host)
@@ -199,6 +214,6 @@ def _typed_scope(host: str) -> AddressScope | None:
 
 
 def _meant(address: Address) -> AddressScope:
-    """The scope of an address that a user typed: 0.0.0.0 leads to this machine."""
+    """Returns the scope of an address that a user typed; 0.0.0.0 leads to this machine."""
     found = scope_of(address)
     return AddressScope.LOOPBACK if found is AddressScope.UNSPECIFIED else found

@@ -4,9 +4,35 @@ from __future__ import annotations
 
 import httpcore2
 
+from .address_scopes import Unreachable
+
+FAILURES = (
+    *(httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException),
+    *(httpcore2.UnsupportedProtocol, OSError),
+)
+"""What a connection can raise. This module is the border: nobody else knows httpcore2's errors."""
 NOT_SENT = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout)
-"""Failures before anything was said."""
+"""Failures before anything was sent."""
 _SLOW = (TimeoutError, httpcore2.TimeoutException)
+
+
+def unreachable(exc: Exception) -> Unreachable:
+    """Returns our own error for a failed connection."""
+    if isinstance(exc, _SLOW):
+        found = Unreachable("timeout")
+    elif isinstance(exc, httpcore2.ConnectError):
+        found = Unreachable("no connection")
+    else:
+        found = Unreachable("broken connection")
+    found.failure = exc
+    return found
+
+
+def was_sent(exc: Exception) -> bool:
+    """Returns whether the other side may have received something before the connection failed."""
+    if isinstance(exc, Unreachable):
+        return exc.failure is not None and was_sent(exc.failure)
+    return not isinstance(exc, NOT_SENT)
 
 
 def explained(exc: Exception, origin: str, name: str = "") -> str:
@@ -15,6 +41,10 @@ def explained(exc: Exception, origin: str, name: str = "") -> str:
     `name` is what the sentence calls the other side; without it that is the origin.
     """
     who, said = name or origin, str(exc)
+    if isinstance(exc, Unreachable):
+        if exc.failure is None:
+            return f"{who} cannot be reached: {exc}"
+        return explained(exc.failure, origin, name)
     scheme, _, host = origin.partition("://")
     if "verify failed" in said:
         why = said.rpartition("verify failed: ")[2].partition(" (_ssl")[0]
@@ -46,5 +76,5 @@ def _why_no_connection(exc: BaseException) -> str:
 
 
 def is_web_page(body: bytes) -> bool:
-    """Whether this is HTML: an address that is right for people and wrong for agents."""
+    """Returns whether this is HTML, which a wrong address often answers with."""
     return body[:256].lstrip()[:1] == b"<"

@@ -1,4 +1,5 @@
-"""The one guarded client for addresses that others gave us: webhooks, key sets, cards, files.
+"""The one HTTP client. It calls agents, and what others gave us the address of: webhooks, key sets,
+cards, files and authorization servers.
 
 Theory. A check and a connection that resolve a name twice can be told two different things. So a
 URL is parsed once, its name is resolved once per connection, *every* address it has is checked, and
@@ -10,22 +11,27 @@ time. What is private stays private unless the operator says otherwise (DESIGN ย
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import re
-from collections.abc import Iterable, Mapping
-from ipaddress import IPv6Address
-from urllib.parse import urlsplit
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import httpcore2
 from msgspec import Struct
 
-from dragoman.core.errors import BadParams, DragomanError
+from dragoman.core.errors import BadParams
 
-from .address_scopes import Rules, TypedHost, Unreachable, checked, literal, refusal
+from .address_scopes import Rules, TypedHost, Unreachable, checked, literal
+from .failures import FAILURES, unreachable
 from .resolver import Resolve, Resolver, system_resolver
+from .target import Target, parse
 
 __all__ = [
     "GuardedHttp",
     "GuardedReply",
+    "HttpStream",
     "Resolve",
     "Rules",
     "Target",
@@ -34,41 +40,24 @@ __all__ = [
     "addresses",
     "guard",
     "parse",
+    "read_up_to",
     "safe_field",
     "system_resolver",
 ]
 
-LONGEST_URL = 2048
-PORTS = {"http": 80, "https": 443}
 CONNECTIONS = 100
+HTTP2 = importlib.util.find_spec("h2") is not None
+_ANYWHERE = Rules(allow_private=True, allow_loopback=True)
 KEEP = 15.0
-"""Seconds an unused connection is kept."""
+"""The seconds for which an unused connection is kept."""
 NEXT_ADDRESS = 0.25
-"""Seconds before the next address of a host is tried beside the one before."""
+"""The seconds after which the next address of a host is tried beside the one before."""
 
-_URL = re.compile(r"[!#-;=?-\[\]_a-z~%]+", re.ASCII)  # RFC 3986: what may stand in a URL at all
-_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
-_NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 _FIELD = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
-class Target(Struct, frozen=True):
-    """A URL, taken apart once."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-
-    @property
-    def authority(self) -> str:
-        """As the Host header says it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
-
-
 class GuardedReply(Struct, frozen=True):
-    """What came back, cut at the size that was asked for."""
+    """An answer, cut at the size that was asked for."""
 
     status: int
     headers: Mapping[str, str]
@@ -76,62 +65,18 @@ class GuardedReply(Struct, frozen=True):
     whole: bool
 
 
-def parse(url: str, rules: Rules) -> Target:
-    """The URL's parts; `BadParams` for anything that is not a plain web address we may call."""
-    if len(url) > LONGEST_URL:
-        raise refusal(f"The url is longer than {LONGEST_URL} characters")
-    if not _URL.fullmatch(url.lower()):
-        raise refusal("The url holds characters that must be percent-encoded")
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise refusal("The url is not valid") from None
-    scheme = parts.scheme.lower()
-    if scheme not in PORTS:
-        raise refusal("The url must begin with http:// or https://")
-    if "@" in parts.netloc:
-        raise refusal("The url must not hold a user name or password")
-    host = _host(parts.netloc, parts.hostname or "")
-    port = PORTS[scheme] if port is None else port
-    if not rules.allow_private and port not in rules.ports:
-        raise refusal(f"Port {port} is not open for calls from here (--allow-private opens all)")
-    if rules.hosts and not any(_covers(pattern, host) for pattern in rules.hosts):
-        raise refusal("This host is not on the list of hosts that may be called")
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    if not path.startswith("/"):
-        raise refusal("The url is not valid")
-    target = Target(scheme, host, port, path)
-    if literal(host) is not None:
-        checked([host], rules)
-    return target
+class HttpStream(NamedTuple):
+    """An answer that is still coming."""
 
-
-def _host(netloc: str, host: str) -> str:
-    host = host.lower()
-    if netloc.startswith("["):
-        if "%" in netloc or not isinstance(literal(host), IPv6Address):
-            raise refusal("The url has no valid host")
-        return host
-    host = host.removesuffix(".")
-    if not host or len(host) > 253 or not _NAME.fullmatch(host):
-        raise refusal("The url has no valid host")
-    # What ends in a number is an IPv4 address or nothing: 0x7f.1 and 2130706433 are 127.0.0.1 to
-    # some resolvers, so only the plain form is taken.
-    if _NUMBER.fullmatch(host.rpartition(".")[2]) and literal(host) is None:
-        raise refusal("The url has no valid host")
-    return host
-
-
-def _covers(pattern: str, host: str) -> bool:
-    pattern = pattern.lower()
-    return host.endswith(pattern) if pattern.startswith(".") else host == pattern
+    status: int
+    headers: Mapping[str, str]
+    chunks: AsyncIterator[bytes]
 
 
 async def addresses(
     host: str, port: int, guard: Rules | TypedHost, resolve: Resolve = system_resolver
 ) -> list[str]:
-    """The addresses of a host, if every one of them may be called."""
+    """Returns the addresses of a host, if every one of them may be called."""
     found = [host] if literal(host) is not None else await resolve(host, port)
     return guard.checked(found) if isinstance(guard, TypedHost) else checked(found, guard)
 
@@ -210,30 +155,70 @@ class _Backend(httpcore2.AsyncNetworkBackend):
 def guard(
     rules: Rules | TypedHost, resolve: Resolve | None = None
 ) -> httpcore2.AsyncNetworkBackend:
-    """Sockets that lead to checked addresses only, for a pool of someone else's."""
+    """Returns a network backend for httpcore2 that connects to checked addresses only."""
     return _Backend(rules, resolve or system_resolver)
 
 
 class GuardedHttp:
-    """Calls addresses that others gave us."""
+    """The one HTTP client: it connects to checked addresses only.
+
+    Without `typed` every address counts as one that others gave us, and all share one pool. With
+    it, the host that a user typed may lie wherever it was found first (see `TypedHost`), and each
+    origin has a pool of its own, since `tls` may show a certificate to one and not to another.
+    """
 
     def __init__(
-        self, rules: Rules, resolve: Resolve | None = None, *, connections: int = CONNECTIONS
+        self,
+        rules: Rules,
+        resolve: Resolve | None = None,
+        *,
+        connections: int = CONNECTIONS,
+        typed: TypedHost | None = None,
+        tls: Callable[[str], ssl.SSLContext] | None = None,
+        http2: bool = False,
+        prior_knowledge: bool = False,
     ) -> None:
-        self.rules = rules
-        self._resolve = resolve or Resolver()
+        self._rules, self._typed = rules, typed
+        self._resolve = resolve if typed is not None else resolve or Resolver()
         self._connections = connections
-        self._pool: httpcore2.AsyncConnectionPool | None = None
+        self._tls = tls
+        self._http2 = http2 and HTTP2
+        self._prior = prior_knowledge and HTTP2
+        """Whether to speak HTTP/2 at once where no TLS could have said so (RFC 9113 ยง3.3)."""
+        self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
+
+    @property
+    def rules(self) -> Rules:
+        """Returns the rules for addresses that others name."""
+        return self._rules if self._typed is None else self._typed.others
+
+    def target(self, url: str) -> Target:
+        """Returns the URL taken apart. Raises `BadParams` if it may not be called."""
+        if self._typed is not None:
+            found = parse(url, _ANYWHERE)
+            if self.is_typed(found):
+                return found
+        return parse(url, self.rules)
+
+    def is_typed(self, target: Target) -> bool:
+        """Returns whether this is the host that the user typed."""
+        return self._typed is not None and target.host == self._typed.host
+
+    async def addresses(self, target: Target) -> list[str]:
+        """Returns the checked addresses of a host, for a transport with sockets of its own."""
+        return await addresses(
+            target.host, target.port, self._guard(target), self._resolve or system_resolver
+        )
 
     async def check(self, url: str, seconds: float = 5.0) -> None:
         """`BadParams` if this URL may not be called. A name that has no address now may get one
         later: that is no reason to refuse it."""
-        target = parse(url, self.rules)
+        target = self.target(url)
         if literal(target.host) is not None:
             return
         try:
             async with asyncio.timeout(seconds):
-                checked(await self._resolve(target.host, target.port), self.rules)
+                await self.addresses(target)
         except (TimeoutError, Unreachable):
             return
 
@@ -247,62 +232,110 @@ class GuardedHttp:
         seconds: float = 15.0,
         max_size: int = 4096,
     ) -> GuardedReply:
-        """One exchange; `BadParams` if it is not allowed, `Unreachable` if there is no answer."""
-        target = parse(url, self.rules)
-        given = {"host": target.authority, "content-length": str(len(body))}
-        given.update(_safe(headers or {}))
+        """Makes one request and returns the answer. Raises `BadParams` if it is not allowed, and
+        `Unreachable` if there is no answer."""
+        target = self.target(url)
+        given = _safe(headers or {})
         try:
-            async with asyncio.timeout(seconds):
-                return await self._exchange(method, target, given, body, max_size)
+            async with (
+                asyncio.timeout(seconds),
+                self.open(method, target, headers=given, body=body) as reply,
+            ):
+                got, whole = await read_up_to(reply.chunks, max_size)
         except TimeoutError:
             raise Unreachable("timeout") from None
-        except (Unreachable, DragomanError):
-            raise
-        except httpcore2.TimeoutException as exc:
-            raise Unreachable("timeout") from exc
-        except httpcore2.ConnectError as exc:
-            raise Unreachable("no connection") from exc
-        except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as exc:
-            raise Unreachable("broken connection") from exc
+        return GuardedReply(reply.status, reply.headers, got, whole)
 
-    async def _exchange(
-        self, method: str, target: Target, headers: Mapping[str, str], body: bytes, max_size: int
-    ) -> GuardedReply:
-        if self._pool is None:
-            # Built here and not by httpx2: this pool asks no environment for a proxy.
-            backend = guard(self.rules, self._resolve)
-            self._pool = httpcore2.AsyncConnectionPool(
-                max_connections=self._connections, keepalive_expiry=KEEP, network_backend=backend
-            )
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        target: Target,
+        *,
+        path: str = "",
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        connect: float | None = None,
+        idle: float | None = None,
+    ) -> AsyncIterator[HttpStream]:
+        """One exchange whose answer is read as it comes; `Unreachable` if it breaks.
+
+        `connect` is the seconds that a connection may take, `idle` those of silence after that.
+        """
+        fields = [(b"host", target.authority.encode())]
+        fields += [(k.encode(), v.encode("latin-1", "replace")) for k, v in (headers or {}).items()]
+        if body or method == "POST":
+            fields.append((b"content-length", b"%d" % len(body)))
         url = httpcore2.URL(
             scheme=target.scheme.encode(),
             host=target.host.encode(),
             port=target.port,
-            target=target.path.encode(),
+            target=(path or target.path).encode(),
         )
-        fields = [(name.encode(), value.encode()) for name, value in headers.items()]
-        got, whole = bytearray(), True
-        async with self._pool.stream(method, url, headers=fields, content=body) as response:
-            async for chunk in response.aiter_stream():
-                got += chunk[: max_size - len(got)]
-                if len(got) >= max_size:
-                    whole = False
-                    break
-        answered = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in response.headers
-        }
-        return GuardedReply(response.status, answered, bytes(got), whole)
+        times = {"connect": connect, "read": idle, "write": idle, "pool": connect}
+        request = httpcore2.Request(
+            method, url, headers=fields, content=body, extensions={"timeout": times}
+        )
+        try:
+            response = await self._pool(target).handle_async_request(request)
+        except FAILURES as exc:
+            raise unreachable(exc) from exc
+        try:
+            answered = {
+                k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers
+            }
+            yield HttpStream(response.status, answered, _chunks(response))
+        finally:
+            await response.aclose()
+
+    def _guard(self, target: Target) -> Rules | TypedHost:
+        return self._typed if self._typed and self.is_typed(target) else self.rules
+
+    def _pool(self, target: Target) -> httpcore2.AsyncConnectionPool:
+        key = target.origin if self._typed is not None else ""
+        found = self._pools.get(key)
+        if found is None:
+            secure = target.scheme == "https"
+            # Built here and not by httpx2: this pool asks no environment for a proxy.
+            found = self._pools[key] = httpcore2.AsyncConnectionPool(
+                ssl_context=self._tls(target.origin) if self._tls and secure else None,
+                max_connections=self._connections,
+                max_keepalive_connections=min(self._connections, CONNECTIONS),
+                keepalive_expiry=KEEP,
+                http1=secure or not self._prior,
+                http2=(self._http2 and secure) or self._prior,
+                network_backend=guard(self._guard(target), self._resolve),
+            )
+        return found
 
     async def close(self) -> None:
-        """Ends the connections that were kept."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
+        """Closes all connections."""
+        pools = [*self._pools.values()]
+        self._pools.clear()
+        for pool in pools:
             await pool.aclose()
 
 
+async def _chunks(response: httpcore2.Response) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.aiter_stream():
+            yield chunk
+    except FAILURES as exc:
+        raise unreachable(exc) from exc
+
+
+async def read_up_to(chunks: AsyncIterator[bytes], max_size: int) -> tuple[bytes, bool]:
+    """Returns at most that much of an answer, and whether that was all of it."""
+    got = bytearray()
+    async for chunk in chunks:
+        got += chunk
+        if len(got) > max_size:
+            return bytes(got[:max_size]), False
+    return bytes(got), True
+
+
 def safe_field(value: str) -> bool:
-    """Whether a text may stand in a header: nothing in it can begin another one."""
+    """Returns whether a text may stand in a header, so that nothing in it can begin another one."""
     return len(value) <= 4096 and _FIELD.fullmatch(value) is not None
 
 

@@ -22,20 +22,20 @@ from functools import partial
 from .address_scopes import Unreachable
 
 LOOKUPS = 256
-"""Threads at a time; each ends with its lookup."""
+"""The number of threads at a time; each ends with its lookup."""
 PER_DOMAIN = 8
-"""Of them for the names under one domain: its last two labels."""
+"""The number of threads for the names under one domain, which is its last two labels."""
 KEPT = 30.0
-"""Seconds for which the addresses of a name are kept,"""
+"""The seconds for which the addresses of a name are kept."""
 NAMES = 1_000
-"""for so many names."""
+"""The number of names whose addresses are kept."""
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses of a name."""
+"""A function that returns the addresses of a name."""
 
 
 class _Lookup:
-    """One name that is looked up, or waits for its turn."""
+    """A name that is looked up, or waits for its turn."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -59,11 +59,11 @@ class Resolver:
         self._running: dict[str, _Lookup] = {}
         self._domains: Counter[str] = Counter()
         self._line: OrderedDict[str, _Lookup] = OrderedDict()
-        """Those that wait for a thread, oldest first."""
+        """The lookups that wait for a thread, the oldest first."""
         self._kept: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
 
     async def __call__(self, host: str, port: int) -> list[str]:
-        """The addresses of a name; `Unreachable` if it has none."""
+        """Returns the addresses of a name. Raises `Unreachable` if it has none."""
         loop = asyncio.get_running_loop()
         until, kept = self._kept.get(host, (0.0, []))
         if until > loop.time():
@@ -82,7 +82,7 @@ class Resolver:
                 self._line.pop(host, None)  # nobody waits for it any more
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Starts those in line that have a place."""
+        """Starts the waiting lookups for which there is room."""
         for lookup in list(self._line.values()):
             if len(self._running) >= LOOKUPS:
                 return

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from itertools import count
 from pathlib import Path
 
+from dragoman.core.log import Logger
+
 from ..private_files import make_folder
 
-log = logging.getLogger("dragoman.store")
+log = Logger("store")
 
 
 class Damaged(Exception):
@@ -30,4 +31,4 @@ class Quarantine:
         aside = next(place for name in names if not (place := self._folder / name).exists())
         path.rename(aside)
         self.names.add(path.stem)
-        log.error("store=file file=%s is damaged and was put aside as %s: %s", path, aside, why)
+        log.error("A file is damaged and was put aside", file=path, aside=aside, where=why)

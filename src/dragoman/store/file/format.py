@@ -12,7 +12,6 @@ acknowledged, so nobody guesses what it said, and nobody deletes it.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import re
 import zlib
@@ -35,6 +34,7 @@ from dragoman.core.events import (
     Stamped,
     StateChanged,
 )
+from dragoman.core.log import Logger
 from dragoman.core.model import Message, Task
 
 from ..codec import deeply, pack
@@ -43,7 +43,7 @@ from ..memory.records import FrozenTask, Key, LiveTask
 from ..private_files import FILE
 from .damage import Damaged
 
-log = logging.getLogger("dragoman.store")
+log = Logger("store")
 
 _PLAIN = re.compile(r"[0-9a-z][0-9a-z_-]{0,127}")
 _SHOWN = 80
@@ -176,7 +176,7 @@ def lines(path: Path) -> list[FileLine]:
     data = path.read_bytes()
     found, good = _lines(data)
     if good < len(data):
-        log.error("store=file file=%s is damaged: %s", path, _where(found, good))
+        log.error("A file is damaged", file=path, where=_where(found, good))
     return found
 
 
@@ -200,15 +200,15 @@ def recovered(path: Path) -> list[FileLine]:
         last = _line(rest[:-1])
         if last is not None and _continues(found, last):
             # All of it is here but its end, which is another character now.
-            log.error("store=file file=%s is damaged: the end of its last line; mended", path)
+            log.error("A file was damaged at the end of its last line, and mended", file=path)
             _mend(path, len(data) - 1, b"\n")
             return [*found, last]
-        log.warning("store=file file=%s a half written line was cut off", path)
+        log.warning("A half written line was cut off", file=path)
     elif _HOLE in rest:
         aside = path.with_suffix(".torn")
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE), "wb") as file:
             file.write(rest)
-        log.error("store=file file=%s cut at byte %d, the rest is in %s", path, good, aside)
+        log.error("A damaged file was cut", file=path, at_byte=good, rest=aside)
     else:
         raise Damaged(_where(found, good))
     _mend(path, good, b"")

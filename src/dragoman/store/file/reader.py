@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 
 from dragoman.core.events import Stamped
+from dragoman.core.log import Logger
 from dragoman.core.model import Task
 
 from .format import entries_in, file_name, last_line, lines
 
-log = logging.getLogger("dragoman.store")
+log = Logger("store")
 
 RECENT = 16
 """Logs kept decoded, so that reading one page by page is not quadratic."""
@@ -48,7 +48,7 @@ class Shelf:
             try:
                 last = last_line(path)
                 if last is None:
-                    log.error("store=file file=%s is damaged: its last line", path)
+                    log.error("A file is damaged", file=path, where="its last line")
             except FileNotFoundError:
                 last = None
             found.append(last.task if last is not None else None)

@@ -8,7 +8,6 @@ task only the row stays in memory. One process only: a second one is refused.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -17,10 +16,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from dragoman.core.errors import ConfigError, Fenced, TaskNotFound
+from dragoman.core.log import Logger
 from dragoman.core.model import Hook, Task
 
 from .. import outbox as post
 from .. import rules
+from ..acknowledged import resolve
 from ..bulkheads import Bulkheads
 from ..clock import Clock
 from ..codec import cut
@@ -71,7 +72,7 @@ try:
 except ModuleNotFoundError:  # pragma: no cover
     fcntl = None  # type: ignore[assignment]
 
-log = logging.getLogger("dragoman.store")
+log = Logger("store")
 
 BATCH = 512
 
@@ -191,7 +192,7 @@ class FileStore:
         except FileNotFoundError:
             pass
         except (OSError, Damaged) as error:
-            log.error("store=file task=%s lost from view until a restart: %s", task_id, error)
+            log.error("A task cannot be read until a restart", task=task_id, why=error)
 
     def _refuse(self, error: Exception, done: Done) -> None:
         # Through the same queue, so that the answers of one task come in their order.
@@ -205,7 +206,7 @@ class FileStore:
 
     def _landing(self, line: FileLine) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keep(line, partial(_resolve, future))
+        self._keep(line, partial(resolve, future))
         return future
 
     def _line(self, row: Row, what: str) -> FileLine:
@@ -562,15 +563,6 @@ def _last_only(path: Path) -> list[FileLine]:
         raise OSError(f"{path} is damaged: its last line")
     last.what, last.events, last.dropped = f"{last.row.state.value}; log dropped", [], True
     return [last]
-
-
-def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
 
 
 def _end(found: TaskFile) -> int:

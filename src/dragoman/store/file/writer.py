@@ -7,17 +7,17 @@ would continue something that never happened.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from dragoman.core.errors import DragomanError, StoreUnavailable
+from dragoman.core.log import Logger
 
 from ..worker_thread import Job, Outcome
 from .format import FileLine, line_out
 
-log = logging.getLogger("dragoman.store")
+log = Logger("store")
 
 
 class Book:
@@ -207,7 +207,7 @@ def _write_all(handle: int, data: bytes) -> None:
 def _failure(error: Exception) -> Exception:
     if isinstance(error, DragomanError):
         return error
-    log.error("store=file error=%r", error)
+    log.error("The file store failed", error=repr(error))
     failure = StoreUnavailable()
     failure.__cause__ = error
     return failure

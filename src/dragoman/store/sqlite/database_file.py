@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 import time
 from pathlib import Path
 
+from dragoman.core.log import Logger
+
 from ..private_files import FILE, narrow
 
-log = logging.getLogger("dragoman.store")
+log = Logger("store")
 
 FOLDED = 4000
 """Pages of the write-ahead log after which SQLite folds it into the file: 16 MB."""
@@ -84,7 +85,7 @@ class DiskFile:
             finally:
                 db.execute(f"PRAGMA busy_timeout = {int(busy * 1000)}")
         except sqlite3.Error as error:  # whoever writes next will hear of it
-            log.warning("store=sqlite the write-ahead log was not folded: %s", error)
+            log.warning("The write-ahead log was not folded", why=error)
         if blocked:
             self._try_at = time.monotonic() + AGAIN
         return not blocked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 from dragoman.core.errors import DragomanError, Fenced, StoreUnavailable, TaskNotFound
 from dragoman.core.lifecycle import FINAL
+from dragoman.core.log import Logger
 from dragoman.core.model import Task
 
 from .. import rules
@@ -32,7 +32,7 @@ from . import erase
 from . import statements as rows
 from .outbox import SqliteOutbox
 
-log = logging.getLogger("dragoman.store")
+log = Logger("store")
 
 R = TypeVar("R")
 
@@ -73,7 +73,7 @@ class SqliteReader:
             return job, None, error
         except Exception as error:
             # As in the writer: whatever it is, it must not end the thread.
-            log.error("store=sqlite error=%r", error)
+            log.error("SQLite failed", error=repr(error))
             failure = StoreUnavailable()
             failure.__cause__ = error
             return job, None, failure

@@ -9,7 +9,6 @@ anything, so it disturbs no other. The cache holds while nobody else wrote to th
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from dragoman.core.errors import Conflict, DragomanError, Fenced, StoreUnavailable, TaskNotFound
+from dragoman.core.log import Logger
 
 from .. import rules
 from ..codec import BRIEF, pack, unpack_input
@@ -32,7 +32,7 @@ from . import workers as workers
 from .database_file import DiskFile
 from .outbox import SqliteOutbox
 
-log = logging.getLogger("dragoman.store")
+log = Logger("store")
 
 BUSY = 5.0
 """Seconds to wait for another process to finish its commit."""
@@ -456,7 +456,7 @@ def _concerns_all(error: Exception) -> bool:
 def _failure(error: Exception) -> Exception:
     if isinstance(error, sqlite3.IntegrityError) and str(error).endswith(": task.task_id"):
         return Conflict("A task with this id exists.")
-    log.error("store=sqlite error=%r", error)
+    log.error("SQLite failed", error=repr(error))
     failure = StoreUnavailable()
     failure.__cause__ = error
     return failure

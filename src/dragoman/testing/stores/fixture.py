@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from dragoman.core.events import Ask, Asked, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Message, Role, State, Text
+from dragoman.store.acknowledged import acknowledged
 from dragoman.store.interface import (
     Claim,
-    Done,
     Draft,
     Idempotency,
     Input,
@@ -174,22 +173,9 @@ class Bench:
 
     # Changes, awaited.
 
-    async def landed(self, hand_over: Callable[[Done], None]) -> None:
-        """Waits for a change; raises what prevented it."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: Exception | None) -> None:
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-        hand_over(done)
-        await future
-
     async def create(self, draft: Draft) -> Row:
         """Creates a task and gives its row as the store tells it."""
-        await self.landed(lambda done: self.store.create(draft, done))
+        await acknowledged(lambda done: self.store.create(draft, done))
         return await self.store.row(draft.row.scope, draft.row.task_id)
 
     async def open_task(self, task_id: str, *, worker: str = "w1", scope: Scope = ALICE) -> Row:
@@ -198,7 +184,7 @@ class Bench:
 
     async def append(self, write: Write) -> None:
         """Appends, and waits for it."""
-        await self.landed(lambda done: self.store.append(write, done))
+        await acknowledged(lambda done: self.store.append(write, done))
 
     async def end(self, row: Row, state: State = State.COMPLETED, *, heard: int = 0) -> None:
         """Ends a task."""

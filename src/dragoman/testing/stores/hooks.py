@@ -13,7 +13,7 @@ from dragoman.core.errors import TaskNotFound
 from dragoman.core.events import StateChanged
 from dragoman.core.model import Hook, State
 from dragoman.store.bulkheads import Bulkheads, Principal, host_of
-from dragoman.store.interface import Delivery, Existing, Idempotency, Scope
+from dragoman.store.interface import Delivery, Existing, Idempotency, Row, Scope
 
 from .base import Chapter
 from .fixture import AGENT, ALICE, ALICE_ELSEWHERE, BOB, LEASE, Bench
@@ -48,6 +48,14 @@ def places(deliveries: list[Delivery]) -> list[tuple[str, str, int]]:
 
 def _place(one: Delivery) -> tuple[Principal, str]:
     return (one.scope.tenant, one.scope.principal), host_of(one.hook.url)
+
+
+async def three_to_tell(bench: Bench) -> Row:
+    """A task with a webhook, and three events that it was not told yet."""
+    row = await bench.open_task("t1")
+    await bench.store.set_hook(ALICE, hook("t1"))
+    await bench.append(bench.write(row.claim, WORKING, WORKING, WORKING))
+    return row
 
 
 class HookChapter(Chapter):
@@ -188,9 +196,7 @@ class HookChapter(Chapter):
 
     async def test_one_call_may_tell_all_that_waits(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.store.set_hook(ALICE, hook("t1"))
-            await bench.append(bench.write(row.claim, WORKING, WORKING, WORKING))
+            row = await three_to_tell(bench)
             (one,) = await due(bench)
             assert (one.seq, one.last) == (3, 5)
             await bench.append(bench.write(row.claim, WORKING))
@@ -283,9 +289,7 @@ class HookChapter(Chapter):
 
     async def test_dead_letters_make_way_and_come_back(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.store.set_hook(ALICE, hook("t1"))
-            await bench.append(bench.write(row.claim, WORKING, WORKING, WORKING))
+            await three_to_tell(bench)
             (one,) = await due(bench)
             assert await bench.store.redeliver(one.id) is False
             await bench.store.mark_dead(one.id, 500, "why")

@@ -22,11 +22,12 @@ from dragoman.core.card import (
     Signature,
 )
 from dragoman.core.errors import PeerMisbehaved
+from dragoman.core.extensions import TRANSITIONS
 from dragoman.core.model import Json
 
 from .security import (
-    Authentication,
     SecurityStruct,
+    WireAuthentication,
     WireScheme,
     WireSignature,
     authentication_in,
@@ -39,7 +40,6 @@ from .security import (
     scheme_in,
 )
 
-TRANSITIONS = "urn:dragoman:transitions:1"
 Words = list[str] | None
 Required = list[dict[str, Json]] | None
 """Requirements in any spelling: they differ too much for a Struct."""
@@ -118,7 +118,7 @@ class Document(SecurityStruct, frozen=True, kw_only=True):
     additional_interfaces: list[OldInterface] | None = None
     supports_authenticated_extended_card: bool | None = None
     security: Required = None
-    authentication: Authentication | None = None
+    authentication: WireAuthentication | None = None
 
 
 def pure_1_0(card: Card) -> bytes:

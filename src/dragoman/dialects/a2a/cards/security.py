@@ -258,16 +258,16 @@ def _scopes_in(said: Json) -> tuple[str, ...]:
 # 0.1
 
 
-class Authentication(SecurityStruct, frozen=True):
+class WireAuthentication(SecurityStruct, frozen=True):
     """All that 0.1 says: names of schemes of the Authorization header."""
 
     schemes: list[str] | None = None
 
 
-def authentication_out(schemes: Iterable[Scheme]) -> Authentication | None:
+def authentication_out(schemes: Iterable[Scheme]) -> WireAuthentication | None:
     """The names 0.1 has for them."""
     names = list(dict.fromkeys(map(_old_name, schemes)))
-    return Authentication(names) if names else None
+    return WireAuthentication(names) if names else None
 
 
 def _old_name(scheme: Scheme) -> str:
@@ -282,6 +282,6 @@ def _old_name(scheme: Scheme) -> str:
             return "MutualTLS"
 
 
-def authentication_in(said: Authentication) -> dict[str, Scheme]:
+def authentication_in(said: WireAuthentication) -> dict[str, Scheme]:
     """0.1's names as schemes of ours; any one of them is enough."""
     return {name: HttpAuth(scheme=name.lower()) for name in said.schemes or ()}

@@ -1,6 +1,8 @@
-"""Whether a card keeps the rules of its version: A2A 0.3 §5.5 and §5.6.4, A2A 1.0 §4.4 and §8.
+"""Checks a card against the rules of its version: A2A 0.3 §5.5 and §5.6.4, A2A 1.0 §4.4 and §8.
 
-It looks at the document, not at our own Card, so it judges cards of others just as ours.
+The rules look at the document and not at our own Card, so they judge cards of others as ours. Each
+problem names its rule: `dragoman card validate` lists all problems, the start of a server stops at
+errors, and each `card.*` check of the doctor reports the problems of one rule.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ class Problem(Struct, frozen=True):
     field: str
     text: str
     warning: bool = False
+    rule: str = ""
+    """The name of the rule that is broken, such as `skill-ids`; empty for what no version says."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.text}" if self.field else self.text
@@ -46,7 +50,7 @@ def problems(document: Json) -> list[Problem]:
         return [Problem("", "A card is a JSON object")]
     found = [problem for rule in _RULES for problem in rule(document)]
     found += [
-        Problem(field, f"looks like {what}, and everyone may read a card")
+        Problem(field, f"looks like {what}, and everyone may read a card", rule="secrets")
         for field, what in leaks(document)
     ]
     return sorted(dict.fromkeys(found), key=lambda problem: problem.warning)
@@ -54,30 +58,30 @@ def problems(document: Json) -> list[Problem]:
 
 def _basics(card: dict[str, Any]) -> Found:
     for name in ("name", "version"):
-        yield from _text(card, name)
-    yield from _text(card, "description", empty=True)
+        yield from _text(card, name, rule=name)
+    yield from _text(card, "description", empty=True, rule="description")
     if not isinstance(card.get("capabilities"), dict):
-        yield Problem("capabilities", "is missing")
+        yield Problem("capabilities", "is missing", rule="capabilities")
     for name in ("streaming", "pushNotifications", "stateTransitionHistory", "extendedAgentCard"):
-        yield from _flag(_object(card.get("capabilities")), name, "capabilities.")
+        yield from _flag(_object(card.get("capabilities")), name, "capabilities.", "capabilities")
     yield from _flag(card, "supportsAuthenticatedExtendedCard")
     for name in ("documentationUrl", "iconUrl"):
         url = card.get(name)
         if url and not _web(url) and not (name == "iconUrl" and str(url).startswith("data:image/")):
-            yield Problem(name, f"'{url}' is not a web address")
+            yield Problem(name, f"'{url}' is not a web address", rule="links")
     provider = card.get("provider")
     if provider is not None:
-        yield from _text(_object(provider), "organization", "provider.")
-        yield from _text(_object(provider), "url", "provider.", empty=True)
+        yield from _text(_object(provider), "organization", "provider.", rule="provider")
+        yield from _text(_object(provider), "url", "provider.", empty=True, rule="provider")
         if (url := _object(provider).get("url")) and not _web(url):
-            yield Problem("provider.url", f"'{url}' is not a web address")
+            yield Problem("provider.url", f"'{url}' is not a web address", rule="provider")
 
 
 def _modes(card: dict[str, Any]) -> Found:
     for name in ("defaultInputModes", "defaultOutputModes"):
         if not card.get(name):
-            yield Problem(name, "lists no media type")
-        yield from _media(card.get(name), name)
+            yield Problem(name, "lists no media type", rule="modes")
+        yield from _media(card.get(name), name, "modes")
 
 
 def _skills(card: dict[str, Any]) -> Found:
@@ -85,23 +89,23 @@ def _skills(card: dict[str, Any]) -> Found:
     if skills is None:
         # 1.0 is written by protobuf, which leaves an empty list out.
         new = "supportedInterfaces" in card and "url" not in card
-        yield Problem("skills", "is missing", warning=new)
+        yield Problem("skills", "is missing", warning=new, rule="skills")
         return
     if not isinstance(skills, list):
-        yield Problem("skills", "is not a list")
+        yield Problem("skills", "is not a list", rule="skills")
         return
     seen: set[str] = set()
     for number, skill in enumerate(map(_object, skills)):
         where = f"skills[{number}]"
         for name in ("id", "name", "description"):
-            yield from _text(skill, name, f"{where}.", empty=name == "description")
+            yield from _text(skill, name, f"{where}.", empty=name == "description", rule="skills")
         id = skill.get("id")
         if isinstance(id, str):
             if id in seen:
-                yield Problem(f"{where}.id", f"'{id}' is the id of two skills")
+                yield Problem(f"{where}.id", f"'{id}' is the id of two skills", rule="skill-ids")
             seen.add(id)
         if not isinstance(skill.get("tags"), list):
-            yield Problem(f"{where}.tags", "is missing")
+            yield Problem(f"{where}.tags", "is missing", rule="skills")
         elif not skill["tags"]:
             yield Problem(f"{where}.tags", "is empty", warning=True)
         for name in ("inputModes", "outputModes"):
@@ -112,32 +116,57 @@ def _interfaces(card: dict[str, Any]) -> Found:
     """§5.6.4: at least one transport, none twice, none in conflict with another."""
     new, old = card.get("supportedInterfaces"), card.get("additionalInterfaces")
     if not new and not card.get("url"):
-        yield Problem("supportedInterfaces", "The card names no address where the agent is reached")
+        text = "The card names no address where the agent is reached"
+        yield Problem("supportedInterfaces", text, rule="interfaces")
     yield from _listed(new, "supportedInterfaces", ("url", "protocolBinding", "protocolVersion"))
     yield from _listed(old, "additionalInterfaces", ("url", "transport"))
 
 
 def _listed(listed: Json, where: str, names: tuple[str, ...]) -> Found:
     if listed is not None and not isinstance(listed, list):
-        yield Problem(where, "is not a list")
+        yield Problem(where, "is not a list", rule="interfaces")
         return
     seen: set[tuple[str, ...]] = set()
-    carried: dict[str, bool] = {}
     for number, each in enumerate(map(_object, listed or [])):
         place = f"{where}[{number}]"
         for name in names:
-            yield from _text(each, name, f"{place}.")
+            rule = "protocol-version" if name == "protocolVersion" else "interfaces"
+            yield from _text(each, name, f"{place}.", rule=rule)
         yield from _version(each, f"{place}.")
         url, binding = str(each.get(names[0]) or ""), str(each.get(names[1]) or "")
-        if url and not _reaches(url, binding):
-            yield Problem(f"{place}.url", f"'{url}' is no address of {binding}")
+        yield from _address(url, binding, f"{place}.")
         key = (url, binding, str(each.get("protocolVersion")), str(each.get("tenant") or ""))
         if key in seen:
-            yield Problem(place, f"{binding} at {url} is listed twice")
+            yield Problem(place, f"{binding} at {url} is listed twice", rule="twice")
         seen.add(key)
-        if url and carried.setdefault(url, binding == "GRPC") != (binding == "GRPC"):
-            # §5.6.2: bindings may share an address, but HTTP and gRPC hardly speak at the same one.
-            yield Problem(f"{place}.url", "has another binding above", warning=True)
+
+
+def _address(url: str, binding: str, where: str = "") -> Found:
+    if url and not _reaches(url, binding):
+        yield Problem(f"{where}url", f"'{url}' is no address of {binding}", rule="addresses")
+    if binding and binding not in _SCHEMES and ":" not in binding:
+        text = f"has a binding that is neither one of {', '.join(_SCHEMES)} nor a URI: '{binding}'"
+        yield Problem(where.rstrip("."), text, warning=True, rule="bindings")
+
+
+def _conflicts(card: dict[str, Any]) -> Found:
+    """§5.6.2: bindings may share an address, but HTTP and gRPC hardly speak at the same one."""
+    main = [(card.get("url"), card.get("preferredTransport") or "JSONRPC")]
+    for where, name, rule, first in (
+        ("supportedInterfaces", "protocolBinding", "", []),
+        ("additionalInterfaces", "transport", "conflict", main if card.get("url") else []),
+    ):
+        carried = {_bare(url): binding == "GRPC" for url, binding in first}
+        listed = card.get(where)
+        for number, each in enumerate(listed if isinstance(listed, list) else ()):
+            url, grpc = _object(each).get("url"), _object(each).get(name) == "GRPC"
+            if url and carried.setdefault(_bare(url), grpc) != grpc:
+                text = "is the address of gRPC and of HTTP"
+                yield Problem(f"{where}[{number}].url", text, warning=True, rule=rule)
+
+
+def _bare(url: Any) -> str:
+    return str(url).rstrip("/")
 
 
 def _main(card: dict[str, Any]) -> Found:
@@ -145,30 +174,34 @@ def _main(card: dict[str, Any]) -> Found:
     url = card.get("url")
     if url is None:
         if not card.get("supportedInterfaces") and card.get("additionalInterfaces"):
-            yield Problem("url", "is missing")
+            yield Problem("url", "is missing", rule="interfaces")
         return
     preferred = card.get("preferredTransport")
     if not isinstance(preferred, str) or not preferred:
-        yield Problem("preferredTransport", "is missing")
+        yield Problem("preferredTransport", "is missing", rule="preferred")
         preferred = "JSONRPC"
-    if not isinstance(url, str) or not _reaches(url, preferred):
-        yield Problem("url", f"'{url}' is no address of {preferred}")
+    if not isinstance(url, str) or not url:
+        yield Problem("url", f"'{url}' is no address of {preferred}", rule="interfaces")
+    else:
+        yield from _address(url, preferred)
     if not card.get("protocolVersion"):
-        yield Problem("protocolVersion", "is missing")
+        yield Problem("protocolVersion", "is missing", rule="protocol-version")
     yield from _version(card)
     others = card.get("additionalInterfaces")
     listed = [_object(each) for each in others] if isinstance(others, list) else []
     there = [each.get("transport") for each in listed if each.get("url") == url]
     if there and preferred not in there:
-        yield Problem("additionalInterfaces", f"says that {url} is not {preferred}")
+        text = f"says that {url} is not {preferred}"
+        yield Problem("additionalInterfaces", text, rule="main-listed")
     elif listed and not there:
-        yield Problem("additionalInterfaces", "lacks the main address", warning=True)
+        text = f"lacks the main address, {url}"
+        yield Problem("additionalInterfaces", text, warning=True, rule="main-listed")
 
 
 def _security(card: dict[str, Any]) -> Found:
     schemes = card.get("securitySchemes")
     if schemes is not None and not isinstance(schemes, dict):
-        yield Problem("securitySchemes", "is not an object")
+        yield Problem("securitySchemes", "is not an object", rule="schemes")
     kinds: dict[str, str] = {}
     for name, scheme in _object(schemes).items():
         kinds[name] = _kind_of(_object(scheme))
@@ -188,11 +221,12 @@ def _security(card: dict[str, Any]) -> Found:
                 place = f"{where}{name}[{number}]"
                 for scheme, scopes in sorted(asked.items()):
                     if scheme not in kinds:
-                        yield Problem(place, f"'{scheme}' is not one of the security schemes")
+                        text = f"'{scheme}' is not one of the security schemes"
+                        yield Problem(place, text, rule="security")
                     elif kinds[scheme] not in ("", *_SCOPED) and _scopes(scopes):
                         # OpenAPI, whose requirements these are: for other schemes it is empty.
                         what = f"has scopes, which go with {' and '.join(_SCOPED)} only"
-                        yield Problem(f"{place}.{scheme}", what)
+                        yield Problem(f"{place}.{scheme}", what, rule="security")
 
 
 _TYPES = {
@@ -216,12 +250,15 @@ def _kind_of(scheme: dict[str, Any]) -> str:
 
 def _scheme(scheme: Any, kind: str, where: str) -> Found:
     if not isinstance(scheme, dict):
-        yield Problem(where, "is not an object")
+        yield Problem(where, "is not an object", rule="schemes")
         return
     if "type" in scheme and scheme["type"] not in _TYPES:
-        yield Problem(f"{where}.type", f"'{scheme['type']}' is none of {', '.join(_TYPES)}")
+        text = f"'{scheme['type']}' is none of {', '.join(_TYPES)}"
+        yield Problem(f"{where}.type", text, rule="schemes")
     elif not kind:
-        yield Problem(where, f"is of no type: {', '.join(_TYPES)}")
+        yield Problem(where, f"is of no type: {', '.join(_TYPES)}", rule="schemes")
+    if len([member for member, _ in _TYPES.values() if member in scheme]) > 1:
+        yield Problem(where, "is of several types", rule="schemes")
     if not kind:
         return
     member, needed = _TYPES[kind]
@@ -234,9 +271,10 @@ def _scheme(scheme: Any, kind: str, where: str) -> Found:
         for name in names:
             value = holder.get(name)
             if not value:
-                yield Problem(f"{place}.{name}", "is missing")
+                yield Problem(f"{place}.{name}", "is missing", rule="schemes")
             elif name in ("in", "location") and value not in _PLACES:
-                yield Problem(f"{place}.{name}", f"'{value}' is none of {', '.join(_PLACES)}")
+                text = f"'{value}' is none of {', '.join(_PLACES)}"
+                yield Problem(f"{place}.{name}", text, rule="schemes")
 
 
 def _scopes(said: Any) -> bool:
@@ -248,9 +286,12 @@ def _extensions(card: dict[str, Any]) -> Found:
     seen: set[str] = set()
     for number, each in enumerate(listed if isinstance(listed, list) else ()):
         where = f"capabilities.extensions[{number}]"
-        yield from _text(_object(each), "uri", f"{where}.")
+        yield from _text(_object(each), "uri", f"{where}.", rule="extensions")
         yield from _flag(_object(each), "required", f"{where}.")
-        uri = str(_object(each).get("uri"))
+        uri = str(_object(each).get("uri") or "")
+        if uri and ":" not in uri:
+            text = f"'{uri}' is not a URI"
+            yield Problem(f"{where}.uri", text, warning=True, rule="extensions")
         if uri in seen:
             yield Problem(where, f"{uri} is listed twice")
         seen.add(uri)
@@ -266,42 +307,61 @@ def _signatures(card: dict[str, Any]) -> Found:
         try:
             claim_in(each)
         except Refused as exc:
-            yield Problem(f"signatures[{number}]", str(exc))
+            yield Problem(f"signatures[{number}]", str(exc), rule="signatures")
 
 
 _RULES: tuple[Callable[[dict[str, Any]], Found], ...] = (
-    *(_basics, _interfaces, _main, _modes, _skills, _security, _extensions, _signatures),
+    *(
+        _basics,
+        _interfaces,
+        _conflicts,
+        _main,
+        _modes,
+        _skills,
+        _security,
+        _extensions,
+        _signatures,
+    ),
 )
 
 
-def _text(holder: dict[str, Any], name: str, where: str = "", *, empty: bool = False) -> Found:
+def _text(
+    holder: dict[str, Any], name: str, where: str = "", *, empty: bool = False, rule: str
+) -> Found:
     value = holder.get(name)
     if not isinstance(value, str):
-        yield Problem(f"{where}{name}", "is missing" if value is None else "is not a text")
+        text = "is missing" if value is None else "is not a text"
+        yield Problem(f"{where}{name}", text, rule=rule)
     elif not value.strip():
-        yield Problem(f"{where}{name}", "is empty", warning=empty)
+        yield Problem(f"{where}{name}", "is empty", warning=empty, rule=rule)
 
 
-def _flag(holder: dict[str, Any], name: str, where: str = "") -> Found:
+def _flag(holder: dict[str, Any], name: str, where: str = "", rule: str = "") -> Found:
     if holder.get(name) is not None and not isinstance(holder[name], bool):
-        yield Problem(f"{where}{name}", f"'{holder[name]}' is neither true nor false")
+        text = f"'{holder[name]}' is neither true nor false"
+        yield Problem(f"{where}{name}", text, rule=rule)
 
 
 def _version(holder: dict[str, Any], where: str = "") -> Found:
     said = holder.get("protocolVersion")
     if isinstance(said, str) and said and not _VERSION.fullmatch(said):
-        yield Problem(f"{where}protocolVersion", f"'{said}' is not a version such as 1.0")
+        text = f"'{said}' is not a version such as 1.0"
+        yield Problem(f"{where}protocolVersion", text, rule="protocol-version")
 
 
-def _media(listed: Json, where: str) -> Found:
+def _media(listed: Json, where: str, rule: str = "") -> Found:
     if listed is not None and not isinstance(listed, list):
-        yield Problem(where, "is not a list")
+        yield Problem(where, "is not a list", rule=rule)
         return
     for number, mode in enumerate(listed or []):
-        if not isinstance(mode, str) or not MEDIA.fullmatch(mode):
-            old = isinstance(mode, str) and mode in _OLD
-            said = f"'{mode}' is not a media type such as text/plain"
-            yield Problem(f"{where}[{number}]", said, warning=old)
+        place = f"{where}[{number}]"
+        if not isinstance(mode, str):
+            yield Problem(place, "is not a text", rule=rule)
+        elif not MEDIA.fullmatch(mode):
+            text = f"'{mode}' is not a media type such as text/plain"
+            # 0.1's words are still in use, so the doctor has nothing to say about them.
+            old = mode in _OLD
+            yield Problem(place, text, warning=old, rule="" if old else "media-types")
 
 
 def _object(value: Any) -> dict[str, Any]:

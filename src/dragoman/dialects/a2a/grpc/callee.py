@@ -14,13 +14,13 @@ from typing import Any
 
 from dragoman.core import errors as e
 from dragoman.core.events import Stamped
+from dragoman.core.extensions import CURSOR
 from dragoman.core.model import Json
 from dragoman.core.operations import Operation
 from dragoman.core.session import Call, Fault, Frame, Result, Signal, Update
 
 from .. import errors, v0_3, v1_0
 from ..callee import NOTHING, A2ACallee
-from ..extensions import CURSOR
 from ..jsonrpc import SUPPORTED, version_in
 from ..proto import Proto, writer
 from ..scalars import Wrong

@@ -27,7 +27,6 @@ from dragoman.core.operations import AnyOperation, Invoke
 from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Signal, Update
 
 from .. import errors
-from ..extensions import CURSOR
 from ..proto import Proto, reader
 from ..scalars import Wrong
 from ..stream_end import Ending
@@ -38,7 +37,7 @@ from .decode import event_in
 from .methods import METHODS
 from .service import Rpc, Service
 
-__all__ = ["CURSOR", "GrpcCaller", "error_in", "failed"]
+__all__ = ["GrpcCaller", "error_in", "failed"]
 
 SERVICES: dict[str, Service] = {each.version: each for each in (new.SERVICE, old.SERVICE)}
 _RPCS: dict[tuple[str, type[AnyOperation], bool], tuple[str, Rpc]] = {

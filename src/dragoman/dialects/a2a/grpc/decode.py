@@ -11,12 +11,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.core.events import AnyEvent, ArtifactChunk, Snapshot, Stamped, StateChanged
+from dragoman.core.extensions import CURSOR
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Artifact, Json, Message, State, Status, Task
 
 from .. import extensions
 from ..cards import documents
-from ..extensions import CURSOR
 from ..proto import Proto, bag_in, json_of, needed, stamp_in
 from ..scalars import Wrong, numbered
 from .encode import STATES, GrpcEncoder

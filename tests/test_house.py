@@ -1,0 +1,75 @@
+"""One of each: what is named or written in one place only (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+SRC = Path(__file__).parents[1] / "src" / "dragoman"
+TREES = {
+    path.relative_to(SRC).as_posix(): ast.parse(path.read_text("utf-8"))
+    for path in sorted(SRC.rglob("*.py"))
+}
+
+
+def _literals(tree: ast.Module) -> set[str]:
+    """The strings of a module that are values, and not docstrings."""
+    prose = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose
+    }
+
+
+def test_the_uris_of_our_extensions_are_written_in_one_module() -> None:
+    found = defaultdict(set)
+    for name, tree in TREES.items():
+        for text in _literals(tree):
+            if text.startswith("urn:dragoman:"):
+                found[name].add(text)
+    assert list(found) == ["core/extensions.py"]
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return found
+
+
+def _importers(*modules: str) -> list[str]:
+    return [name for name, tree in TREES.items() if _imports(tree) & set(modules)]
+
+
+def test_signatures_of_tokens_are_verified_in_one_module() -> None:
+    """Cards have a verification of their own: their payload is canonical JSON, not base64."""
+    verifiers = _importers("joserfc.jws", "joserfc.jwt")
+    assert verifiers == ["dialects/a2a/cards/signatures.py", "security/jws.py"]
+
+
+def test_there_is_one_style_of_logging() -> None:
+    """Modules log through `core.log`; the server's log takes what libraries say as well."""
+    assert _importers("logging") == ["core/log.py", "observability/log.py"]
+
+
+def test_there_is_one_http_client_and_one_for_broken_requests() -> None:
+    clients = _importers("httpcore2", "httpx2", "http.client", "urllib.request")
+    outbound = ["security/outbound/failures.py", "security/outbound/guarded_http.py"]
+    assert clients == ["doctor/guard.py", "doctor/http.py", *outbound]
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    """Wire structs keep the words of their specification, which versions share."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, tree in TREES.items():
+        if name.startswith("dialects/") and name.endswith("wire.py"):
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(name)
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
