@@ -94,6 +94,23 @@ async def test_calls_run_side_by_side_and_can_be_terminated() -> None:
         assert (done["header"]["parent_id"], done["payload"]["status"]) == (slow, "canceled")
 
 
+async def test_terminate_ends_what_runs_on_the_socket_and_not_what_is_over() -> None:
+    async with open_house() as house, line(house) as ws:
+        await ws.say("execute", query="hello")
+        await ws.until("done")
+        slow = await ws.say("execute", query="wait here")
+        await ws.until("usage")
+        said = await ws.say("terminate")
+        heard: dict[str, dict[str, Any]] = {}
+        while {slow, said} - heard.keys():
+            told = await ws.hear()
+            if told["header"]["type"] == "response":
+                heard[told["header"]["parent_id"]] = told["payload"]
+        assert heard[slow]["status"] == "canceled"
+        assert heard[said]["action"] == "task_status"
+        assert heard[said]["status"] == "canceled"
+
+
 async def test_who_comes_back_goes_on_behind_its_cursor() -> None:
     async with open_house() as house:
         async with line(house) as ws:
