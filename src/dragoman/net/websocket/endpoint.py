@@ -282,11 +282,7 @@ class Socket:
             self._reading.cancel()
 
     def _may_talk(self) -> bool:
-        most, now = float(self._limits.messages_per_second), self._server.loop.time()
-        # A second's worth may come at once.
-        self._allowance = min(most, self._allowance + (now - self._counted_at) * most) - 1.0
-        self._counted_at = now
-        return self._allowance >= 0.0
+        return not self._bucket.take(self._server.loop.time())
 
     async def _take(self, frame: Frame) -> bool:
         """Takes one message; false if there were too many of them."""
