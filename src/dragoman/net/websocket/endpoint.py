@@ -21,6 +21,7 @@ from dragoman.core.errors import DragomanError, TooLarge, TooMany
 from dragoman.core.peer import ANYONE, Context
 from dragoman.core.session import Call, Duplex, End, Fault, Frame, Result, Session, Signal, Update
 from dragoman.security.authentication import certificate_in
+from dragoman.security.rate_limits import TokenBucket
 from dragoman.security.route_policy import Policy, refuse
 
 from ..driver import Admission, Driver, Exchange, Role
@@ -211,8 +212,9 @@ class Socket:
         self._reading: asyncio.Task[Any] | None = None
         self._is_cut = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._allowance = float(limits.messages_per_second)
-        self._counted_at = server.loop.time()
+        rate = limits.messages_per_second
+        self._bucket = TokenBucket(rate, rate, server.loop.time())
+        """A second's worth of messages may come at once."""
         self._meter: SocketMeter | None = scope.get(METER)
         if self._meter is not None:
             self._meter.limit, self._meter.on_excess = server.limits.hello_size, self._cut
