@@ -74,7 +74,7 @@ def make_agent() -> Agent:
     @agent.skill("slow")
     async def slow(turn: Turn) -> str:
         await turn.say("begun")
-        await asyncio.sleep(30)
+        await asyncio.sleep(30)  # until it is canceled
         return "never"
 
     @agent.skill("several")

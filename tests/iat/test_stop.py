@@ -30,6 +30,7 @@ from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address, wind_down
 from dragoman.testing.served import served
 from iat.team import SECRET, at, engine_host, joining, settings, worker
+from waiting import forever
 
 AGENTS = ("one", "two", "three")
 SOON = 20.0
@@ -38,7 +39,7 @@ SOON = 20.0
 
 async def _busy(turn: Turn) -> str:
     """Works longer than any grace."""
-    await asyncio.sleep(60)
+    await forever()
     return turn.text
 
 

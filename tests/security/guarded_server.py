@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -52,6 +51,7 @@ from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address
 from dragoman.settings import Server, Settings
 from security.issuer import AUDIENCE, ISSUER, Issuer
+from waiting import turns
 
 CANARY = "canary-4711-of-alice"
 HOOK = "hook-of-alice"
@@ -427,4 +427,4 @@ async def open_house(
         listener.refuse()
         await app.stop()
         await listener.end(1)
-        await asyncio.sleep(0)
+        await turns()  # what was closed has its last turn

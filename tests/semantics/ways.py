@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -30,6 +29,7 @@ from dragoman.observability.log import Log
 from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address
 from dragoman.settings import Server, Settings
+from waiting import turns
 
 
 class Heard(Struct):
@@ -81,7 +81,7 @@ async def served(
         listener.refuse()
         await app.stop()
         await listener.end(1)
-        await asyncio.sleep(0)
+        await turns()  # what was closed has its last turn
 
 
 class Way:

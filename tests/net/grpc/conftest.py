@@ -41,7 +41,7 @@ async def trip(turn: Turn) -> str:
 async def slow(turn: Turn) -> str:
     for step in range(600):
         await turn.say(f"step {step}")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # its work
     return "done"
 
 

@@ -18,6 +18,7 @@ from dragoman.core.peer import ANYONE
 from dragoman.iat.service import IatService
 from dragoman.net.websocket.peer import WebSocketPeer
 from net.iat.sub_agent import READ, SECRET, House, open_house
+from waiting import until
 
 
 class Line:
@@ -193,7 +194,7 @@ async def test_both_sides_ask_on_one_socket() -> None:
 async def test_stopping_closes_sockets() -> None:
     async with open_house() as house:
         socket = await connect(house.ws)
-        await asyncio.sleep(0.1)
+        await until(lambda: house.app.iat.sockets)
         house.app.server.end_streams()
         with pytest.raises(ConnectionClosed) as closed:
             await socket.recv()
