@@ -16,6 +16,7 @@ from msgspec import Struct
 from dragoman import Agent, Answer, State, Turn
 from dragoman.testing import Client
 from engine.harness import House, checked, ended, until
+from waiting import forever, turns
 
 
 class Found(Struct):
@@ -37,7 +38,7 @@ async def twice(house: House, run: Any) -> tuple[object, object]:
         calls.append(1)
         values.append(await run(turn))
         if len(calls) == 1:
-            await asyncio.sleep(60)
+            await forever()
 
     client = house.client(agent)
     await client.engine.start()
@@ -101,7 +102,7 @@ def an_iterable() -> Iterable[int]:
 
 
 async def a_coroutine() -> Found:
-    await asyncio.sleep(0)
+    await turns()
     return Found("async")
 
 
@@ -230,7 +231,7 @@ async def test_a_step_that_fails_is_not_recorded() -> None:
             try:
                 return await turn.step("flaky", flaky, key="flaky")
             except ConnectionError:
-                await asyncio.sleep(0)
+                await turns()
 
     async with Client(agent) as client:
         assert (await client.send("go")).text == "done"
@@ -265,7 +266,7 @@ async def test_mistakes_in_steps_are_explained(function: Any, words: str) -> Non
 
 async def test_steps_may_run_together() -> None:
     async def slow(n: int) -> int:
-        await asyncio.sleep(0.01 * (3 - n))
+        await turns(10 * (3 - n))  # the first takes longest
         return n
 
     async def run(turn: Turn) -> list[int]:

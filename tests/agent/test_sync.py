@@ -14,6 +14,7 @@ from pathlib import Path
 from dragoman import Agent, Answer, State, SyncTurn
 from dragoman.testing import Client
 from engine.harness import House, checked, ended, story, until
+from waiting import LIMIT
 
 
 async def test_a_plain_function_gives_its_result() -> None:
@@ -101,11 +102,13 @@ async def test_errors_are_raised_in_the_thread() -> None:
 async def test_plain_functions_block_nobody() -> None:
     agent = Agent("Plain")
     together, go = threading.Barrier(8), threading.Event()
+    blocked: list[int] = []
 
     @agent.skill("block")
     def block(turn: SyncTurn) -> str:
-        together.wait(60)
-        return "went" if go.wait(60) else "stayed"
+        together.wait(LIMIT)
+        blocked.append(1)
+        return "went" if go.wait(LIMIT) else "stayed"
 
     @agent.skill("quick")
     async def quick(turn: object) -> str:
@@ -113,27 +116,28 @@ async def test_plain_functions_block_nobody() -> None:
 
     async with Client(agent) as client:
         tasks = [asyncio.ensure_future(client.send("go", skill="block")) for _ in range(8)]
-        await asyncio.sleep(0)
+        await until(lambda: len(blocked) == 8)
         assert (await client.send("go", skill="quick")).text == "quick"
         go.set()
         assert {task.text for task in await asyncio.gather(*tasks)} == {"went"}
 
 
 async def test_a_run_that_never_ends_in_a_thread_is_left_behind() -> None:
-    agent, free = Agent("Plain"), threading.Event()
+    agent, free, ended = Agent("Plain"), threading.Event(), threading.Event()
 
     @agent.skill("hang", timeout=0.1)
     def hang(turn: SyncTurn) -> str:
-        free.wait(5)
+        free.wait(LIMIT)
         turn.say("after the end")
         turn.step("after the end", lambda: None)
+        ended.set()
         return "too late"
 
     async with Client(agent) as client:
         task = await client.send("go")
         assert task.state is State.FAILED
         free.set()
-        await asyncio.sleep(0.05)
+        await until(ended.is_set)
         assert await client.get(task.id) == task
 
 
@@ -145,7 +149,7 @@ async def test_a_plain_function_runs_again_after_a_crash(memory: House) -> None:
         turn.say("one")
         turn.step("a", did.append, "a")
         if not hang.is_set():
-            hang.wait(5)
+            hang.wait(LIMIT)
         return f"done in attempt {turn.attempt}"
 
     client = memory.client(agent)
@@ -178,22 +182,23 @@ async def test_context_variables_come_along() -> None:
 
 
 async def test_a_plain_generator_is_closed_when_it_is_canceled() -> None:
-    agent, closed = Agent("Plain"), threading.Event()
+    agent, begun, closed = Agent("Plain"), threading.Event(), threading.Event()
 
     @agent.skill("count")
     def count(turn: SyncTurn) -> Generator[str, None, None]:
         try:
-            for number in range(10_000):
-                time.sleep(0.002)
+            for number in range(100_000):
+                time.sleep(0.002)  # it counts slowly
                 yield str(number)
+                begun.set()
         finally:
             closed.set()
 
     async with Client(agent) as client:
         task = await client.send("go", wait=False)
-        await asyncio.sleep(0.03)
+        await until(begun.is_set)
         assert (await client.cancel(task.id)).state is State.CANCELED
-        assert await asyncio.to_thread(closed.wait, 2)
+        await until(closed.is_set)
 
 
 SCRIPT = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -14,6 +13,8 @@ from dragoman.core.operations import SendMessage
 from dragoman.core.peer import Context
 from dragoman.engine import Engine, EngineSettings
 from dragoman.testing import Client
+from engine.harness import ended
+from waiting import forever, turns
 
 
 async def read(what: Any, *sent: object, **about: Any) -> Any:
@@ -113,10 +114,7 @@ async def test_a_tool_of_the_caller_is_a_question() -> None:
         assert (asked.kind, asked.body) == (Ask.TOOL, {"city": "Kyoto"})
         task_id = events[0].task_id  # type: ignore[union-attr]
         await client.resolve(task_id, asked.question, {"sky": "blue"})
-        task = await client.get(task_id)
-        while task.state is State.WORKING:  # pragma: no cover - it is quick
-            await asyncio.sleep(0.01)
-            task = await client.get(task_id)
+        task = await ended(client, task_id)
         assert task.artifacts[0].parts[0].value == {"found": {"sky": "blue"}}  # type: ignore[union-attr]
 
 
@@ -207,13 +205,13 @@ def host(**about: Any) -> Agent:
     async def greet(turn: Turn) -> str:
         if turn.text == "think":
             await turn.conversation()
-            await asyncio.sleep(0.01)
+            await turns(10)
         if turn.text in ("say", "work"):
             await turn.say("one moment")
         if turn.text == "step":
             await turn.step("look up", lambda: None)
         if turn.text == "wait":
-            await asyncio.sleep(60)
+            await forever()
         if turn.text == "fail":
             raise turn.fail("No")
         if turn.text != "work":
@@ -256,10 +254,7 @@ async def test_once_the_task_is_open_a_reply_completes_it(text: str) -> None:
 async def test_a_caller_that_does_not_wait_gets_a_task() -> None:
     async with Client(host()) as client:
         task = await client.send("Ada", wait=False)
-        task = await client.get(task.id)
-        while task.state is State.WORKING:
-            await asyncio.sleep(0.005)
-            task = await client.get(task.id)
+        task = await ended(client, task.id)
         assert task.status.message is not None
         assert task.status.message.text == "Hello to Ada"
 

@@ -69,7 +69,7 @@ async def test_a_workflow_in_every_binding(name: str, monkeypatch: pytest.Monkey
         for dialect in BINDINGS:
             more = {
                 "webhooks": (free_port(),),
-                "extended_card": (f"http://127.0.0.1:{app.grpc.port}",),
+                "extended_card": (f"http://127.0.0.1:{app.ports['grpc']}",),
             }
             try:
                 given = await module.talk(base, dialect, *more.get(name, ()))

@@ -57,6 +57,7 @@ from dragoman.server.agent_loader import load_agent
 from dragoman.settings import Push, Rates
 from dragoman.testing import Client
 from semantics.ways import WAYS, Heard, House, Way, said, served
+from waiting import forever
 
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 TOKEN = "token-of-alice-0123456789"
@@ -106,7 +107,7 @@ class Shop:
         yield task
         if op.message.text == "wait":
             try:
-                await asyncio.sleep(60)
+                await forever()
             finally:
                 self.left.set()
         for word in op.message.text.split():
@@ -553,7 +554,7 @@ async def test_a_function_that_fails(way: Way) -> None:
 @ways
 async def test_a_function_has_its_time(way: Way) -> None:
     async def send(op: SendMessage) -> Task:
-        await asyncio.sleep(60)
+        await forever()
         return TASK
 
     async with served(Backend("Slow", send=send, timeout=0.05)) as house:
@@ -597,7 +598,7 @@ async def test_silence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def stream(op: SendMessage) -> AsyncIterator[object]:
         yield replace(TASK, status=Status(State.WORKING))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # the silence
         yield DONE
 
     peer = Backend("Slow", stream=stream).peer()

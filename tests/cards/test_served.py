@@ -19,7 +19,6 @@ from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import Json
 from dragoman.dialects.a2a.cards import documents
-from dragoman.net.http.addresses import HTTP
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.observability.log import Log
 from dragoman.security.card_signing import new_key, save
@@ -188,7 +187,10 @@ async def test_every_interface_of_a_default_card_is_on_its_own_origin() -> None:
     async with served(desk()) as url, httpx2.AsyncClient() as client:
         card = (await client.get(url + CARD)).json()
         assert all(each["url"].startswith(url) for each in card["supportedInterfaces"])
-        assert {each["transport"] for each in card["additionalInterfaces"]} == set(HTTP)
+        assert {each["transport"] for each in card["additionalInterfaces"]} == {
+            "JSONRPC",
+            "HTTP+JSON",
+        }
 
 
 @pytest.mark.parametrize("public", ["https://desk.example", "https://desk.example/agents/x/"])
@@ -224,7 +226,7 @@ async def test_other_dialects_stand_under_our_extension() -> None:
         ("a2a-0.1", BASE),
         ("a2a-go", f"{BASE}/a2a-go"),
         ("iat", f"{BASE}/iat"),
-        ("iat", f"{BASE}/iat/ws"),
+        ("iat-ws", f"{BASE}/iat/ws"),
     }
 
 

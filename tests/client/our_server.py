@@ -97,7 +97,7 @@ class House:
             replace(
                 each,
                 url=each.url.replace(
-                    str(self.app.grpc.port if each.binding == "GRPC" else self.port),
+                    str(self.app.ports["grpc"] if each.binding == "GRPC" else self.port),
                     str((grpc if each.binding == "GRPC" else http) or "0"),
                 )
                 if (grpc if each.binding == "GRPC" else http)

@@ -60,7 +60,7 @@ async def test_every_event_once_in_order_through_cuts(dialect: str, cursor: bool
         served: House = await enter(house())
         seed = len(dialect) * 10 + cursor
         http, http_port = await enter(cutting(served.port, seed, strip=not cursor))
-        grpc, grpc_port = await enter(cutting(served.app.grpc.port, seed))
+        grpc, grpc_port = await enter(cutting(served.app.ports["grpc"], seed))
         card = served.card(cursor=cursor, http=http_port, grpc=grpc_port)
         address = served.at(dialect).replace(str(served.port), str(http_port))
         agent = await enter(connect(address, card=card, dialect=dialect, limits=QUICK))

@@ -160,7 +160,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-0.3-rest", "a2a-1.0-grpc"])
 async def test_credentials_open_the_door(monkeypatch: pytest.MonkeyPatch, dialect: str) -> None:
     async with guarded(monkeypatch) as served:
-        grpc = f"http://127.0.0.1:{served.app.grpc.port}"
+        grpc = f"http://127.0.0.1:{served.app.ports['grpc']}"
         async with connect(
             served.url, dialect=dialect, auth="s3cret-of-ann-123", origins=[grpc]
         ) as agent:

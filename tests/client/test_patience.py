@@ -44,7 +44,7 @@ async def behind(
     going = asyncio.Event()
     async with house(quiet_agent(going)) as served:
         grpc = dialect.endswith("grpc")
-        to = served.app.grpc.port if grpc else served.port
+        to = served.app.ports["grpc"] if grpc else served.port
         async with cutting(to, 1, strip=not cursor) as (proxy, port):
             proxy.on = False
             card = served.card(cursor=cursor, **{"grpc" if grpc else "http": port})

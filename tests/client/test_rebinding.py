@@ -154,7 +154,7 @@ async def test_grpc_too_is_called_where_its_name_was_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with house() as served:
-        port = served.app.grpc.port
+        port = served.app.ports["grpc"]
         card = replace(at(f"{HOST}:{port}"), interfaces=(grpc_at(f"{HOST}:{port}"),))
         names = Names(["127.0.0.1"], [PUBLIC])
         async with (
@@ -170,7 +170,7 @@ async def test_a_grpc_name_that_moved_is_followed_within_its_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with house() as served:
-        port = served.app.grpc.port
+        port = served.app.ports["grpc"]
         names = Names(["127.0.0.77"], ["127.0.0.1"])
         async with internet(monkeypatch, names):
             url = f"a2a+grpc://{HOST}:{port}"

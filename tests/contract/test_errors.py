@@ -46,6 +46,7 @@ TOLD_AS_ANOTHER: dict[str, set[str]] = {
     "a2a-0.3-rest": A2A,
     "iat": set(),
     "iat-flat": set(),
+    "iat-ws": set(),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dialects.pair import CODECS, Pair
+from dialects.pair import PAIRS, Pair
 from dragoman.core.dialect import Dialect
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.events import ArtifactChunk, Opened, Snapshot, Stamped, StateChanged
@@ -13,7 +13,7 @@ from dragoman.core.model import Artifact, Message, Role, State, Task, Text
 from dragoman.core.operations import CancelTask, GetTask, SendMessage, Watch
 from dragoman.core.session import Call, End, Fault, Frame, Result, Update
 
-every_dialect = pytest.mark.parametrize("dialect", CODECS, ids=lambda dialect: dialect.name)
+every_dialect = pytest.mark.parametrize("dialect", PAIRS, ids=lambda dialect: dialect.name)
 
 
 JSON_RPC = {"a2a-1.0", "a2a-0.3", "a2a-0.1", "a2a-go"}

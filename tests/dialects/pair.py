@@ -5,20 +5,25 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dragoman.core.dialect import Dialect, Wire
-from dragoman.core.session import End, Frame, Session, Signal
+from dragoman.core.session import End, Fault, Frame, Session, Signal
 from dragoman.dialects import DIALECTS
+from dragoman.dialects.a2a.grpc.caller import CURSOR, failed
 
 CODECS = [
     each for each in DIALECTS.values() if each.callee is not None and each.wire is not Wire.GRPC
 ]
 """The dialects with both sides, whose frames are text."""
+PAIRS = [each for each in DIALECTS.values() if each.callee is not None]
+"""The dialects with both sides."""
 
 
 class Pair:
     """What one side says, the other hears."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self.caller: Session = dialect.caller()
+        # gRPC tells the place of an event only to callers that ask for it.
+        self._grpc = dialect.wire is Wire.GRPC
+        self.caller: Session = dialect.caller((CURSOR,) if self._grpc else ())
         assert dialect.callee is not None
         self.callee: Session = dialect.callee()
 
@@ -28,15 +33,20 @@ class Pair:
 
     def _heard(self, frame: Frame) -> list[Signal]:
         # A wire adds an address, where the frame does not say it, and takes away nothing.
-        target = frame.target if " " in frame.target else f"{frame.target} /"
+        target = frame.target
+        if not self._grpc and " " not in target:
+            target = f"{target} /"
         return list(self.callee.receive(replace(frame, target=target)))
 
     def callee_says(self, signal: Signal) -> list[Signal]:
         """What the caller hears of it, but for `End`: some dialects tell it with the last event,
         others only by closing."""
+        frames = self.callee.send(signal)
+        if self._grpc and isinstance(signal, Fault):  # told in the trailers
+            frames = [failed(f.status or 0, f.headers["grpc-message"], f.body) for f in frames]
         return [
             heard
-            for frame in self.callee.send(signal)
+            for frame in frames
             for heard in self.caller.receive(frame)
             if not isinstance(heard, End)
         ]

@@ -17,6 +17,7 @@ from dragoman.engine import Engine, EngineSettings
 from dragoman.store import open_store
 from dragoman.store.interface import Done, Draft, Row, Scope, Store, Write
 from dragoman.testing import Client
+from waiting import LIMIT, until
 
 ANN = Context(principal="ann")
 BOB = Context(principal="bob")
@@ -177,19 +178,19 @@ class Slow:
         await gate
 
 
-async def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Waits for a condition that no event tells of."""
-    async with asyncio.timeout(seconds):
-        while True:
-            found = true()
-            if inspect.isawaitable(found):
-                found = await found
-            if found:
-                return
-            await asyncio.sleep(0.005)
+async def read_by(client: Client, task_id: str, count: int = 1) -> None:
+    """Waits until so many readers follow a task of this engine and have seen all there is."""
+    run = client.engine.runner.runs[task_id]
+    await until(lambda: len(run._readers or ()) >= count)
 
 
-async def in_state(client: Client, task_id: str, *states: State, seconds: float = 60.0) -> Task:
+async def written(client: Client) -> None:
+    """Waits until the store has everything that was said by what runs here."""
+    runs = client.engine.runner.runs
+    await until(lambda: all(run.committed == run.fold.seq for run in runs.values()))
+
+
+async def in_state(client: Client, task_id: str, *states: State, seconds: float = LIMIT) -> Task:
     """The task, once it is in one of these states."""
     task: Task | None = None
 
@@ -203,7 +204,7 @@ async def in_state(client: Client, task_id: str, *states: State, seconds: float 
     return task
 
 
-async def ended(client: Client, task_id: str, seconds: float = 60.0) -> Task:
+async def ended(client: Client, task_id: str, seconds: float = LIMIT) -> Task:
     """The task, once it is over."""
     return await in_state(client, task_id, *FINAL, seconds=seconds)
 

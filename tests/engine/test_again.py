@@ -22,7 +22,9 @@ from engine.harness import (
     story,
     terminals,
     until,
+    written,
 )
+from waiting import forever
 
 
 class Bumpy:
@@ -35,14 +37,14 @@ class Bumpy:
     async def stop(self, name: str) -> None:
         self.reached.append(name)
         if name == self.stop_at:
-            await asyncio.sleep(60)
+            await forever()
 
     async def crashed_at(
         self, house: House, client: Client, name: str, **settings: object
     ) -> Client:
         """Waits until the code stops there; then crashes, restarts, and lets the code go on."""
         await until(lambda: name in self.reached)
-        await asyncio.sleep(0.01)
+        await written(client)
         self.stop_at = ""
         self.reached.clear()
         return await house.restart(client, **settings)
@@ -201,7 +203,7 @@ async def crash_between(house: House, stops: list[str]) -> None:
             await client.send("!", task=task, wait=False)
             answered = True
         await until(lambda stop=stop: stop in way.reached)
-        await asyncio.sleep(0.01)
+        await written(client)
         way.reached.clear()
         way.stop_at = stops[number + 1] if number + 1 < len(stops) else ""
         client = await house.restart(client)
@@ -225,7 +227,7 @@ async def test_attempts_are_bounded(house: House) -> None:
     @agent.skill("crash", max_attempts=3)
     async def crash(turn: Turn) -> None:
         attempts.append(turn.attempt)
-        await asyncio.sleep(60)
+        await forever()
 
     client = house.client(agent)
     await client.engine.start()
@@ -250,7 +252,7 @@ async def test_the_pause_before_an_attempt_grows(memory: House) -> None:
     @agent.skill("crash")
     async def crash(turn: Turn) -> None:
         attempts.append(turn.attempt)
-        await asyncio.sleep(60)
+        await forever()
 
     client = memory.client(agent)
     await client.engine.start()
@@ -276,7 +278,7 @@ async def test_on_crash_fail_means_one_start(house: House) -> None:
     @agent.skill("once", on_crash="fail")
     async def once(turn: Turn) -> None:
         attempts.append(turn.attempt)
-        await asyncio.sleep(60)
+        await forever()
 
     client = house.client(agent)
     await client.engine.start()
@@ -359,7 +361,7 @@ async def test_a_clean_stop_gives_the_attempt_back(house: House) -> None:
     async def sleep(turn: Turn) -> str:
         attempts.append(turn.attempt)
         if len(attempts) < 4:
-            await asyncio.sleep(60)
+            await forever()
         return "done"
 
     client = house.client(agent)
@@ -388,7 +390,7 @@ async def test_what_code_says_on_a_clean_stop_does_not_count(house: House, last_
         if len(starts) == 2:
             return "whole"
         try:
-            await asyncio.sleep(60)
+            await forever()
         except asyncio.CancelledError:
             if last_words == "fail":
                 raise turn.fail("I was interrupted") from None
@@ -442,7 +444,7 @@ async def test_queued_tasks_survive(durable: House) -> None:
     async def work(turn: Turn) -> str:
         started.append(turn.text)
         if turn.text == "first":
-            await asyncio.sleep(60)
+            await forever()
         return turn.text
 
     client = durable.client(agent, max_runs=1)
@@ -463,7 +465,7 @@ async def test_a_cancel_that_a_crash_interrupted_is_done(house: House) -> None:
     @agent.skill("sleep")
     async def sleep(turn: Turn) -> None:
         starts.append(1)
-        await asyncio.sleep(60)
+        await forever()
 
     client = house.client(agent)
     await client.engine.start()
@@ -483,7 +485,7 @@ async def test_a_skill_that_is_gone_fails_its_tasks(house: House) -> None:
 
     @agent.skill("old")
     async def old(turn: Turn) -> None:
-        await asyncio.sleep(60)
+        await forever()
 
     client = house.client(agent)
     await client.engine.start()
@@ -591,7 +593,7 @@ async def test_code_that_goes_another_way_still_ends_with_its_own_result(house: 
         yield "b"
         await turn.step("common", lambda: None)
         if len(starts) == 1:
-            await asyncio.sleep(60)
+            await forever()
         yield "c"
 
     client = house.client(agent)

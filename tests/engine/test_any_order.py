@@ -19,6 +19,7 @@ from dragoman.core.lifecycle import FINAL, Fold
 from dragoman.testing import Client
 from engine.conftest import url_of
 from engine.harness import House, checked, log_of, row_of, terminals, until
+from waiting import turns
 
 SAY, YIELD, STEP, ASK, APPROVE, AUTH, PAUSE = (
     "say",
@@ -67,7 +68,7 @@ class Play:
                     case "auth":
                         await turn.need_auth({}, key=f"auth {number}")
                     case "pause":
-                        await asyncio.sleep(0.001)
+                        await asyncio.sleep(0.001)  # what the case is made of
 
     async def _step(self, number: int) -> None:
         self.steps[number] += 1
@@ -76,9 +77,9 @@ class Play:
         client = self.house.client(self.agent, max_parked=1)
         await client.engine.start()
         task_id = (await client.send("go", wait=False)).id
-        for turns, what in world:
-            for _ in range(turns):
-                await asyncio.sleep(0.0005 if turns > 4 else 0)
+        for steps, what in world:
+            for _ in range(steps):  # how far the agent gets before the world does its part
+                await asyncio.sleep(0.0005 if steps > 4 else 0)  # what the case is made of
             client = await self._do(client, task_id, what)
         await self._bring_to_an_end(client, task_id)
         await self._check(client, task_id)
@@ -169,15 +170,13 @@ async def _read(pauses: list[int], cursors: list[int]) -> None:
     async def write(turn: Turn) -> AsyncGenerator[str, None]:
         for number, pause in enumerate(pauses):
             yield f"{number} "
-            for _ in range(pause):
-                await asyncio.sleep(0)
+            await turns(pause)
 
     async with Client(agent) as client:
         task = await client.send("go", wait=False)
 
         async def follow(delay: int, cursor: int | None) -> list[Stamped]:
-            for _ in range(delay):
-                await asyncio.sleep(0)
+            await turns(delay)
             try:
                 return [e async for e in client.watch(task.id, cursor) if isinstance(e, Stamped)]
             except DragomanError:

@@ -24,6 +24,7 @@ from engine.harness import (
     terminals,
     until,
 )
+from waiting import forever, stays, turns
 
 
 async def test_cancel_reaches_the_coroutine(house: House) -> None:
@@ -32,17 +33,18 @@ async def test_cancel_reaches_the_coroutine(house: House) -> None:
 
     @agent.skill("sleep")
     async def sleep(turn: Turn) -> None:
+        seen.append("begun")
         try:
-            await asyncio.sleep(60)
+            await forever()
         finally:
             seen.append(f"stopped, cancelled={turn.cancelled}")
 
     async with house.client(agent) as client:
         task = await client.send("go", wait=False)
-        await asyncio.sleep(0.01)
+        await until(lambda: seen)
         done = await client.cancel(task.id)
         assert done.state is State.CANCELED
-        assert seen == ["stopped, cancelled=True"]
+        assert seen == ["begun", "stopped, cancelled=True"]
         assert story(await checked(client, task.id)) == ["opened", "working", "canceled"]
 
 
@@ -54,34 +56,36 @@ async def test_cancel_reaches_a_generator() -> None:
     async def write(turn: Turn) -> AsyncGenerator[str, None]:
         try:
             yield "a"
-            await asyncio.sleep(60)
+            seen.append("begun")
+            await forever()
         finally:
             seen.append("closed")
 
     async with Client(agent) as client:
         task = await client.send("go", wait=False)
-        await asyncio.sleep(0.01)
+        await until(lambda: seen)
         done = await client.cancel(task.id)
         assert done.text == "a"
-        assert seen == ["closed"]
+        assert seen == ["begun", "closed"]
         assert story(await checked(client, task.id))[2:] == ["=result:a", "canceled"]
 
 
 async def test_last_words_are_kept(house: House) -> None:
-    agent = Agent("Sleeper")
+    agent, begun = Agent("Sleeper"), asyncio.Event()
 
     @agent.skill("sleep")
     async def sleep(turn: Turn) -> str:
+        begun.set()
         try:
-            await asyncio.sleep(60)
+            await forever()
         except asyncio.CancelledError:
             await turn.say("cleaning up")
-            await asyncio.sleep(0.01)
+            await turns(20)  # and takes its time
         return "half a result"
 
     async with house.client(agent) as client:
         task = await client.send("go", wait=False)
-        await asyncio.sleep(0.01)
+        await begun.wait()
         done = await client.cancel(task.id)
         assert done.state is State.CANCELED
         assert story(await checked(client, task.id))[2:] == [
@@ -93,13 +97,14 @@ async def test_last_words_are_kept(house: House) -> None:
 
 @pytest.mark.parametrize("how", ["raise", "fail", "reject", "reply"])
 async def test_whatever_the_code_says_after_a_cancel_it_is_canceled(how: str) -> None:
-    agent = Agent("Stubborn")
+    agent, begun = Agent("Stubborn"), asyncio.Event()
 
     @agent.skill("be", may_reply=True)
     async def be(turn: Turn) -> None:
         await turn.say("on")
+        begun.set()
         try:
-            await asyncio.sleep(60)
+            await forever()
         except asyncio.CancelledError:
             match how:
                 case "raise":
@@ -112,18 +117,19 @@ async def test_whatever_the_code_says_after_a_cancel_it_is_canceled(how: str) ->
 
     async with Client(agent) as client:
         task = await client.send("go", wait=False)
-        await asyncio.sleep(0.01)
+        await begun.wait()
         assert (await client.cancel(task.id)).state is State.CANCELED
         assert terminals(await checked(client, task.id)) == [State.CANCELED]
 
 
 async def test_cancel_is_enforced_after_the_grace(house: House) -> None:
     agent = Agent("Deaf")
-    free = asyncio.Event()
+    begun, free, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     ran_on: list[bool] = []
 
     @agent.skill("be", cancel_grace=0.1)
     async def be(turn: Turn) -> str:
+        begun.set()
         while not free.is_set():
             try:
                 await free.wait()
@@ -132,16 +138,18 @@ async def test_cancel_is_enforced_after_the_grace(house: House) -> None:
         ran_on.append(turn.cancelled)
         await turn.say("after the end")
         await turn.artifact("too late")
+        ended.set()
         return "done"
 
     async with house.client(agent) as client:
         task = await client.send("go", wait=False)
-        await asyncio.sleep(0.01)
+        await begun.wait()
         done = await client.cancel(task.id)
         assert done.state is State.CANCELED
         free.set()
-        await until(lambda: ran_on)
-        await asyncio.sleep(0.02)
+        await ended.wait()
+        assert ran_on == [True]
+        await client.send("go", wait=False)  # a later write: what was to be kept is kept by then
         assert await client.get(task.id) == done
         assert story(await checked(client, task.id)) == [
             "opened",
@@ -154,11 +162,12 @@ async def test_cancel_is_enforced_after_the_grace(house: House) -> None:
 async def test_what_a_left_behind_run_does_changes_nothing(memory: House) -> None:
     """Steps, questions and replies after the end: none of them hangs or reaches the log."""
     agent = Agent("Deaf")
-    free = asyncio.Event()
+    begun, free = asyncio.Event(), asyncio.Event()
     did: list[str] = []
 
     @agent.skill("be", cancel_grace=0, may_reply=True)
     async def be(turn: Turn) -> None:
+        begun.set()
         while not free.is_set():
             with suppress(asyncio.CancelledError):
                 await free.wait()
@@ -170,7 +179,7 @@ async def test_what_a_left_behind_run_does_changes_nothing(memory: House) -> Non
 
     async with memory.client(agent) as client:
         task = await client.send("go", wait=False)
-        await asyncio.sleep(0.01)
+        await begun.wait()
         runs = client.engine.runner.runs
         code = runs[task.id].task
         assert code is not None
@@ -238,15 +247,16 @@ async def test_what_is_over_or_not_there_cannot_be_canceled(house: House) -> Non
 
 
 async def test_canceling_twice_cancels_once(house: House) -> None:
-    agent = Agent("Sleeper")
+    agent, begun = Agent("Sleeper"), asyncio.Event()
 
     @agent.skill("sleep")
     async def sleep(turn: Turn) -> None:
-        await asyncio.sleep(60)
+        begun.set()
+        await forever()
 
     async with house.client(agent) as client:
         task = await client.send("go", wait=False)
-        await asyncio.sleep(0.01)
+        await begun.wait()
         answers = await asyncio.gather(
             *(client.cancel(task.id) for _ in range(5)), return_exceptions=True
         )
@@ -275,7 +285,7 @@ async def test_a_task_that_ends_first_wins(memory: House) -> None:
         go.set()
         await until(lambda: store.waiting)
         async with background(client.cancel(task.id)) as canceling:
-            await asyncio.sleep(0.02)
+            await stays(lambda: not canceling.done())
             store.let_go()
             with pytest.raises(NotCancelable):
                 await canceling
@@ -287,8 +297,7 @@ async def test_cancel_racing_completion_ends_once(house: House) -> None:
 
     @agent.skill("work")
     async def work(turn: Turn) -> str:
-        for _ in range(int(turn.text)):
-            await asyncio.sleep(0)
+        await turns(int(turn.text))
         return "done"
 
     async with house.client(agent) as client:
@@ -350,7 +359,7 @@ async def test_an_answer_while_a_task_is_taken_up_is_heard(memory: House, where:
     await memory.crash(client)
     memory.clock.skip(60)
     async with Client(agent, store=store) as client:
-        await asyncio.sleep(0.01)  # its keeper has looked for work, and looks again in a second
+        await turns(50)  # its maintenance has looked for work, and looks again in a second
         early = where.startswith("before")
         if early:
             store.hold("seize")
@@ -364,8 +373,7 @@ async def test_an_answer_while_a_task_is_taken_up_is_heard(memory: House, where:
                     store.let_go(before)
                     await until(lambda: store.waiting)
             async with background(client.send("2", task=task)) as other:
-                await asyncio.sleep(0.02)
-                assert not other.done(), "the question is answered already"
+                await stays(lambda: not other.done())  # the question is answered already
                 store.let_go()
                 assert (await other).text == "12"
             done = await sending
@@ -382,7 +390,7 @@ async def test_a_cancel_before_the_first_step_needs_no_grace(memory: House) -> N
     @agent.skill("sleep", cancel_grace=60)
     async def sleep(turn: Turn) -> None:
         starts.append(1)
-        await asyncio.sleep(60)
+        await forever()
 
     async with memory.client(agent) as client:
         task = await client.send("go", wait=False)
@@ -404,7 +412,7 @@ async def test_a_stream_ends_with_the_cancel(house: House) -> None:
 
     @agent.skill("sleep")
     async def sleep(turn: Turn) -> None:
-        await asyncio.sleep(60)
+        await forever()
 
     async with house.client(agent) as client:
         task = await client.send("go", wait=False)
@@ -420,19 +428,20 @@ async def test_a_stream_ends_with_the_cancel(house: House) -> None:
 
 async def test_a_plain_function_sees_that_it_is_canceled() -> None:
     agent = Agent("Sleeper")
-    seen = threading.Event()
+    begun, seen = threading.Event(), threading.Event()
 
     @agent.skill("sleep")
     def sleep(turn: SyncTurn) -> None:
+        begun.set()
         while not turn.cancelled:
             threading.Event().wait(0.005)
         seen.set()
 
     async with Client(agent) as client:
         task = await client.send("go", wait=False)
-        await asyncio.sleep(0.02)
+        await until(begun.is_set)
         assert (await client.cancel(task.id)).state is State.CANCELED
-        assert await asyncio.to_thread(seen.wait, 2)
+        await until(seen.is_set)
 
 
 async def test_a_plain_function_that_waits_for_an_answer_is_let_go() -> None:
@@ -480,7 +489,7 @@ async def test_canceled_by_the_time_it_is_known(house: House) -> None:
 
     @agent.skill("sleep")
     async def sleep(turn: Turn) -> None:
-        await asyncio.sleep(60)
+        await forever()
 
     async with house.client(agent) as client:
         task = await client.send("go", wait=False)

@@ -9,8 +9,9 @@ import pytest
 
 from dragoman import Agent, ArtifactChunk, Message, Stamped, State, StateChanged, SyncTurn, Turn
 from dragoman.testing import Client
-from engine.harness import House, checked, client_of, ended, in_state, terminals, until
+from engine.harness import House, checked, client_of, ended, in_state, terminals
 from engine.harness import Slow as SlowStore
+from waiting import forever, until
 
 LONG = 60.0
 
@@ -175,9 +176,7 @@ async def test_an_early_answer_is_for_those_that_wait_then(house: House) -> None
             assert task.status.message is not None
             assert task.status.message.text == "first"
             slow.first.set()
-            while task.state is not State.INPUT_REQUIRED:
-                task = await client.get(task.id)
-                await asyncio.sleep(0.005)
+            task = await in_state(client, task.id, State.INPUT_REQUIRED)
             # Who answers the question after that waits for what follows it.
             task = await client.send("go on", task=task)
         assert task.status.message is not None
@@ -294,7 +293,7 @@ async def test_a_cancel_does_not_take_it_for_the_end() -> None:
     @agent.skill("work", cancel_grace=30)
     async def work(turn: Turn) -> None:
         try:
-            await asyncio.sleep(600)
+            await forever()
         finally:
             await turn.detach("I am leaving.")
 

@@ -24,7 +24,9 @@ from engine.harness import (
     story,
     terminals,
     until,
+    written,
 )
+from waiting import forever, stays, turns
 
 
 async def end_of(agent: Agent, *what: object, **about: Any) -> tuple[Task, dict[str, Any]]:
@@ -100,7 +102,7 @@ async def test_an_exception_in_a_generator_ends_the_task() -> None:
     @agent.skill("x", default=True)
     async def x(turn: Turn) -> AsyncGenerator[str, None]:
         yield "a"
-        await asyncio.sleep(0)
+        await turns()
         raise ZeroDivisionError
 
     task, about = await end_of(agent, "go")
@@ -159,9 +161,9 @@ async def test_what_the_store_cannot_keep_ends_the_task(house: House) -> None:
     @agent.skill("x", default=True)
     async def x(turn: Turn) -> AsyncGenerator[str, None]:
         yield "a"
-        await asyncio.sleep(0.01)
+        await turn.step("on the disk", lambda: None)
         yield "\ud800"
-        await asyncio.sleep(60)
+        await forever()
 
     async with house.client(agent) as client:
         task = await client.send("go")
@@ -180,7 +182,7 @@ async def test_what_cannot_be_kept_of_a_quick_task_is_no_completed_task(memory: 
 
     @agent.skill("x", default=True)
     async def x(turn: Turn) -> str:
-        await asyncio.sleep(0.01)
+        await turn.step("on the disk", lambda: None)
         return "\ud800"
 
     async with memory.client(agent) as client:
@@ -205,7 +207,7 @@ async def test_who_asks_while_the_store_refuses_is_told_the_truth(memory: House)
         go.set()
         await until(lambda: store.waiting)
         async with background(client.get(task.id)) as getting:
-            await asyncio.sleep(0.02)
+            await stays(lambda: not getting.done())
             store.let_go()
             assert (await getting).state is State.FAILED
         await checked(client, task.id)
@@ -228,9 +230,9 @@ async def test_a_store_that_is_away_for_a_moment_costs_nothing(memory: House) ->
 
     @agent.skill("x", default=True)
     async def x(turn: Turn) -> str:
-        await asyncio.sleep(0)
+        await turns()
         await turn.say("one")
-        await asyncio.sleep(0.01)
+        await turns(20)
         return "two"
 
     async with Client(agent, store=store) as client:
@@ -245,7 +247,7 @@ async def test_a_run_that_never_ends_is_ended() -> None:
 
     @agent.skill("x", default=True, timeout=0.1)
     async def x(turn: Turn) -> None:
-        await asyncio.sleep(60)
+        await forever()
 
     task, about = await end_of(agent, "go")
     assert task.state is State.FAILED
@@ -255,20 +257,22 @@ async def test_a_run_that_never_ends_is_ended() -> None:
 
 async def test_a_run_that_ignores_its_timeout_is_left_behind() -> None:
     agent = agent_with_a_fine_skill()
-    free = asyncio.Event()
+    free, returned = asyncio.Event(), asyncio.Event()
 
     @agent.skill("x", default=True, timeout=0.1, cancel_grace=0.1)
     async def x(turn: Turn) -> str:
         while not free.is_set():
             with suppress(asyncio.CancelledError):
                 await free.wait()
+        returned.set()
         return "done"
 
     async with Client(agent) as client:
         task = await client.send("go")
         assert task.state is State.FAILED
         free.set()
-        await asyncio.sleep(0.02)
+        await returned.wait()
+        await client.send("go", skill="fine")  # a later write
         assert await client.get(task.id) == task
         assert not client.engine.runner.runs
 
@@ -278,7 +282,7 @@ async def test_a_generator_that_never_yields_is_ended() -> None:
 
     @agent.skill("x", default=True, timeout=0.1)
     async def x(turn: Turn) -> AsyncGenerator[str, None]:
-        await asyncio.sleep(60)
+        await forever()
         yield "never"
 
     task, about = await end_of(agent, "go")
@@ -401,7 +405,7 @@ async def test_what_comes_after_the_end_is_dropped(
         assert said(task) == "that is all"
         async with asyncio.timeout(60):
             await on.wait()
-        await asyncio.sleep(0.02)
+        await client.send("go", skill="fine")  # a later write
         assert await client.get(task.id) == task
         assert task.text == "a"
         assert terminals(await checked(client, task.id)) == [State.COMPLETED]
@@ -532,7 +536,7 @@ async def test_a_stop_lets_quick_runs_finish(durable: House) -> None:
 
     @agent.skill("work")
     async def work(turn: Turn) -> str:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # the quick work
         return "done"
 
     client = durable.client(agent)
@@ -550,13 +554,13 @@ async def test_a_stop_ends_streams_and_waits(house: House) -> None:
     @agent.skill("sleep")
     async def sleep(turn: Turn) -> None:
         await turn.say("on")
-        await asyncio.sleep(60)
+        await forever()
 
     client = house.client(agent)
     await client.engine.start()
     sending = asyncio.ensure_future(client.send("go"))
     await until(lambda: client.engine.runner.runs)
-    await asyncio.sleep(0.02)
+    await written(client)
     async with asyncio.timeout(60):
         await client.engine.stop(0)
         task = await sending
@@ -571,7 +575,7 @@ async def test_a_held_store_holds_up_a_stop_but_loses_nothing(memory: House) -> 
     async def x(turn: Turn) -> None:
         await go.wait()
         await turn.say("on")
-        await asyncio.sleep(60)
+        await forever()
 
     store = Slow(memory.store())
     client = Client(agent, store=store)
@@ -581,8 +585,7 @@ async def test_a_held_store_holds_up_a_stop_but_loses_nothing(memory: House) -> 
     go.set()
     await until(lambda: store.waiting)
     stopping = asyncio.ensure_future(client.engine.stop(0))
-    await asyncio.sleep(0.02)
-    assert not stopping.done()
+    await stays(lambda: not stopping.done())
     store.let_go()
     await stopping
     assert story(await log_of(client, task.id))[2:] == ["working say:on"]

@@ -26,7 +26,7 @@ def desk(did: list[str]) -> Agent:
     @agent.skill("greet", may_reply=True)
     async def greet(turn: Turn) -> None:
         did.append("greet")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # long enough to be asked again meanwhile
         await turn.reply(f"hello {turn.text}")
 
     @agent.skill("echo")

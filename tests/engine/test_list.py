@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import pytest
@@ -12,6 +11,7 @@ from dragoman.core.errors import BadParams, TaskNotFound
 from dragoman.core.peer import Context
 from dragoman.testing import Client
 from engine.harness import ANN, BOB, House, gathered
+from waiting import forever
 
 
 def desk() -> Agent:
@@ -25,7 +25,7 @@ def desk() -> Agent:
             case "fail":
                 raise turn.fail("No")
             case "hang":
-                await asyncio.sleep(60)
+                await forever()
         return turn.text
 
     return agent

@@ -10,6 +10,7 @@ from dragoman import Agent, Role, State, Text, Turn
 from dragoman.core.events import ArtifactChunk, Note, Noted, Opened, Stamped, StateChanged
 from dragoman.testing import Client
 from engine.harness import House, Slow, brief, checked, gathered, story
+from waiting import forever, turns
 
 WORK = "urn:dragoman:work:1"
 
@@ -51,7 +52,7 @@ async def test_opened_and_working_are_one_write(memory: House) -> None:
 
     @agent.skill("sleep")
     async def sleep(turn: Turn) -> None:
-        await asyncio.sleep(60)
+        await forever()
 
     store = memory.store()
     create = store.create
@@ -127,7 +128,7 @@ async def test_a_pause_before_the_end_costs_an_empty_last_chunk() -> None:
     @agent.skill("write")
     async def write(turn: Turn) -> AsyncGenerator[str, None]:
         yield "a"
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # the pause
 
     assert await lines_of(agent, "go") == ["=result:a", "+result:!", "completed"]
 
@@ -205,8 +206,8 @@ async def test_chunks_are_joined_by_time_only_when_asked() -> None:
     async def words(turn: Turn) -> AsyncGenerator[object, None]:
         for piece in ("a", "b", {"n": 1}, "c", "d"):
             yield piece
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.1)
+            await turns()
+        await asyncio.sleep(0.1)  # longer than chunks are joined
         yield "e"
 
     agent.skill("plain")(words)
@@ -312,7 +313,7 @@ async def test_a_snapshot_joins_adjacent_plain_text(house: House) -> None:
         yield "b"
         yield Text("c", metadata={"bold": True})
         yield "d"
-        await asyncio.sleep(0.001)
+        await turns(2)
         yield "e"
 
     async with house.client(agent) as client:
@@ -427,7 +428,7 @@ async def test_a_long_stream_has_no_gaps_whatever_the_store_does(house: House) -
         for number in range(1500):
             yield f"{number} "
             if number % 400 == 0:
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002)  # a pause in between
 
     async with house.client(agent) as client:
         events = await gathered(client.stream("go"))

@@ -77,7 +77,7 @@ async def test_an_answer_that_was_kept_is_no_error_when_the_run_is_lost_meanwhil
             taken = await store.seize("another", task.id, row.epoch)
             assert taken is not None
             store.let_go()
-            await asyncio.sleep(0.05)
+            await until(lambda: task.id not in client.engine.runner.runs)
             await store.retire("another")
             async with asyncio.timeout(60):
                 done = await sending

@@ -21,6 +21,7 @@ from engine.harness import (
     story,
     until,
 )
+from waiting import stays
 
 
 class Desk:
@@ -86,11 +87,9 @@ async def test_who_goes_on_working_is_not_parked(house: House) -> None:
             task = await client.send(name)
             working.append(await client.send("wait", task=task, wait=False))
         waiting = await client.send("c")
-        await asyncio.sleep(0.02)
         worker = client.engine.runner.worker
-        assert await _holder_is(client, waiting.id, worker)
-        for task in working:
-            assert await _holder_is(client, task.id, worker)
+        for task in (waiting, *working):
+            await stays(lambda task=task: _holder_is(client, task.id, worker))
         desk.go.set()
         for task in working:
             assert (await ended(client, task.id)).text.endswith("attempt 1")
@@ -172,7 +171,13 @@ async def test_an_answer_that_crosses_with_the_drop_is_not_lost(memory: House) -
         store.hold("release")
         async with background(client.engine.runner.give_back(run)) as dropping:
             await until(lambda: store.waiting)
-            await client.send("yes", task=task, wait=False)
+            async with background(client.send("yes", task=task, wait=False)) as sending:
+
+                async def heard() -> bool:
+                    await client.engine._maintenance._beat()  # else one every ten seconds
+                    return sending.done()
+
+                await until(heard)
             store.let_go()
             await dropping
         done = await ended(client, task.id)
@@ -217,7 +222,7 @@ async def test_a_reader_stays_with_a_dropped_task(house: House) -> None:
         task = await client.send("a")
         await until(lambda: _holder_is(client, task.id, ""))
         async with background(gathered(client.watch(task.id))) as watching:
-            await asyncio.sleep(0.02)
+            await until(client.engine.runner.bell.listening)
             await client.send("yes", task=task)
             assert story(await watching) == [
                 "snapshot input-required",

@@ -31,6 +31,7 @@ from engine.harness import (
     story,
     until,
 )
+from waiting import forever, stays
 
 CANARY = "canary-7c1f-swordfish"
 
@@ -245,12 +246,12 @@ async def test_questions_asked_together_are_asked_one_after_the_other() -> None:
 
 
 async def test_work_said_beside_a_question_leaves_it_open() -> None:
-    agent = Agent("Asker")
+    agent, asked = Agent("Asker"), asyncio.Event()
 
     @agent.skill("ask")
     async def ask(turn: Turn) -> str:
         async def busy() -> None:
-            await asyncio.sleep(0.01)
+            await asked.wait()
             await turn.say("still here")
             await turn.progress(0.5)
 
@@ -259,10 +260,15 @@ async def test_work_said_beside_a_question_leaves_it_open() -> None:
 
     async with Client(agent) as client:
         task = await client.send("hi")
+        asked.set()
         await until(lambda: _has(client, task.id, "still here"))
         assert (await client.get(task.id)).state is State.INPUT_REQUIRED
         assert (await client.send("yes", task=task)).text == "yes"
         await checked(client, task.id)
+
+
+async def _is(client: Client, task_id: str, state: State) -> bool:
+    return (await row_of(client, task_id)).state is state
 
 
 async def _has(client: Client, task_id: str, text: str) -> bool:
@@ -367,8 +373,7 @@ async def test_words_that_come_as_a_task_ends_are_kept(memory: House) -> None:
         async with background(client.send("wait!", task=task)) as sending:
             await until(lambda: store.waiting)
             go.set()
-            await asyncio.sleep(0.02)
-            assert (await row_of(client, task.id)).state is State.WORKING
+            await stays(lambda: _is(client, task.id, State.WORKING))
             store.let_go()
             done = await sending
         assert done.state is State.COMPLETED
@@ -468,8 +473,7 @@ async def test_silence_is_a_no(house: House) -> None:
     async with house.client(shop(), waiting=3600) as client:
         task = await client.send("tea")
         await house.later(client, 3599)
-        await asyncio.sleep(0.02)
-        assert (await client.get(task.id)).state is State.INPUT_REQUIRED
+        await stays(lambda: _is(client, task.id, State.INPUT_REQUIRED))
         await house.later(client, 2)
         done = await ended(client, task.id)
         assert done.state is State.REJECTED
@@ -493,7 +497,7 @@ async def test_an_approval_may_expire_sooner(memory: House) -> None:
 
 
 async def test_waiting_ends(house: House) -> None:
-    async with house.client(asker(), waiting=7 * 86_400.0) as client:
+    async with house.client(asker(), waiting=7 * 86_400.0, lease=86_400.0) as client:
         task = await client.send("")
         await house.later(client, 7 * 86_400 + 1)
         done = await ended(client, task.id)
@@ -518,12 +522,12 @@ async def test_waiting_ends_for_tasks_nobody_holds(house: House) -> None:
 
 
 async def test_an_answer_in_time_stops_the_clock(memory: House) -> None:
-    agent = Agent("Asker")
+    agent, go = Agent("Asker"), asyncio.Event()
 
     @agent.skill("ask")
     async def ask(turn: Turn) -> str:
         answer = await turn.ask("Well?", expires=60)
-        await asyncio.sleep(0.05)
+        await go.wait()
         return answer
 
     async with memory.client(agent) as client:
@@ -531,6 +535,8 @@ async def test_an_answer_in_time_stops_the_clock(memory: House) -> None:
         async with background(client.send("yes", task=task)) as sending:
             await in_state(client, task.id, State.WORKING)
             await memory.later(client, 100)
+            await stays(lambda: not sending.done())
+            go.set()
             assert (await sending).text == "yes"
 
 
@@ -719,7 +725,7 @@ async def test_credentials_that_cross_with_a_cancel_are_not_kept(memory: House) 
         async with background(client.send(CANARY, task=task, wait=False)):
             await until(lambda: store.waiting)
             async with background(client.cancel(task.id)) as canceling:
-                await asyncio.sleep(0.02)
+                await stays(lambda: not canceling.done())
                 store.let_go()
                 done = await canceling
         assert done.state is State.CANCELED
@@ -754,8 +760,7 @@ async def test_an_auth_required_stream_stays_open() -> None:
         background(gathered(client.stream("pay"))) as streaming,
     ):
         await until(lambda: _one_waits(client))
-        await asyncio.sleep(0.02)
-        assert not streaming.done()
+        await stays(lambda: not streaming.done())
         (task,) = (await client.list()).tasks
         await client.send("pw", task=task, wait=False)
         assert story(await streaming)[-1] == "?input:Anything else?"
@@ -775,13 +780,13 @@ async def test_waiting_does_not_count_as_running() -> None:
     async def ask(turn: Turn) -> str:
         answer = await turn.ask("Well?")
         if answer == "hang":
-            await asyncio.sleep(60)
+            await forever()
         return answer
 
     async with Client(agent, settings=EngineSettings()) as client:
         task = await client.send("hi")
         hung = await client.send("hi")
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.6)  # twice as long as it may run
         assert (await client.send("yes", task=task)).text == "yes"
         done = await client.send("hang", task=hung)
         assert done.state is State.FAILED

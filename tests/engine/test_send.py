@@ -36,6 +36,7 @@ from engine.harness import (
     story,
     until,
 )
+from waiting import forever, stays
 
 
 def gated() -> tuple[Agent, asyncio.Event, list[str]]:
@@ -73,21 +74,20 @@ async def test_nothing_is_acknowledged_before_it_is_committed(memory: House) -> 
         store.hold("create")
         async with background(client.send("go", wait=False)) as sending:
             await until(lambda: store.waiting)
-            await asyncio.sleep(0.02)
-            assert not sending.done()
+            await stays(lambda: not sending.done())
             store.let_go()
             assert (await sending).state is State.WORKING
         assert (await client.list()).total == 1
 
 
 async def test_a_stream_shows_nothing_before_it_is_committed(memory: House) -> None:
-    agent = Agent("Writer")
+    agent, go = Agent("Writer"), asyncio.Event()
 
     @agent.skill("write")
     async def write(turn: Turn) -> None:
-        await asyncio.sleep(0.01)
+        await go.wait()
         await turn.say("hm")
-        await asyncio.sleep(60)
+        await forever()
 
     store = Slow(memory.store())
     async with Client(agent, store=store) as client:
@@ -99,10 +99,10 @@ async def test_a_stream_shows_nothing_before_it_is_committed(memory: House) -> N
                 seen.extend(story([event]))
 
         store.hold("append")
+        go.set()
         async with background(follow()):
-            await until(lambda: store.waiting)
-            await asyncio.sleep(0.02)
-            assert seen == ["opened", "working"]
+            await until(lambda: store.waiting and len(seen) == 2)
+            await stays(lambda: seen == ["opened", "working"])
             store.let_go()
             await until(lambda: "working say:hm" in seen)
 
@@ -253,7 +253,7 @@ async def test_a_repeat_while_it_runs_waits_for_the_same_end(house: House) -> No
         sends = [client.send("go", key="k", message_id="m") for _ in range(5)]
         async with background(asyncio.gather(*sends)) as sending:
             await until(lambda: started)
-            await asyncio.sleep(0.02)
+            await stays(lambda: started == ["go"])
             go.set()
             tasks = await sending
         assert len({task.id for task in tasks}) == 1
@@ -393,8 +393,7 @@ async def test_a_message_does_not_let_a_task_jump_the_queue(house: House) -> Non
         await client.send("a", wait=False)
         task = await client.send("b", wait=False)
         task = await client.send("hurry", task=task, wait=False)
-        await asyncio.sleep(0.02)
-        assert started == ["a"]
+        await stays(lambda: started == ["a"])
         assert task.state is State.SUBMITTED
         go.set()
         done = await ended(client, task.id)

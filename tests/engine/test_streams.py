@@ -17,7 +17,8 @@ from dragoman.core.peer import ANYONE, Batch
 from dragoman.engine import tail
 from dragoman.engine.runs import live_log
 from dragoman.testing import Client
-from engine.harness import House, background, checked, gathered, log_of, story, until
+from engine.harness import House, background, checked, gathered, log_of, read_by, story, until
+from waiting import turns
 
 
 class Counter:
@@ -145,7 +146,7 @@ async def test_a_late_reader_begins_with_the_task_as_it_is(house: House) -> None
         counter.go_on(2)
         await until(lambda: _text_is(client, task.id, "1 2 "))
         async with background(gathered(client.watch(task.id))) as watching:
-            await asyncio.sleep(0.02)
+            await read_by(client, task.id)
             counter.go_on(2)
             events = await watching
         snapshot = events[0].event
@@ -170,7 +171,7 @@ async def test_every_cursor_resumes_without_loss_or_repeat(house: House) -> None
         await until(lambda: _text_is(client, task.id, "1 2 3 "))
         running = [background(gathered(client.watch(task.id, n))) for n in range(6)]
         readers = [await one.__aenter__() for one in running]
-        await asyncio.sleep(0.02)
+        await read_by(client, task.id, len(readers))
         counter.go_on(2)
         heard = [await reader for reader in readers]
         log = await checked(client, task.id)
@@ -229,7 +230,7 @@ async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
         for number in range(300):
             yield f"{number} "
             if number % 10 == 0:
-                await asyncio.sleep(0)
+                await turns()
 
     async with house.client(agent) as client:
         slow = client.stream("go")
@@ -266,7 +267,7 @@ async def test_a_reader_that_leaves_leaves_nothing(house: House) -> None:
                 await anext(events)
         for _ in range(3):
             async with background(gathered(client.watch(task.id, 2))):
-                await asyncio.sleep(0.005)
+                await read_by(client, task.id)
         assert not client.engine.runner.idle
         assert not client.engine.runner.runs[task.id].log._readers
         assert not client.engine.runner.bell.listening()
@@ -306,7 +307,7 @@ async def test_a_lost_ring_costs_a_delay_never_an_event(
     ):
         task = await client.send("go", wait=False)
         async with background(gathered(deaf.watch(task.id, 0))) as watching:
-            await asyncio.sleep(0.02)
+            await until(deaf.engine.runner.bell.listening)
             counter.go_on(3)
             async with asyncio.timeout(60):
                 events = await watching

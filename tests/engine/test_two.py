@@ -27,6 +27,7 @@ from engine.harness import (
     terminals,
     until,
 )
+from waiting import turns
 
 
 class Trip:
@@ -132,7 +133,7 @@ async def test_streams_follow_the_tasks_of_the_other(shared: House) -> None:
             background(gathered(two.watch(task.id))) as snapshot,
             background(gathered(two.watch(task.id, 0))) as whole,
         ):
-            await asyncio.sleep(0.1)
+            await until(two.engine.runner.bell.listening)
             trip.go.set()
             log = await whole
             assert log == await checked(one, task.id)
@@ -185,7 +186,7 @@ async def test_a_cancel_is_enforced_against_a_deaf_run_elsewhere(shared: House) 
         done = await two.cancel(task.id)
         assert done.state is State.CANCELED
         trip.go.set()
-        await asyncio.sleep(0.05)
+        await until(lambda: not trip.now[task.id])
         assert await one.get(task.id) == done
         assert terminals(await checked(one, task.id)) == [State.CANCELED]
 
@@ -440,7 +441,7 @@ async def test_agents_of_different_names_share_a_store(shared: House) -> None:
 
     async with shared.client(one, max_runs=1) as first, shared.client(two) as second:
         task = await second.send("go")
-        await asyncio.sleep(0.02)
+        await turns(20)  # the first has looked for work, and this is none for it
         assert (await first.send("go")).text == "one"
         assert (await first.list()).total == 1
         assert (await second.list()).total == 1

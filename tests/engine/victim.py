@@ -31,7 +31,7 @@ def agent_in(folder: Path, pause: float) -> Agent:
         for number in range(STEPS):
             await turn.say(f"say {number}")
             yield await turn.step(f"step {number}", did, f"{turn.text}{number} ")
-            await asyncio.sleep(pause)
+            await asyncio.sleep(pause)  # its work
         yield "end"
 
     @agent.skill("ask")
@@ -50,7 +50,7 @@ async def main(url: str, folder: Path) -> None:
         tasks = [await client.send(name, skill="work", wait=False) for name in "ab"]
         (folder / "acked").write_text(" ".join([waiting.id, *(task.id for task in tasks)]))
         (folder / "pid").write_text(str(os.getpid()))
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)  # until it is killed
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def make_agent() -> Agent:
     @agent.skill("slow")
     async def slow(turn: Turn) -> str:
         await turn.say("begun")
-        await asyncio.sleep(30)
+        await asyncio.sleep(30)  # until it is canceled
         return "never"
 
     @agent.skill("several")
@@ -187,7 +187,7 @@ async def open_house(folder: Path, agent: Agent | None = None) -> AsyncIterator[
         limits=Limits(body_size=BODY),
     )
     async with serving(agent or make_agent(), settings) as (app, base):
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc.port}")
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.ports['grpc']}")
         try:
             async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
                 yield House(app, client, channel)

@@ -17,5 +17,5 @@ async def echo(turn: Turn) -> str:
 @agent.skill("patient", on_crash="fail")
 async def patient(turn: Turn) -> str:
     """Works for so many seconds; says which attempt this is."""
-    await asyncio.sleep(float(turn.text))
+    await asyncio.sleep(float(turn.text))  # its work
     return f"attempt {turn.attempt}"

@@ -47,7 +47,7 @@ class Peer:
         """Byte by byte, for ever."""
         for byte in data:
             await self.say(bytes([byte]))
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # the attack
         await self.hold()
 
     async def hold(self) -> None:
@@ -73,7 +73,7 @@ async def _slow_reader(peer: Peer, size: int) -> None:
     said = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     await peer.say(said + b"A2A-Version: 1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     while await peer.reader.read(1):  # noqa: ASYNC110  a second for each byte
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # the attack
 
 
 async def slow_readers(peer: Peer) -> None:
@@ -127,7 +127,7 @@ async def http2_slow_resets(peer: Peer) -> None:
         stream = 1
         while not reading.done():
             await peer.say(frame(HEADERS, 5, stream, asked))
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # the attack
             await peer.say(frame(RST_STREAM, 0, stream, b"\0\0\0\x08"))
             stream += 2
     finally:
@@ -219,7 +219,7 @@ async def attack(name: str, port: int, seconds: float) -> int:
             try:
                 reader, writer = await asyncio.open_connection(sock=await dial(port))
             except OSError:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # and dials again
                 continue
             dialed += 1
             try:
@@ -228,10 +228,10 @@ async def attack(name: str, port: int, seconds: float) -> int:
                 pass
             finally:
                 writer.transport.abort()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # and dials again
 
     peers = [asyncio.ensure_future(one()) for _ in range(count)]
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(seconds)  # as long as the attack goes on
     for each in peers:
         each.cancel()
     await asyncio.gather(*peers, return_exceptions=True)

@@ -23,6 +23,7 @@ from dragoman import Agent, Turn
 from dragoman.settings import Server, Settings
 from dragoman.testing import served
 from security.certs import Authority
+from waiting import until
 
 ROOT = Path(__file__).parents[2]
 HANG = 60.0
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.slow
 async def say(turn: Turn) -> None:
     for word in turn.text.split():
         await turn.artifact(word, name=word)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # so that a proxy that gathers is seen
 
 
 def free_port() -> int:
@@ -149,14 +150,14 @@ async def edge(name: str, folder: Path) -> AsyncIterator[Edge]:
         try:
             there = Edge(port, authority.ca)
             async with there.client() as client:
-                until = time.monotonic() + HANG
-                while True:
-                    with suppress(httpx2.TransportError):
-                        if (await client.get("/healthz")).status_code == 200:
-                            break
+
+                async def up() -> bool:
                     assert process.poll() is None
-                    assert time.monotonic() < until
-                    await asyncio.sleep(0.05)
+                    with suppress(httpx2.TransportError):
+                        return (await client.get("/healthz")).status_code == 200
+                    return False
+
+                await until(up)
             yield there
         finally:
             process.terminate()

@@ -20,6 +20,7 @@ import httpx2
 import pytest
 
 from hostile.attacks import ATTACKS
+from waiting import wait_until
 
 FULL = bool(os.environ.get("DRAGOMAN_FULL"))
 SECONDS = 60.0 if FULL else 1.5
@@ -56,11 +57,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
     with log.open("w") as out:
         process = subprocess.Popen([*command, "--no-grpc"], cwd=folder, stderr=out, stdout=out)
     try:
-        until = time.monotonic() + HANG
-        while " started " not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_until(lambda: " started " in log.read_text() or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
         besieged = Besieged(log.read_text().partition("url=")[2].split()[0], process.pid)
         asyncio.run(warm_up(besieged))
         yield besieged
@@ -95,7 +93,7 @@ async def honest(server: Besieged, stop: asyncio.Event) -> list[float]:
                         answer = await fresh.post(server.url, json=send("hello 0"))
                 took.append(time.perf_counter() - began)
                 assert text_of(answer) == f"hello {number}"
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # the pace of an honest client
     return took
 
 

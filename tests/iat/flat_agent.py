@@ -6,24 +6,18 @@ It keeps every request, so tests can read what was said to it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from waiting import until
+
 SSE = "text/event-stream"
-
-
-async def until(true: Callable[[], object], seconds: float = 60.0) -> None:
-    """Returns when this is so; the limit only catches hangs."""
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110  it changes in another thread
-            await asyncio.sleep(0.01)
 
 
 class Asked(NamedTuple):

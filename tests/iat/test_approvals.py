@@ -21,6 +21,7 @@ from dragoman.store.interface import Input, Scope
 from dragoman.testing import Client
 from engine.harness import Clock, House
 from iat.team import engine_host, team, worker
+from waiting import until
 
 ANN, EVE = Context(principal="ann", dialect="iat"), Context(principal="eve", dialect="iat")
 
@@ -52,12 +53,12 @@ async def waiting(client: Client) -> tuple[str, str]:
 
 async def ended(engine: Engine, task_id: str, ctx: Context) -> str:
     """The text of a task at its end."""
-    for _ in range(500):
+
+    async def over() -> Task | None:
         task = await engine.call(GetTask(task_id=task_id), ctx)
-        if task.state is not State.INPUT_REQUIRED and task.state is not State.WORKING:
-            return task.text
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never ended")
+        return None if task.state in (State.INPUT_REQUIRED, State.WORKING) else task
+
+    return str((await until(over)).text)
 
 
 YES = {"approved": True}
@@ -133,11 +134,7 @@ async def test_a_yes_is_for_these_details_alone() -> None:
     new = house.client(client.engine.agent, context=ANN)
     await new.engine.start()
     await house.later(new, 31)
-    for _ in range(300):
-        open_now = await open_approvals(store)
-        if open_now:
-            break
-        await asyncio.sleep(0.01)
+    open_now = await until(lambda: open_approvals(store))
     assert [each.details for each in open_now] == [{"what": "swap: a yacht"}]
     assert open_now[0].question != question
     assert seen == ["swap: a yacht"]
@@ -251,15 +248,15 @@ async def test_the_operator_lists_and_decides_while_the_server_runs(tmp_path: Pa
     host = engine_host()
     async with team(tmp_path, host, {"worker": worker()}, memory=False):
         running = [asyncio.create_task(host.run("a.txt")) for _ in range(2)]
-        for _ in range(500):
-            assert host.peer is not None
+
+        async def both() -> list[str]:
             found = open_store(store)
             await found.open()
             names = [one.id for one in await open_approvals(found)]
             await found.close()
-            if len(names) == 2:
-                break
-            await asyncio.sleep(0.02)
+            return names if len(names) == 2 else []
+
+        names = await until(both)
         listed = await command("list")
         assert all(name in listed for name in names)
         assert "Delete it?" in listed

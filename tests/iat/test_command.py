@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from cli.run import ENVIRON, dragoman
-from dragoman import State
+from dragoman import State, Task
 from dragoman.core.operations import GetTask
 from dragoman.iat.host import OPERATOR
 from dragoman.store import open_store
 from dragoman.store.approvals import decide, open_approvals
 from dragoman.testing.served import served
 from iat.team import SECRET, engine_host, joining, settings, worker
+from waiting import until
 
 HOST = """
 from dragoman.iat import Host
@@ -107,11 +108,12 @@ async def test_an_execute_survives_the_host(tmp_path: Path, while_away: bool) ->
             if not while_away:
                 await _approve(store)
             assert host.peer is not None
-            for _ in range(1000):
+
+            async def done() -> Task | None:
                 task = await host.peer.call(GetTask(task_id=task_id), OPERATOR)
-                if task.state is State.COMPLETED:
-                    break
-                await asyncio.sleep(0.02)
+                return task if task.state is State.COMPLETED else None
+
+            task = await until(done)
             assert task.text == "d.txt has 5 bytes, deleted"
 
 

@@ -17,10 +17,11 @@ from dragoman.core.events import ArtifactChunk
 from dragoman.iat import Host
 from dragoman.iat.sub_agent import MISSES, Reachable
 from dragoman.testing.served import served
-from iat.flat_agent import Echoing, FlatAgent, Streaming, running, until
+from iat.flat_agent import Echoing, FlatAgent, Streaming, running
 from iat.team import SECRET, engine_host, registering, settings, story, worker
 from iat.test_foreign import built_go
 from net.iat.sub_agent import signed
+from waiting import until
 
 PATIENCE = 60.0
 

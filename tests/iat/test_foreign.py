@@ -16,6 +16,7 @@ from dragoman.core.events import ArtifactChunk, Asked, Note, Noted
 from dragoman.testing.served import served
 from iat.team import SECRET, at, engine_host, settings, story
 from interop.peers import GO, PeerUnavailable
+from waiting import LIMIT
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -75,7 +76,7 @@ async def test_a_foreign_sub_agent_does_it_all(
     host = engine_host()
     async with served(host, settings(tmp_path, "engine")) as url:
         with running(language(url)):
-            await host.find("foreign", 10)
+            await host.find("foreign", LIMIT)
             for decision, end in ((True, "deleted"), (False, "kept")):
                 seen, task = await story(host, "b.txt", decision, agent="foreign")
                 assert task.state is State.COMPLETED, task.status

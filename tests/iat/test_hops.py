@@ -10,13 +10,14 @@ import httpx2
 import pytest
 from websockets.asyncio.client import connect
 
-from dragoman import State
+from dragoman import State, Task
 from dragoman.core.operations import GetTask
 from dragoman.core.peer import Context
 from dragoman.dialects.iat.wire import Envelope, Kind, envelope_in, envelope_out
 from dragoman.iat import Host
 from dragoman.testing.served import served
 from iat.team import SECRET, WAYS, at, settings
+from waiting import until
 
 WORK = {"query": "on and on", "metadata": {"agent": "near"}}
 
@@ -70,9 +71,11 @@ async def test_what_may_not_be_passed_on_dies_here(tmp_path: Path, way: str) -> 
         name = await give(url, way, ttl=1)
         assert host.peer is not None
         far = Context(principal="iat:far")
-        task = await host.peer.call(GetTask(task_id=name), far)
-        while task.state not in (State.FAILED, State.COMPLETED):
+
+        async def over() -> Task | None:
             task = await host.peer.call(GetTask(task_id=name), far)
-            await asyncio.sleep(0.01)
+            return task if task.state in (State.FAILED, State.COMPLETED) else None
+
+        task = await until(over)
         assert task.state is State.FAILED
         assert "ttl_exceeded" in str(task.status)

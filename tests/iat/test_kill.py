@@ -16,6 +16,7 @@ from dragoman.core.lifecycle import FINAL
 from dragoman.store.approvals import audit_of
 from dragoman.testing.served import served
 from iat.team import SECRET, WAYS, engine_host, joining, settings, story
+from waiting import LIMIT, until
 
 ROUNDS = 25 if os.environ.get("DRAGOMAN_FULL") else 1
 VICTIM = Path(__file__).parent / "victim.py"
@@ -44,14 +45,10 @@ async def test_killed_between_approval_and_action(tmp_path: Path, way: str, wher
         async with served(host := engine_host(patience=30), settings(folder, "engine")) as url:
             victim = life(folder, joining(url, way), where)
             try:
-                await host.find("victim", 15)
+                await host.find("victim", LIMIT)
                 buying = asyncio.create_task(story(host, "tea", True))
                 mark = folder / f"{where}.reached"
-                for _ in range(1500):
-                    if mark.exists():
-                        break
-                    await asyncio.sleep(0.01)
-                assert mark.exists(), (folder / "log").read_text()
+                await until(mark.exists)
                 victim.kill()
                 victim.wait(10)
                 victim = life(folder, joining(url, way), where)

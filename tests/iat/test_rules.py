@@ -30,6 +30,7 @@ from iat.team import (
     team,
     worker,
 )
+from waiting import LIMIT
 
 
 def caller_of(name: str, **arguments: Any) -> Agent:
@@ -194,8 +195,8 @@ async def test_in_a_ring_of_three_hosts_a_message_dies(tmp_path: Path, way: str)
             (),
             IatHttpLine(f"{urls[0]}/iat", "three", "one", secret=SECRET, trusted=True),
         )
-        await hosts[0].find("two", 5)
-        await hosts[1].find("three", 5)
+        await hosts[0].find("two", LIMIT)
+        await hosts[1].find("three", LIMIT)
         _, task = await story(hosts[0], "round and round", agent="two")
         assert task.state is State.FAILED
         assert task.status.message.metadata["reason"] == "ttl_exceeded"
@@ -301,7 +302,7 @@ async def test_a_joined_agent_registers_again_when_the_host_comes_back(
         for number in range(2):
             async with AsyncExitStack() as stack:
                 host = await life(sock if not number else bind("127.0.0.1", port), stack)
-                await host.find("c", 8)
+                await host.find("c", LIMIT)
                 _, task = await story(host, "go")
                 assert task.text == "HI"
     sock.close()

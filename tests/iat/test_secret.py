@@ -18,9 +18,10 @@ from dragoman import State
 from dragoman.core.auth_schemes import ApiKeys, Known, Secret
 from dragoman.iat import Host
 from dragoman.testing.served import served
-from iat.flat_agent import Asked, FlatAgent, running, until
+from iat.flat_agent import Asked, FlatAgent, running
 from iat.team import SECRET, engine_host, registering, settings, story, worker
 from net.iat.sub_agent import signed
+from waiting import until
 
 
 def shown(asked: Asked) -> str:

@@ -30,6 +30,7 @@ from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address, wind_down
 from dragoman.testing.served import served
 from iat.team import SECRET, at, engine_host, joining, settings, worker
+from waiting import forever
 
 AGENTS = ("one", "two", "three")
 SOON = 20.0
@@ -38,7 +39,7 @@ SOON = 20.0
 
 async def _busy(turn: Turn) -> str:
     """Works longer than any grace."""
-    await asyncio.sleep(60)
+    await forever()
     return turn.text
 
 
@@ -159,7 +160,7 @@ async def test_agents_of_ours_begin_to_dial_again(tmp_path: Path) -> None:
 async def test_nobody_comes_in_while_it_goes(tmp_path: Path) -> None:
     """A socket taken after the others were closed would be dropped without a word."""
     async with House(tmp_path, engine_host()) as house:
-        await house.app.hang_up()
+        await house.app.drain()
         with pytest.raises(InvalidHandshake):
             await connect(f"{at(house.url, 'ws')}/iat/ws")
 

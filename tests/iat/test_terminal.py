@@ -40,7 +40,7 @@ async def work(turn: Turn):
     size = await turn.call_tool("size", path=turn.text)
     yield f"{turn.text} "
     while not Path("go").exists():
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # and looks again
     yield f"has {size} bytes, "
     yield "deleted" if await turn.approve("Delete it?", details={"path": turn.text}) else "kept"
 """

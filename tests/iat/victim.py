@@ -15,7 +15,7 @@ async def hold(where: str) -> None:
     mark = HERE / f"{where}.reached"
     if os.environ.get("VICTIM_DIES") == where and not mark.exists():
         mark.touch()
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)  # until it is killed
 
 
 async def pay(key: str) -> str:

@@ -92,7 +92,7 @@ class LittlePeer:
                 yield Batch(chunks, last=False)
             case "wait":
                 while True:
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.05)  # its work
                     yield Batch([], last=False)
             case "flood":
                 for seq in range(2, 1_000_000):

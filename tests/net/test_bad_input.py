@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from net.served_peer import call, house, post, said
+from waiting import until
 
 GOOD = call("SendMessage", said("hi"))
 
@@ -60,7 +61,7 @@ async def test_a_body_too_large_is_refused_while_it_streams() -> None:
         async with asyncio.timeout(60):
             for _ in range(20):  # far less than a body that never ends
                 writer.write(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # the pace of the sender
                 if reader._buffer:  # type: ignore[attr-defined]
                     break
             heard = await reader.readuntil(b"}")
@@ -85,7 +86,7 @@ async def test_a_half_sent_request_is_told_so(limits: dict[str, float]) -> None:
             # Well before the time is over: what arrives after the answer makes TCP reset the
             # connection, and then the answer may be lost on its way to us.
             for _ in range(4):
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # the pace of the sender
                 writer.write(b"x")
         async with asyncio.timeout(60):
             heard = await reader.readuntil(b"}")
@@ -99,10 +100,10 @@ async def test_a_request_that_breaks_off_leaves_nothing_behind() -> None:
     async with house() as home:
         _, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(post(GOOD)[:-10])
-        await asyncio.sleep(0.1)
+        await until(lambda: home.app.server.deadlines.waits)
         writer.close()
         assert b"200 OK" in await home.raw(post(GOOD, "A2A-Version: 1.0"))
-        assert not home.app.server.deadlines.waits
+        await until(lambda: not home.app.server.deadlines.waits)
 
 
 async def test_half_sent_headers_are_cut_off() -> None:

@@ -23,6 +23,7 @@ from dragoman.net.http.descriptors import (
 from dragoman.settings import Limits
 from hostile.frames import ACK, PREFACE, SETTINGS, frame, greeting, head, request
 from net.served_peer import House, call, house, post, said
+from waiting import stays, until
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 HANG = 60.0
@@ -62,13 +63,6 @@ async def ended(reader: asyncio.StreamReader) -> None:
             pass
 
 
-async def until(condition: object) -> None:
-    assert callable(condition)
-    async with asyncio.timeout(HANG):
-        while not condition():  # noqa: ASYNC110  nobody tells us
-            await asyncio.sleep(0.02)
-
-
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES.keys())
 async def test_a_connection_that_never_asks_is_closed(half: bytes) -> None:
     async with house(hello_time=0.4) as home, dialed(home) as (reader, writer):
@@ -83,7 +77,7 @@ async def test_a_half_handshake_that_trickles_is_closed_all_the_same() -> None:
         async def trickle() -> None:
             for byte in PREFACE[:-1] * 1000:
                 writer.write(bytes([byte]))
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # the pace of the caller
 
         trickling = asyncio.create_task(trickle())
         await ended(reader)
@@ -101,7 +95,7 @@ async def test_a_flood_of_pings_and_settings_ends_its_connection(first: bytes) -
                 while not reading.done():
                     writer.write(flood)
                     await writer.drain()
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.01)  # the pace of the caller
             except ConnectionError:
                 pass
             await reading
@@ -194,7 +188,7 @@ async def test_a_reader_that_gets_on_is_waited_for() -> None:
         async with asyncio.timeout(HANG):
             while piece := await reader.read(100_000):
                 heard += len(piece)
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # the pace of the reader
         assert heard > 2_000_000
 
 
@@ -221,8 +215,7 @@ async def test_the_share_of_a_trusted_proxy_is_not_limited() -> None:
             _, writer = await stack.enter_async_context(dialed(home, "127.0.0.2"))
             writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await until(lambda: len(connections._open) == 20)
-        await asyncio.sleep(2 * LOOK)
-        assert not connections.shut
+        await stays(lambda: not connections.shut, 2 * LOOK)
 
 
 async def test_silent_connections_do_not_starve_others_at_the_cap() -> None:

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from net.served_peer import house
+from waiting import until
 
 AGENT = """
 import os, resource
@@ -65,7 +66,7 @@ def served(folder: Path) -> Iterator[tuple[str, int]]:
 
 def spent_in(pid: int, seconds: float) -> float:
     before = cpu(pid)
-    time.sleep(seconds)
+    time.sleep(seconds)  # what is measured: the CPU time spent in it
     spent = cpu(pid) - before
     print(f"{spent:.2f} s of CPU in {seconds} s")
     return spent
@@ -106,7 +107,7 @@ async def test_looking_works_without_a_free_descriptor() -> None:
     async with house(hello_time=0.4) as home:
         reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(b"P")
-        await asyncio.sleep(0.1)
+        await until(lambda: home.listener.connections._open)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
         taken = []
         try:

@@ -15,6 +15,7 @@ from dragoman.core.session import Frame, Signal, Update
 from dragoman.dialects.sse import KEEP_ALIVE
 from dragoman.net.http.sse_writer import SseWriter
 from dragoman.observability.metrics import Metrics
+from waiting import stays
 
 
 class Numbers:
@@ -94,8 +95,7 @@ async def test_one_that_fills_up_gets_nothing_more_before_it_has_room() -> None:
     tap.sink(entries(2))
     assert tap.sink is None  # from here on the reader is woken
     writing = asyncio.create_task(out.write(Batch(entries(3), False, tap)))
-    await asyncio.sleep(0.01)
-    assert seen(server) == [1, 2]
+    await stays(lambda: seen(server) == [1, 2])
     server.slow = False
     server.waiting[0].set_result(None)
     await writing

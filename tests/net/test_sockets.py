@@ -19,6 +19,7 @@ from dragoman.net.websocket.reader import AHEAD, WebSocketReader
 from dragoman.net.websocket.writer import AHEAD as LINE_LIMIT
 from dragoman.net.websocket.writer import WebSocketWriter
 from dragoman.settings import Limits
+from waiting import stays
 
 FRAMES = 200_000 if os.environ.get("DRAGOMAN_FULL") else 10_000
 
@@ -98,7 +99,7 @@ async def test_one_at_a_time_asks_for_one() -> None:
     echo = Echo()
     async with dialed(echo) as socket:
         for number in range(4):
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # never two on the way
             await socket.send(str(number))
             assert await socket.recv() == str(number)
     assert echo.asked == 1
@@ -132,8 +133,7 @@ async def test_who_says_much_waits_until_it_is_gone() -> None:
         outgoing.put(letter.encode() * LINE_LIMIT)
     assert outgoing.full
     waiting = asyncio.create_task(outgoing.room())
-    await asyncio.sleep(0.01)
-    assert not waiting.done()
+    await stays(lambda: not waiting.done())
     gate.set_result(None)
     await asyncio.wait_for(waiting, 60)
     assert [text[0] for text in said] == ["a", "b", "c"]

@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from hostile.frames import fragment, upgrade
 from net.iat.sub_agent import SECRET, open_house
 from net.served_peer import House, house
+from waiting import until
 
 HANG = 60.0
 
@@ -43,7 +44,7 @@ async def test_bad_frames_are_no_sign_of_life(frame: str) -> None:
         async def say() -> None:
             while True:
                 await socket.send(frame)
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # the pace of the caller
 
         saying = asyncio.create_task(say())
         await closed(socket)
@@ -60,7 +61,7 @@ async def test_bad_frames_do_not_keep_a_socket_that_was_good_once() -> None:
         async def say() -> None:
             while True:
                 await socket.send("{")
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # the pace of the caller
 
         saying = asyncio.create_task(say())
         await closed(socket)
@@ -98,9 +99,7 @@ async def test_unfinished_messages_of_strangers_hold_no_memory(piece: int) -> No
         assert max(sent) < most  # cut off before
         assert peak - before < 300_000_000  # 1.3 GB and for good when only whole ones counted
         assert home.listener.connections.shut["message"] == 20
-        async with asyncio.timeout(HANG):
-            while home.app.iat.sockets:  # noqa: ASYNC110  nobody tells us
-                await asyncio.sleep(0.02)
+        await until(lambda: not home.app.server.sockets)
 
 
 async def test_known_callers_may_send_messages_up_to_their_limit() -> None:

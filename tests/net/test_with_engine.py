@@ -18,6 +18,7 @@ from dragoman.server.serve import address
 from dragoman.settings import Settings
 from dragoman.store import open_store
 from net.served_peer import call, said
+from waiting import turns
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 
@@ -27,7 +28,7 @@ agent = Agent("Counter", description="Counts.")
 @agent.skill("count")
 async def count(turn: Turn):  # type: ignore[no-untyped-def]
     for number in range(int(turn.text)):
-        await asyncio.sleep(0)
+        await turns()
         yield f"{number} "
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dragoman import Agent, Task, Turn
 from dragoman.testing import Client
+from waiting import until
 
 
 def boss_in(folder: Path, address: str) -> Agent:
@@ -22,7 +23,7 @@ def boss_in(folder: Path, address: str) -> Agent:
         task = await turn.agent(address).send("work", skill="work")
         (folder / "returned").touch()
         if not (folder / "gate").exists():
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)  # until it is killed
         return f"got {task.text}"
 
     @agent.skill("asks")
@@ -48,12 +49,20 @@ def boss_in(folder: Path, address: str) -> Agent:
     return agent
 
 
+async def noted(client: Client, task_id: str) -> bool:
+    """Whether it is in the store which task of the other agent belongs to ours."""
+    run = client.engine.runner.runs.get(task_id)
+    return run is None or bool(await client.store.records(run.claim))
+
+
 async def main(store: str, folder: Path, address: str, skill: str) -> None:
     """One task, acknowledged."""
     async with Client(boss_in(folder, address), store=store) as client:
         task = await client.send("go", skill=skill, wait=skill == "asks")
         (folder / "acked").write_text(task.id)
-        await asyncio.sleep(60)
+        await until(lambda: noted(client, task.id))
+        (folder / "noted").touch()
+        await asyncio.sleep(600)  # until it is killed
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from dragoman import Agent, Message, State, SyncTurn, Task, Turn
 from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.peer import Context
 from dragoman.testing import Client, served
+from waiting import forever, turns
 
 DIALECTS = ["a2a-1.0", "a2a-1.0-rest", "a2a-0.3", "a2a-0.3-rest", "a2a-0.1", "a2a-1.0-grpc"]
 
@@ -50,7 +51,7 @@ class Worker:
             self.did.append("slow")
             self.started.set()
             try:
-                await asyncio.sleep(60)
+                await forever()
             except asyncio.CancelledError:
                 self.canceled.set()
                 raise
@@ -64,7 +65,7 @@ class Worker:
         async def tell(turn: Turn) -> AsyncIterator[str]:
             for word in turn.text.split():
                 yield word + " "
-                await asyncio.sleep(0.01)
+                await turns(5)
 
         @self.agent.skill("greet", may_reply=True)
         async def greet(turn: Turn) -> None:

@@ -6,16 +6,17 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from dragoman import Agent, State, Task, Turn
-from dragoman.core.lifecycle import FINAL
+from dragoman import Agent, State, Turn
 from dragoman.testing import Client, served
-from relay.boss import boss_in
+from engine.harness import ended
+from relay.boss import boss_in, noted
+from waiting import stays, until
 
 TESTS = Path(__file__).parent.parent
 
@@ -52,12 +53,6 @@ class Worker:
             return f"booked {city}"
 
 
-async def until(true: Callable[[], object], seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110  nothing here tells
-            await asyncio.sleep(0.01)
-
-
 @asynccontextmanager
 async def victim(store: str, folder: Path, address: str, skill: str) -> AsyncIterator[None]:
     """A boss at work; killed when the block ends."""
@@ -75,19 +70,6 @@ async def victim(store: str, folder: Path, address: str, skill: str) -> AsyncIte
 
 def acked(folder: Path) -> str:
     return (folder / "acked").read_text()
-
-
-async def ended(client: Client, task_id: str) -> Task:
-    async with asyncio.timeout(60):
-        return await _final(client, task_id)
-
-
-async def _final(client: Client, task_id: str) -> Task:
-    while True:
-        task = await client.get(task_id)
-        if task.state in FINAL:
-            return task
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture(params=["sqlite", "file"])
@@ -119,7 +101,7 @@ async def test_an_unfinished_call_goes_on_with_the_same_task(store: str, tmp_pat
     async with served(worker.agent) as address:
         async with victim(store, tmp_path, address, "one"):
             await until(lambda: worker.did)
-            await asyncio.sleep(0.2)
+            await until((tmp_path / "noted").exists)
         assert worker.canceled == []
         async with Client(boss_in(tmp_path, address), store=store) as client:
             asyncio.get_running_loop().call_later(0.3, worker.free.set)
@@ -147,7 +129,7 @@ async def test_a_cancel_after_the_crash_goes_down(store: str, tmp_path: Path) ->
     async with served(worker.agent) as address:
         async with victim(store, tmp_path, address, "one"):
             await until(lambda: worker.did)
-            await asyncio.sleep(0.2)
+            await until((tmp_path / "noted").exists)
         async with Client(boss_in(tmp_path, address), store=store) as client:
             assert (await client.cancel(acked(tmp_path))).state is State.CANCELED
             await until(lambda: worker.canceled)
@@ -161,7 +143,7 @@ async def test_a_cancel_before_the_crash_goes_down_after_it(tmp_path: Path) -> N
     async with served(worker.agent) as address:
         async with victim(store, tmp_path, address, "one"):
             await until(lambda: worker.did)
-            await asyncio.sleep(0.2)
+            await until((tmp_path / "noted").exists)
         # As the dead process had left it.
         async with Client(Agent("Nobody"), store=store) as other:
             row = await other.store.ask_cancel((other.context), acked(tmp_path))  # type: ignore[arg-type]
@@ -204,10 +186,10 @@ async def test_a_clean_stop_leaves_the_other_at_work(store: str, tmp_path: Path)
         async with Client(boss_in(tmp_path, address), store=store) as client:
             task = await client.send("go", skill="one", wait=False)
             await until(lambda: worker.did)
-            await asyncio.sleep(0.2)
+            await until(lambda: noted(client, task.id))
         async with Client(boss_in(tmp_path, address), store=store) as client:
-            await asyncio.sleep(0.2)
-            assert worker.canceled == []
+            await until(lambda: task.id in client.engine.runner.runs)
+            await stays(lambda: worker.canceled == [])
             worker.free.set()
             assert (await ended(client, task.id)).text == "got WORK"
     assert worker.did == ["work"]

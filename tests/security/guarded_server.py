@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -37,7 +36,7 @@ from dragoman.core.operations import (
 )
 from dragoman.core.peer import Context
 from dragoman.core.session import Call
-from dragoman.dialects.a2a import jsonrpc, routes
+from dragoman.dialects.a2a import PYTHON_PATHS, jsonrpc, routes
 from dragoman.dialects.a2a.grpc.callee import RPCS
 from dragoman.dialects.a2a.legacy import a2a_go
 from dragoman.dialects.a2a.legacy.detect import SHARED
@@ -47,12 +46,12 @@ from dragoman.dialects.a2a.v1_0 import V1_0
 from dragoman.dialects.a2a.version import RpcMethod, Version, own
 from dragoman.dialects.iat import IatCaller
 from dragoman.net.http.granian_server import GranianServer, bind
-from dragoman.net.http.routes import PYTHON_A2A
 from dragoman.observability.log import Log
 from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address
 from dragoman.settings import Server, Settings
 from security.issuer import AUDIENCE, ISSUER, Issuer
+from waiting import turns
 
 CANARY = "canary-4711-of-alice"
 HOOK = "hook-of-alice"
@@ -125,7 +124,7 @@ def all_ways() -> Iterator[Asking]:
         method = V1_0.methods[spelled]
         sender = _rpc_sender("/", name, "", method, ident=1 if method.stream else None)
         yield Asking("hybrid", name, method.op, method.stream, sender, False)
-    for path in PYTHON_A2A:
+    for path in PYTHON_PATHS:
         for name, method in (*V0_1.methods.items(), (RECALL, own(RECALL))):
             sender = _rpc_sender(path, name, "", method)
             yield Asking("python-a2a", f"{path} {name}", method.op, method.stream, sender, False)
@@ -428,4 +427,4 @@ async def open_house(
         listener.refuse()
         await app.stop()
         await listener.end(1)
-        await asyncio.sleep(0)
+        await turns()  # what was closed has its last turn

@@ -23,6 +23,7 @@ from dragoman.store import open_store
 from dragoman.store.interface import AdminFilter, Scope, Store
 from dragoman.testing.stores import Bench, HandClock
 from engine.harness import until
+from waiting import turns
 
 CANARY = "canary-0815-of-alice"
 ALICE = Context(principal="alice", tenant="acme", tenants=("acme",))
@@ -109,7 +110,7 @@ async def test_the_run_of_an_erased_task_ends(url: str) -> None:
         try:
             while True:
                 await turn.say("more")
-                await asyncio.sleep(0.01)
+                await turns(2)
         finally:
             over.set()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -30,6 +29,7 @@ from dragoman.observability.log import Log
 from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address
 from dragoman.settings import Server, Settings
+from waiting import turns
 
 
 class Heard(Struct):
@@ -72,7 +72,7 @@ async def served(
     await app.start()
     listener = GranianServer(app, sock, settings.limits)
     listener.begin()
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc.port}")
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.ports['grpc']}")
     try:
         async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
             yield House(app, client, channel)
@@ -81,7 +81,7 @@ async def served(
         listener.refuse()
         await app.stop()
         await listener.end(1)
-        await asyncio.sleep(0)
+        await turns()  # what was closed has its last turn
 
 
 class Way:

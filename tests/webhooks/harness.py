@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from dragoman.security.outbound.guarded_http import GuardedHttp, Rules
 from dragoman.security.secret_box import SecretBox
 from dragoman.settings import Push
 from dragoman.store import Store, open_store
+from waiting import LIMIT, until
 
 SECRET = b"s" * 32
 ALICE = Context(principal="alice", dialect="a2a-1.0")
@@ -75,8 +75,10 @@ async def send(
     return task
 
 
-async def empty(running: Engine, seconds: float = 60.0) -> None:
+async def empty(running: Engine, seconds: float = LIMIT) -> None:
     """Waits until nothing is on its way."""
-    async with asyncio.timeout(seconds):
-        while await running.store.outbox(dead=False, limit=1):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+
+    async def nothing_left() -> bool:
+        return not await running.store.outbox(dead=False, limit=1)
+
+    await until(nothing_left, seconds)

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from waiting import LIMIT, until
+
 
 @dataclass
 class Heard:
@@ -83,11 +85,9 @@ class Receiver:
             if serving:
                 await asyncio.wait([task for task, _ in serving], timeout=1)
 
-    async def until(self, count: int, seconds: float = 60.0) -> list[Heard]:
+    async def until(self, count: int, seconds: float = LIMIT) -> list[Heard]:
         """Waits for so many calls."""
-        async with asyncio.timeout(seconds):
-            while len(self.heard) < count:  # noqa: ASYNC110  (others look at it too)
-                await asyncio.sleep(0.005)
+        await until(lambda: len(self.heard) >= count, seconds)
         return self.heard
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -18,6 +18,7 @@ from dragoman.security.outbound.guarded_http import GuardedHttp, Rules
 from dragoman.security.outbound.resolver import Resolver, Unreachable
 from dragoman.security.secret_box import SecretBox
 from dragoman.settings import Push
+from waiting import until
 from webhooks.harness import ALICE, BOB, SECRET, engine, hook, send
 from webhooks.receiver import Heard, Receiver
 
@@ -128,17 +129,16 @@ async def test_slow_name_servers_do_not_stop_the_others(silent: Silent) -> None:
         await egress.close()
 
 
-async def until(count: int, silent: Silent) -> None:
-    async with asyncio.timeout(LONG):
-        while len(silent.asked) < count:  # noqa: ASYNC110  (threads do it)
-            await asyncio.sleep(0.005)
+async def asked_for(count: int, silent: Silent) -> None:
+    """Waits until so many names were looked up."""
+    await until(lambda: len(silent.asked) >= count)
 
 
 async def test_a_domain_has_only_so_many_lookups(silent: Silent) -> None:
     resolve = Resolver()
     names = [f"name{n}.silent.example" for n in range(40)]
     async with asking(*(resolve(name, 80) for name in names)):
-        await until(resolver.PER_DOMAIN, silent)
+        await asked_for(resolver.PER_DOMAIN, silent)
         assert await resolve("good.example", 80) == ["127.0.0.1"]
         assert len(silent.asked) == resolver.PER_DOMAIN + 1
     # Those that nobody waits for any more are not looked up later.
@@ -151,7 +151,7 @@ async def test_a_name_is_looked_up_once_for_all_that_ask(silent: Silent) -> None
     resolve = Resolver()
     asked = asyncio.gather(*(resolve("name.silent.example", 80) for _ in range(9)))
     given_up = asyncio.ensure_future(resolve("name.silent.example", 80))
-    await until(1, silent)
+    await asked_for(1, silent)
     given_up.cancel()
     silent.known.add("name.silent.example")
     silent.release.set()

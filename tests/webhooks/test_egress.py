@@ -24,6 +24,7 @@ from dragoman.security.outbound.guarded_http import (
     parse,
     system_resolver,
 )
+from waiting import forever
 from webhooks.harness import ALICE, QUICK, empty, engine, hook, send, sender
 from webhooks.hostile import RESOLVED, URLS
 from webhooks.receiver import Heard, Receiver
@@ -173,7 +174,8 @@ def test_private_does_not_mean_everything(url: str) -> None:
 
 async def test_an_answer_has_a_size_and_a_time() -> None:
     async def endless(one: Heard) -> tuple[int, dict[str, str]]:
-        await asyncio.sleep(30 if one.path == "/slow" else 0)
+        if one.path == "/slow":
+            await forever()
         return 200, {"content-length": "99999999"}
 
     async with Receiver(endless) as receiver:

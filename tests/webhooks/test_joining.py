@@ -16,6 +16,7 @@ from dragoman.engine import Engine
 from dragoman.settings import Push
 from dragoman.store import open_store
 from dragoman.store.interface import Scope
+from waiting import until
 from webhooks.harness import ALICE, QUICK, SECRET, empty, hook, sender
 from webhooks.receiver import Heard, Receiver
 
@@ -30,7 +31,7 @@ agent = Agent("Talker", description="Says much.")
 async def talk(turn: Turn) -> AsyncIterator[str]:
     chunks, size, pause = turn.text.split()
     for n in range(int(chunks)):
-        await asyncio.sleep(float(pause))
+        await asyncio.sleep(float(pause))  # its work
         yield f"{n} ".ljust(int(size), ".")
 
 
@@ -68,16 +69,16 @@ class Talking(Engine):
 
 async def over(running: Engine, task: Task) -> None:
     """Waits until a task is finished."""
-    async with asyncio.timeout(LONG):
-        while not (await running.store.row(Scope("", "alice", running.name), task.id)).final:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+
+    async def final() -> bool:
+        return (await running.store.row(Scope("", "alice", running.name), task.id)).final
+
+    await until(final)
 
 
 async def told(receiver: Receiver, state: str) -> None:
     """Waits until a state is told."""
-    async with asyncio.timeout(LONG):
-        while not any(state in one.body.decode() for one in receiver.heard):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: any(state in one.body.decode() for one in receiver.heard))
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -14,6 +14,7 @@ import pytest
 
 from crash.client import Client, Lost, message
 from crash.server import Server
+from waiting import until
 from webhooks.receiver import Heard, Receiver
 
 FULL = os.environ.get("DRAGOMAN_FULL") == "1"
@@ -68,7 +69,7 @@ async def opened(client: Client, url: str, n: int) -> None:
         try:
             await client.call("SendMessage", params, idempotency_key=f"k{n}")
         except Lost:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # and tries again
         else:
             return
 
@@ -135,27 +136,27 @@ async def test_nothing_is_lost_and_nothing_overtakes(tmp_path: Path) -> None:
             async def load() -> None:
                 for n in range(TASKS):
                     await opened(client, receiver.url, n)
-                    await asyncio.sleep((KILLS + DOWN / 4) / TASKS)
+                    await asyncio.sleep((KILLS + DOWN / 4) / TASKS)  # the pace of the load
 
             async def kills() -> None:
                 for _ in range(KILLS):
                     await server.ready()
-                    await asyncio.sleep(dice.uniform(0.4, 1.0))
+                    await asyncio.sleep(dice.uniform(0.4, 1.0))  # a life of its own length
                     server.kill()
                     server.start()
                 await server.ready()
 
             async def outage() -> None:
-                await asyncio.sleep(0.5)
+                await receiver.until(1)
                 await receiver.down()
-                await asyncio.sleep(DOWN)
+                await asyncio.sleep(DOWN)  # how long nobody answers
                 await receiver.up()
 
             await asyncio.gather(load(), kills(), outage())
-            until = time.monotonic() + SETTLE
-            while (left := rest(db))[:2] != (0, 0):
-                assert time.monotonic() < until, f"{left} left\n{why(db)}\n{server.logged()}"
-                await asyncio.sleep(0.1)
+            try:
+                await until(lambda: rest(db)[:2] == (0, 0), SETTLE)
+            except AssertionError as exc:
+                raise AssertionError(f"{rest(db)} left\n{why(db)}\n{server.logged()}") from exc
         assert await server.stop(10.0)
     assert rest(db) == (0, 0, 0)
     expected = lengths(db)

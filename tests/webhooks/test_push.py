@@ -25,6 +25,7 @@ from dragoman.store import Store, open_store
 from dragoman.store.interface import Delivery
 from dragoman.testing import Client
 from dragoman.testing.stores import HandClock
+from waiting import forever, stays, until
 from webhooks.harness import ALICE, BOB, QUICK, SECRET, agent, empty, engine, hook, send
 from webhooks.receiver import Heard, Receiver
 
@@ -168,8 +169,8 @@ async def test_a_failing_host_is_left_alone_but_for_probes() -> None:
     async with Receiver(answer) as receiver, engine(push) as running:
         for _ in range(8):
             await send(running, "1", hook(receiver.url))
-        await asyncio.sleep(0.7)
-        # At most eight go out before the third failure is known, then two or three probes.
+        await asyncio.sleep(0.7)  # time for two or three probes
+        # At most eight go out before the third failure is known.
         assert 3 <= len(receiver.heard) <= 14
         down = False
         await empty(running)
@@ -181,7 +182,7 @@ async def test_a_failing_host_is_left_alone_but_for_probes() -> None:
 
 async def test_one_slow_hook_does_not_hold_up_another() -> None:
     async def slow(one: Heard) -> tuple[int, dict[str, str]]:
-        await asyncio.sleep(30)
+        await forever()
         return 204, {}
 
     async with Receiver(slow) as stuck, Receiver() as receiver, engine() as running:
@@ -197,8 +198,7 @@ async def test_a_hook_set_later_hears_what_comes_then() -> None:
         at = replace(hook(receiver.url), task_id=task.id)
         shown = await running.call(SetHook(hook=at), ALICE)
         assert (shown.hook_id, shown.dialect) == (task.id, "a2a-1.0")
-        await asyncio.sleep(0.05)
-        assert receiver.heard == []
+        await stays(lambda: receiver.heard == [])
         said = Message(message_id="a", role=Role.USER, parts=(Text("that"),), task_id=task.id)
         done = await running.call(SendMessage(message=said), ALICE)
         assert isinstance(done, Task)
@@ -226,8 +226,7 @@ async def test_a_deleted_hook_hears_nothing_more() -> None:
         await running.call(op, ALICE)
         await running.call(op, ALICE)
         count = len(receiver.heard)
-        await asyncio.sleep(0.3)
-        assert len(receiver.heard) <= count + 1
+        await stays(lambda: len(receiver.heard) <= count + 1, 0.3)
 
 
 async def test_hooks_are_shown_masked_and_only_to_their_owner() -> None:
@@ -381,13 +380,15 @@ async def test_a_hook_is_called_once_at_a_time_though_the_clock_is_set() -> None
             clock.set(3_600_000)  # what is held seems to be free
             assert running.webhooks is not None
             running.webhooks.wake()
-            async with asyncio.timeout(60):
-                while (await _first(store)).due_at <= clock():  # noqa: ASYNC110
-                    await asyncio.sleep(0.005)
+            await until(lambda: _put_off(store, clock))
         assert len(running.webhooks._flights) == 1
         release.set()
         await empty(running, 60)
         assert [one.seq for one in receiver.heard] == [1, 2, 3, 4]
+
+
+async def _put_off(store: Store, clock: HandClock) -> bool:
+    return (await _first(store)).due_at > clock()
 
 
 async def _first(store: Store) -> Delivery:

@@ -36,6 +36,9 @@ class Route(Struct, frozen=True):
     """`*` stands for any method. A WebSocket has none."""
     matches: Callable[[str], bool] | None = None
     """For a path with variables: whether a path is one of those it stands for."""
+    callee: Callable[[], Session] | None = None
+    """The callee at this route, if it is not the dialect's: for an older or simpler way to say the
+    same, which only foreign callers use."""
 
 
 def unchanged(signal: Signal) -> Signal:
@@ -59,9 +62,20 @@ class Dialect(Struct, frozen=True, kw_only=True):
     binding: str = ""
     """What cards call the binding; empty for a dialect that no interface of a card can name."""
     versions: tuple[str, ...] = ()
-    """The protocol versions as cards spell them."""
+    """The protocol versions as cards spell them; cards of ours name the first."""
     scheme: str = ""
     """What stands before the `+` of an address that names this dialect: `iat+http://`."""
+
+    along_with: str = ""
+    """The dialect that it is served with, if operators cannot choose it by itself."""
+    role: str = ""
+    """The service of the server that it needs beyond its codec. A server without that service does
+    not serve it."""
+    listed_as: str = ""
+    """The binding under which `urn:dragoman:dialects:1` lists its first route, for a dialect that
+    is no interface of our card; empty: it is not listed."""
+    own_card: bool = False
+    """Whether its clients look for a card of its own below its first route."""
 
     prefix: str = ""
     """What the paths of its requests begin with."""
@@ -71,3 +85,11 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """Another spelling, for servers that refuse the first one as malformed."""
     names_tasks: bool = False
     """0.1 and its kin: the caller names its tasks, and every stream numbers artifacts anew."""
+
+    @property
+    def interface(self) -> tuple[str, str] | None:
+        """Its binding and version on the card of a server of ours, and in `server.interfaces`; None
+        for a dialect that is served without being chosen there."""
+        if self.callee is None or not self.binding or self.along_with:
+            return None
+        return self.binding, self.versions[0]

@@ -95,6 +95,27 @@ class Session(ABC):
     nothing sensible can follow.
     """
 
+    follows_questions = False
+    """Of a callee: whether a stream goes on behind a question of the task, since the answer comes
+    while the caller still listens. In A2A a stream ends there, and the next one begins behind."""
+
+    @property
+    def dialect(self) -> str:
+        """The name of the record of the dialect that the caller speaks, as far as it is known; of
+        a callee."""
+        return ""
+
+    @property
+    def tenant(self) -> str:
+        """The tenant the caller named, if its dialect has a word for it; of a callee."""
+        return ""
+
+    @property
+    def extensions_header(self) -> str:
+        """The header in which its version tells what extensions are active; of a callee. Empty: it
+        has none."""
+        return ""
+
     @abstractmethod
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """Returns the signals that a frame means."""
@@ -107,3 +128,17 @@ class Session(ABC):
         """What was decided in reading the last frame where it could be read in more than one way:
         fields for the driver to log, made only when it asks. Never content."""
         return ()
+
+
+class Duplex(ABC):
+    """The caller and the callee session that share one channel, where both sides may ask."""
+
+    caller: Session
+    callee: Session
+    name = ""
+    """How this side is called: the ids of its calls begin with it."""
+
+    @abstractmethod
+    def whose(self, frame: Frame) -> Session | None:
+        """The session that a frame is for: the caller's if it answers a call of ours, else the
+        callee's; None if our own words came back. Raises `DragomanError` if it cannot be read."""

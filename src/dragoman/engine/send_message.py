@@ -173,12 +173,16 @@ class MessageSender:
     async def _opened(self, run: Run) -> None:
         """Waits until a run that may reply directly has replied, or opened its task. Who thinks
         longer than `max_wait` will not reply directly."""
+        runner = self._runner
+        rests, now = run.when_resting(), runner.shared.loop.time
+        until = now() + runner.settings.max_wait
+        # A bell only says "look again": any process that writes to the store rings it.
+        while run.writer.unopened and not rests.done() and now() < until:
+            opened = runner.bell.listen(run.task_id)
+            await first_of(rests, opened, seconds=until - now())
+            runner.bell.hush(run.task_id, opened)
         if run.writer.unopened and run.direct_reply is None:
-            opened = self._runner.bell.listen(run.task_id)
-            await first_of(run.when_resting(), opened, seconds=self._runner.settings.max_wait)
-            self._runner.bell.hush(run.task_id, opened)
-            if run.writer.unopened and run.direct_reply is None:
-                await run.writer.committed()
+            await run.writer.committed()
         if run.error is not None:
             raise run.error
 

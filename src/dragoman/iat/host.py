@@ -302,7 +302,7 @@ class Host(Agent):
         op = SendMessage(
             message=message, metadata=metadata or None, context=tuple(context_fragments)
         )
-        from dragoman.net.iat.question_stream import stream_until_final
+        from dragoman.net.question_stream import stream_until_final
 
         return stream_until_final(self._engine(), op, OPERATOR)
 

@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -24,13 +24,15 @@ from dragoman.core.model import Json
 from dragoman.core.peer import Context
 from dragoman.core.session import Frame, Id, Introduction, Ping, Result, Signal
 from dragoman.dialects.iat.caller import IatCaller
-from dragoman.dialects.iat.wire import Envelope
-from dragoman.net.iat.endpoint_context import IatContext
-from dragoman.net.iat.websocket import IatSocket, SocketLine
+from dragoman.dialects.iat.wire import answer_in
+from dragoman.net.websocket.endpoint import Socket
 from dragoman.security.iat import signed
 from dragoman.workspace import WISH
 
 from .http_line import IatHttpLine
+
+if TYPE_CHECKING:
+    from .service import IatService
 
 log = Logger("iat")
 
@@ -55,11 +57,12 @@ def pause(tries: int) -> float:
 class Registration:
     """Keeps an agent registered with a host, given as `URL` or `NAME=URL`."""
 
-    def __init__(self, desk: IatContext, host: str, secret: str, base: str = "") -> None:
+    def __init__(self, service: IatService, host: str, secret: str, base: str = "") -> None:
         found = _HOST.fullmatch(host)
         if found is None:
             raise ConfigError(f"A host is [NAME=]ws://, wss://, http:// or https://, not {host!r}.")
-        self._desk, self._url, self._secret, self._base = desk, found[2], secret, base
+        self._service, self._url = service, found[2]
+        self._secret, self._base = secret, base
         self._host = found[1] or (UNNAMED if secret else "")
         """The host's name: what we sign is for it alone. Nobody who is asked for it can say it: it
         could name another agent, and show that one what we signed."""
@@ -103,12 +106,12 @@ class Registration:
 
     async def _over_http(self, beat: float) -> None:
         endpoint = Interface(url=f"{self._base.rstrip('/')}/iat", binding="IAT", version="1")
-        us = self._desk.ourselves()
+        us = self._service.ourselves()
         assert us.card is not None  # noqa: S101  an agent of ours always has one
         us = replace(us, card=replace(us.card, interfaces=(endpoint,)))
         line = IatHttpLine(
             _path(self._url, "/iat"),
-            self._desk.me,
+            self._service.me,
             self._host,
             secret=self._secret,
             greeting="register",
@@ -128,31 +131,35 @@ class Registration:
     async def _over_socket(self, beat: float) -> None:
         from .websocket_client import dialed
 
-        desk = self._desk
-        caller = IatCaller(me=desk.me, to=self._host, greeting="register")
-        hello = replace(desk.ourselves(), id=secrets.token_hex(16))
+        service = self._service
+        caller = IatCaller(me=service.me, to=self._host, greeting="register")
+        hello = replace(service.ourselves(), id=secrets.token_hex(16))
         (frame,) = caller.send(hello)
         # The handshake proves that we have the secret: its headers sign the first frame.
         proof = signed(self._secret, frame.body, time.time()) if self._secret else {}
-        size = desk.settings.message_size
+        size = service.settings.message_size
+        duplex = service.duplex(caller)
+
+        def know(answer: Frame) -> None:
+            """From its welcome on, the host is known by the token in it."""
+            said = answer_in(answer.body)
+            self.root = _root(said.payload)
+            token = said.payload.get("session_token")
+            if isinstance(token, str) and token:
+                # It answers as whom we asked for, and calls by the name it introduces.
+                named = said.payload.get("agent_id")
+                who = named if isinstance(named, str) and named else said.sender
+                host = Context(principal=f"iat:{who}", schemes=("iat-host",))
+                service.guard.sessions.adopt(token, who, host)
+                duplex.callee.token = token
+
         async with dialed(_path(self._url, "/iat/ws"), size, proof) as (receive, send):
             scope: dict[str, Any] = {"type": "websocket", "headers": []}
-            line = SocketLine(
-                IatSocket(desk), desk, scope, receive, send, caller, lambda said: known(said)
+            line = Socket(
+                *(service.socket_driver(), "GET /iat/ws", scope, receive, send),
+                duplex=duplex,
+                on_first_answer=know,
             )
-
-            def known(said: Envelope) -> None:
-                """From its welcome on, the host is known by the token in it."""
-                self.root = _root(said.payload)
-                token = said.payload.get("session_token")
-                if isinstance(token, str) and token:
-                    # It answers as whom we asked for, and calls by the name it introduces.
-                    named = said.payload.get("agent_id")
-                    who = named if isinstance(named, str) and named else said.sender
-                    host = Context(principal=f"iat:{who}", schemes=("iat-host",))
-                    desk.guard.sessions.adopt(token, who, host)
-                    line.callee.token = token
-
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._stay(line, hello.id, frame, beat))
@@ -161,9 +168,10 @@ class Registration:
             except ExceptionGroup as failures:
                 raise _first(failures) from None
             finally:
-                line.peer.lost()
+                line.close()
 
-    async def _stay(self, line: SocketLine, id: Id, frame: Frame, beat: float) -> None:
+    async def _stay(self, line: Socket, id: Id, frame: Frame, beat: float) -> None:
+        assert line.peer is not None  # noqa: S101  this socket has both sides
         async with asyncio.timeout(ANSWER):
             await line.peer.say_prepared(id, frame)
         self._known()

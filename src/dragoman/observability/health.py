@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from dragoman.engine.webhook_queue import WebhookFigures
 from dragoman.net.http.asgi import TEXT, Handler, Receive, Scope, Send, answer
-from dragoman.net.http.exchange import ServerContext
+from dragoman.net.server_context import ServerContext
 from dragoman.security.route_policy import Policy, policy
 
 

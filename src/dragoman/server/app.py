@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -16,49 +15,32 @@ from dragoman.agent import Agent
 from dragoman.backend import Backend
 from dragoman.core.card import Card, Interface
 from dragoman.core.errors import ConfigError
-from dragoman.core.peer import Peer
-from dragoman.iat import Host
-from dragoman.net.grpc.optional import OptionalGrpc
+from dragoman.dialects import DIALECTS
 from dragoman.net.http import addresses
+from dragoman.net.http.asgi import Handler
 from dragoman.net.http.card_endpoint import CardEndpoint
-from dragoman.net.http.exchange import ServerContext
 from dragoman.net.http.forwarded import ForwardedHeaders
 from dragoman.net.http.router import Router
+from dragoman.net.http.routes import card_paths, routes_of
+from dragoman.net.server_context import ServerContext
+from dragoman.net.service import Service
 from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log, set_up
 from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import AccessControl
 from dragoman.security.allowed_hosts import AllowedHosts
 from dragoman.security.server_secret import folder_of, secret_for
-from dragoman.security.verifiers import read_secret
 from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
 
 from .agent_loader import load_agent
 from .heap_trimmer import HeapTrimmer
+from .services import GRACE, LINGER, ServedPeer, ServiceContext, services_of
 
 if TYPE_CHECKING:
-    from dragoman.iat.registration import Registration
     from dragoman.security.card_signing import Signer
-    from dragoman.store.sessions import SessionBook
 
-GRACE = 3.0
-"""Seconds that runs get to finish when we stop."""
-LINGER = 1.0
-"""Seconds that answers get to leave after that."""
-
-
-class Served(Peer, Protocol):
-    """A peer with a life of its own: the engine."""
-
-    async def start(self) -> None:
-        """Ready for calls when it returns."""
-
-    async def stop(self, grace: float) -> None:
-        """Gives runs this many seconds, then hands them back."""
-
-    def counts(self) -> Awaitable[Mapping[str, int]]:
-        """Tasks by state, length of the queue."""
+S = TypeVar("S", bound=Service)
 
 
 class App(Router):
@@ -67,17 +49,13 @@ class App(Router):
     def __init__(
         self,
         agent: Agent,
-        peer: Served,
+        peer: ServedPeer,
         settings: Settings,
         log: Log,
         base: str = "",
         *,
         hosts: AllowedHosts | None = None,
     ) -> None:
-        from dragoman.net.http.routes import PATTERNS, rest_routes, rpc_routes
-        from dragoman.net.iat.endpoint_context import IatContext
-        from dragoman.net.iat.http import iat_routes
-
         self.agent, self.peer, self.log = agent, peer, log
         self.ready = False
         self.access = AccessControl(agent, settings)
@@ -85,17 +63,26 @@ class App(Router):
         guarded = self.access.before(peer, self.card_at)
         self.server = ServerContext(guarded, self.access.admit_or_anyone, settings.limits, log)
         self.server.refusal_headers = self.access.authenticator.refusal_headers
-        self.grpc = OptionalGrpc(self.server, settings)
         self.server.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         self.signer = _signer(settings)
         addresses.warn_of_plain_http(settings.server.public_url, log)
         if self.signer is not None and not self.base:
             log.warning("card_not_signed", why="set public_url: only callers know our name here")
+        self.services = services_of(
+            ServiceContext(
+                agent=agent,
+                engine=peer,
+                server=self.server,
+                access=self.access,
+                settings=settings,
+                base=self.base,
+            )
+        )
         self._interfaces = addresses.chosen(settings.server)
-        served = {
-            binding: [version for named, version in self._interfaces if named == binding]
-            for binding in addresses.BINDINGS
-        }
+        roles = {service.role: service for service in self.services if service.role}
+        self._dialects = addresses.served(self._interfaces, roles)
+        known = tuple(DIALECTS.values())
+        endpoints, patterns = routes_of(self.server, self._dialects, known, roles)
         pages = CardEndpoint(self.card_at, self.base, time.time())
         self.watchdog: Watchdog | None = None
         self._trimmer: HeapTrimmer | None = None
@@ -112,29 +99,35 @@ class App(Router):
             lambda: self.ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
         )
-        book, name = _sessions(peer, agent)
-        self.iat = IatContext(self.server, self.access, settings, book, name)
-        self.iat.workspace = _told_root(agent, settings)
-        self.joining = _joining(self, settings)
-        self._joins: asyncio.Task[None] | None = None
+        routes: dict[str, Mapping[str, Handler]] = {
+            **endpoints,
+            **pages.routes(card_paths(self._dialects)),
+            **(self.signer.routes() if self.signer is not None else {}),
+            **status.routes(),
+        }
+        for service in self.services:
+            routes |= service.routes()
         super().__init__(
-            self.access.policed(
-                {
-                    **rpc_routes(self.server, served["JSONRPC"]),
-                    **rest_routes(self.server, served["HTTP+JSON"]),
-                    **pages.routes(a2a_go="0.3" in served["JSONRPC"]),
-                    **(self.signer.routes() if self.signer is not None else {}),
-                    **status.routes(),
-                    **iat_routes(self.iat),
-                }
-            ),
+            self.access.policed(routes),
             self.start,
             self.stop,
-            PATTERNS if served["HTTP+JSON"] else None,
+            patterns,
             proxies.seen if proxies is not None else None,
             hosts or AllowedHosts(server),
         )
         check_card(self, settings)
+
+    def service(self, kind: type[S]) -> S:
+        """The service of this kind; `LookupError` if there is none."""
+        for service in self.services:
+            if isinstance(service, kind):
+                return service
+        raise LookupError(f"This app has no {kind.__name__}.")
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports that services listen on, by their names."""
+        return {each.name: each.port for each in self.services if each.port is not None}
 
     def card_at(self, typed: str, card: Card | None = None) -> Card:
         """The agent's card, or another one of it (the extended one), as it is published: with what
@@ -142,8 +135,9 @@ class App(Router):
         it counts where we know none of our own."""
         base = self.base or typed
         card = card or self.agent.card()
-        listed = addresses.interfaces(base, self.grpc.interfaces(base), self._interfaces)
-        others = addresses.elsewhere(base, self.routes)
+        elsewhere = [each for service in self.services for each in service.interfaces(base)]
+        listed = addresses.interfaces(base, elsewhere, self._interfaces)
+        others = addresses.extension(base, self._dialects)
         card = replace(
             card,
             interfaces=card.interfaces or listed,
@@ -157,39 +151,31 @@ class App(Router):
 
     async def start(self) -> None:
         """Ready for requests when it returns."""
-        self.grpc.open()
+        for service in self.services:
+            service.open()
         await self.peer.start()
-        await self.grpc.start()
         self.watchdog = Watchdog(self.log, self._fatal)
         self._trimmer = HeapTrimmer()
         self.ready = True
-        if self.joining is not None:
-            self._joins = asyncio.get_running_loop().create_task(self.joining.run())
-        if isinstance(self.agent, Host):
-            self.agent.connect_agents()
+        for service in self.services:
+            await service.start()
 
-    async def hang_up(self) -> None:
-        """Closes every WebSocket, and takes no more. Before the listener stops: it knows nothing of
-        sockets, and drops them without a word, so agents would notice only by missed heartbeats."""
+    async def drain(self) -> None:
+        """Takes nothing new but what comes through the listener, which the server stops next."""
         self.ready = False
-        if isinstance(self.agent, Host):
-            self.agent.stopping = True
-        await self.iat.hang_up(LINGER)
+        for service in self.services:
+            await service.drain()
+        await self.server.close_sockets(LINGER)
 
     async def stop(self) -> None:
         """Runs get their grace while streams still see them end; then every stream is closed."""
-        await self.hang_up()
-        if self._joins is not None:
-            self._joins.cancel()
-            await asyncio.wait({self._joins}, timeout=LINGER)
-        await self.grpc.refuse(GRACE + LINGER)
+        await self.drain()
         try:
             await self.peer.stop(GRACE)
         finally:
             self.server.end_streams()
-            if isinstance(self.agent, Host):
-                await self.agent.close()
-            await self.grpc.end()
+            for service in reversed(self.services):
+                await service.stop()
             await self.access.close()
             self.server.deadlines.stop()
             if self.watchdog is not None:
@@ -197,56 +183,6 @@ class App(Router):
             if self._trimmer is not None:
                 self._trimmer.stop()
             self.log.flush()
-
-
-def _sessions(peer: Served, agent: Agent) -> tuple[SessionBook, str]:
-    """Where sessions are kept, and what the agent is called there: with the tasks. An agent that
-    keeps its tasks itself has no store of ours."""
-    from dragoman.engine import Engine
-    from dragoman.store.clock import wall_clock
-    from dragoman.store.memory.sessions import MemorySessions
-
-    if isinstance(peer, Engine):
-        return peer.store.sessions, peer.name
-    return MemorySessions(wall_clock), agent.name
-
-
-def _told_root(agent: Agent, settings: Settings) -> str:
-    """The folder that IAT peers are told of when they introduce themselves: where our agent works,
-    or where a host has its sub-agents work."""
-    if isinstance(agent, Host):
-        return agent.workspace_root
-    space = granted(settings.workspace, agent.workspace)
-    return str(Path(space.root).absolute()) if space is not None else ""
-
-
-def _joining(app: App, settings: Settings) -> Registration | None:
-    """What IAT needs beyond answering: a host gets its lines, an agent its host."""
-    iat, agent = settings.iat, app.agent
-    if not isinstance(agent, Host) and not iat.host:
-        return None
-    from dragoman.iat.http_line import IatHttpLine
-    from dragoman.iat.registration import Registration
-    from dragoman.iat.workspace_guard import WorkspaceLimitedPeer
-
-    secret = read_secret(iat.secret, "iat.secret") if iat.secret else ""
-    if isinstance(agent, Host):
-        agent.peer, app.iat.joined = app.server.peer, agent.joined
-        private = settings.server.allow_private
-        agent.dial = lambda url, to="", *, typed=False, signs=False: IatHttpLine(
-            *(url, app.iat.me, to),
-            secret=secret if signs else "",
-            trusted=typed,
-            allow_private=private,
-        )
-    if not iat.host:
-        return None
-    joining = Registration(app.iat, iat.host, secret, app.base)
-    if app.iat.workspace:
-        app.server.peer = WorkspaceLimitedPeer(
-            app.server.peer, app.iat.workspace, lambda: joining.root
-        )
-    return joining
 
 
 def _signer(settings: Settings) -> Signer | None:
@@ -269,9 +205,10 @@ def check_card(app: App, settings: Settings) -> None:
     from dragoman.dialects.a2a.cards.secret_scan import leaks
 
     public = app.card_at(app.base or "http://127.0.0.1")
-    if not public.interfaces and addresses.chosen(settings.server):
-        # gRPC alone is asked for, and does not listen yet.
-        later = Interface(url="127.0.0.1:1", binding="GRPC", version="1.0")
+    if not public.interfaces and (chosen := addresses.chosen(settings.server)):
+        # All that is asked for has a port of its own, and does not listen yet.
+        binding, version = chosen[0]
+        later = Interface(url="127.0.0.1:1", binding=binding, version=version)
         public = replace(public, interfaces=(later,))
     whole = app.agent.card(public.interfaces, app.agent.skills)
     document = document_in(documents.merged(replace(public, skills=whole.skills, signatures=())))
@@ -298,7 +235,7 @@ def create_app(agent: Agent | None = None, settings: Settings | None = None) -> 
     return App(agent, engine_for(agent, settings), settings, log, base, hosts=hosts)
 
 
-def engine_for(agent: Agent, settings: Settings) -> Served:
+def engine_for(agent: Agent, settings: Settings) -> ServedPeer:
     """The engine over the store that the settings name, and who calls webhooks for it; of a
     backend's tasks that store holds only what its author does not keep."""
     if isinstance(agent, Backend):

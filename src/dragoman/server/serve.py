@@ -18,7 +18,8 @@ from dragoman.observability.log import Log, set_up
 from dragoman.security.access_control import check_certificates, check_exposure
 from dragoman.settings import Settings
 
-from .app import LINGER, App, engine_for
+from .app import App, engine_for
+from .services import LINGER
 
 if TYPE_CHECKING:
     from dragoman.net.http.granian_server import GranianServer
@@ -80,7 +81,7 @@ async def _serve(
         "started",
         agent=agent.name,
         url=url,
-        grpc=app.grpc.port or "-",
+        **app.ports,
         store=shown(settings.server.store),
         pid=os.getpid(),
     )
@@ -98,7 +99,7 @@ async def _serve(
 
 async def wind_down(app: App, listener: GranianServer) -> None:
     """The one order in which nobody is left hanging: sockets, new connections, runs, the rest."""
-    await app.hang_up()
+    await app.drain()
     listener.refuse()
     await app.stop()
     await listener.end(LINGER)

@@ -41,7 +41,7 @@ async def trip(turn: Turn) -> str:
 async def slow(turn: Turn) -> str:
     for step in range(600):
         await turn.say(f"step {step}")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # its work
     return "done"
 
 
@@ -149,7 +149,7 @@ async def app(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 @pytest.fixture
 async def channel(app: App) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc.port}") as channel:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{app.ports['grpc']}") as channel:
         yield channel
 
 

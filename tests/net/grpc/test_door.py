@@ -22,8 +22,8 @@ from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.core.errors import ConfigError
 from dragoman.core.peer import Context
 from dragoman.engine import Engine
-from dragoman.net.grpc.optional import OptionalGrpc
-from dragoman.net.http.exchange import ServerContext
+from dragoman.net.grpc.service import GrpcService, asked_for
+from dragoman.net.server_context import ServerContext
 from dragoman.observability.log import Log
 from dragoman.security.authentication import anyone
 from dragoman.server.app import App
@@ -42,9 +42,9 @@ def context(tmp_path: Path) -> Iterator[ServerContext]:
     os.close(fd)
 
 
-def door(context: ServerContext, *, tls: Tls | None = None, **server: Any) -> OptionalGrpc:
+def door(context: ServerContext, *, tls: Tls | None = None, **server: Any) -> GrpcService:
     asked = Server(**{"grpc": True, "grpc_port": 0, **server})
-    return OptionalGrpc(context, Settings(server=asked, tls=tls or Tls()))
+    return GrpcService(context, Settings(server=asked, tls=tls or Tls()), grace=0)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_the_same_door_as_over_http(monkeypatch: pytest.MonkeyPatch) -> No
     engine = Engine(agent, open_store("memory:"), Limits())
     app = App(agent, engine, settings, Log("error"), "http://127.0.0.1:1")
     await app.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc.port}") as channel:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{app.ports['grpc']}") as channel:
         for version in ("1.0", "0.3"):
             caller = Caller(channel, version)
             get = caller.method("GetTask")
@@ -117,13 +117,13 @@ async def test_the_same_door_as_over_http(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_grpc_is_served_only_when_it_is_asked_for(
     context: ServerContext, server: dict[str, Any], versions: list[str]
 ) -> None:
-    maybe = door(context, **{"grpc": None, **server})
-    maybe.open()
-    assert (maybe.port is not None) == bool(versions)
-    assert [each.version for each in maybe.interfaces("http://127.0.0.1:1")] == versions
-    await maybe.start()
-    await maybe.refuse(0)
-    await maybe.end()
+    asked = Settings(server=Server(**{"grpc": None, "grpc_port": 0, **server}))
+    app = App(agent, context.peer, asked, context.log, "http://127.0.0.1:1")  # type: ignore[arg-type]
+    await app.start()
+    assert ("grpc" in app.ports) == bool(versions) == asked_for(asked)
+    listed = app.card_at("").interfaces
+    assert [each.version for each in listed if each.binding == "GRPC"] == versions
+    await app.stop()
 
 
 async def test_a_version_that_is_not_on_the_card_is_not_served(context: ServerContext) -> None:
@@ -139,8 +139,8 @@ async def test_a_version_that_is_not_on_the_card_is_not_served(context: ServerCo
         shown = await _reflected(channel)
         assert "lf.a2a.v1.A2AService" in shown
         assert "a2a.v1.A2AService" not in shown
-    await one.refuse(0)
-    await one.end()
+    await one.drain()
+    await one.stop()
     await context.peer.stop(0)  # type: ignore[attr-defined]
 
 
@@ -182,8 +182,8 @@ async def test_where_the_card_says_it_is(
     found = opened.interfaces(base)
     wanted = [("GRPC", v, url.format(port=opened.port)) for v in ("1.0", "0.3")]
     assert [(i.binding, i.version, i.url) for i in found] == wanted
-    await opened.refuse(0)
-    await opened.end()
+    await opened.drain()
+    await opened.stop()
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,8 @@ async def test_tls_with_certificates_of_both_sides(context: ServerContext, tmp_p
                 await Caller(channel, "1.0").send("hi")
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert len(seen) == 1
-    await opened.refuse(0)
-    await opened.end()
+    await opened.drain()
+    await opened.stop()
     await context.peer.stop(0)  # type: ignore[attr-defined]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -13,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from dragoman.dialects.a2a.proto import reader
 from dragoman.server.app import App
 from dragoman.settings import Limits
+from waiting import until
 
 from .conftest import Caller, state, text
 
@@ -39,14 +39,6 @@ def kind(step: Any) -> str:
 
 def seqs(steps: list[Any]) -> list[int]:
     return [int(getattr(step, kind(step)).metadata[CURSOR]) for step in steps]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never happened")
 
 
 async def some(call: Any, count: int) -> list[Any]:
@@ -127,12 +119,13 @@ async def test_a_caller_that_leaves_stops_its_stream_and_not_the_task(
     assert state((await heard(watching))[-1].status_update) == "CANCELED"
 
 
-async def test_a_unary_caller_that_leaves_does_not_stop_the_task(caller: Caller) -> None:
+async def test_a_unary_caller_that_leaves_does_not_stop_the_task(app: App, caller: Caller) -> None:
     request = caller.request(caller.message("go", "slow"))
     call = caller.method("SendMessage")(request, metadata=(("idempotency-key", "k"),))
-    await asyncio.sleep(0.2)
+    await until(lambda: app.peer.runner.runs)  # type: ignore[attr-defined]
     call.cancel()
-    await asyncio.sleep(0.05)
+    with pytest.raises(asyncio.CancelledError):
+        await call
     again = caller.request(caller.message("go", "slow"), wait=False)
     same = caller.method("SendMessage")(again, metadata=(("idempotency-key", "k"),))
     task = (await same).task
@@ -144,8 +137,7 @@ async def test_a_reader_that_does_not_read_holds_the_agent_back(app: App, caller
     """Chunks wait in the log, not in our memory; read later, they all come."""
     call = caller.stream("300", "flood")
     await some(call, 2)
-    await asyncio.sleep(1)
-    assert app.server.deadlines.waits  # it waits for the reader
+    await until(lambda: app.server.deadlines.waits)  # it waits for the reader
     assert app.server.metrics.events < 200  # gRPC's own windows take some of the 19 MiB
     steps = await heard(call)
     chunks = [step for step in steps if kind(step) == "artifact_update"]
@@ -440,7 +432,7 @@ async def test_a_stop_tells_open_streams(app: App, channel: grpc.aio.Channel) ->
 async def test_the_card_names_both_versions(app: App) -> None:
     card = app.card_at("")
     urls = [(i.version, i.url) for i in card.interfaces if i.binding == "GRPC"]
-    where = f"127.0.0.1:{app.grpc.port}"
+    where = f"127.0.0.1:{app.ports['grpc']}"
     assert urls == [("1.0", where), ("0.3", where)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
@@ -24,6 +23,7 @@ from dragoman.observability.log import Log
 from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address, wind_down
 from dragoman.settings import Iat, Server, Settings
+from waiting import forever
 
 SECRET = "a-secret-of-hosts-and-agents"
 STORES = {"sqlite": "sqlite:///{}/tasks.db", "file": "file://{}/tasks"}
@@ -63,7 +63,7 @@ def make_agent() -> Agent:
             case "ask":
                 yield f"you said {await turn.ask('Which one?')}"
             case "wait":
-                await asyncio.sleep(30)
+                await forever()
             case "fail":
                 raise turn.fail("could not", reason="no_luck")
             case _:

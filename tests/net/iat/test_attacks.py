@@ -16,6 +16,7 @@ from websockets.asyncio.client import connect
 from dragoman import Agent, Turn
 from dragoman.core.auth_schemes import ApiKeys, Known, Secret
 from dragoman.core.errors import ConfigError, Unauthenticated
+from dragoman.iat.service import IatService
 from dragoman.observability.log import HELD_BACK, Log
 from dragoman.security.iat import Signatures, signature
 from dragoman.server.app import App, engine_for
@@ -102,7 +103,7 @@ async def test_a_name_is_of_one_principal_while_it_has_a_session() -> None:
         assert (await join(bob, "another")).status_code == 200
         with_secret = house.envelope("register", agent_id="worker", sender="worker", token=SECRET)
         assert (await house.post(with_secret)).status_code == 403
-        assert await house.app.iat.guard.sessions.revoke("worker") == 2
+        assert await house.app.service(IatService).guard.sessions.revoke("worker") == 2
         assert (await join(bob, "worker")).status_code == 200
 
 
@@ -111,7 +112,7 @@ async def test_who_registers_by_agent_id_alone_owns_its_tasks_under_that_name() 
         said = house.envelope("register", agent_id="host-7", sender="", token=SECRET)
         house.token = (await house.post(said)).json()["payload"]["session_token"]
         await house.ask("execute", query="hello", sender="host-7")
-        (found,) = await house.app.iat.guard.sessions.named("host-7")
+        (found,) = await house.app.service(IatService).guard.sessions.named("host-7")
         assert found.principal == "iat:host-7"
 
 

@@ -20,10 +20,12 @@ from dragoman.core.operations import SendMessage
 from dragoman.core.peer import ANYONE
 from dragoman.dialects.iat.requests import ACTIONS
 from dragoman.dialects.iat.wire import Kind, envelope_in
+from dragoman.iat.service import IatService
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.settings import Iat, Server, Settings
 from dragoman.testing.served import served
 from net.iat.sub_agent import SECRET, House, make_agent, open_house
+from waiting import until
 
 LIMIT = 60.0
 WRONG = (None, True, 0, -1.5, 10**30, "", "x", "\ud800", [], [1], [[]], {}, {"name": 1}, {"x": {}})
@@ -143,11 +145,13 @@ async def test_no_frame_ends_a_socket_or_goes_unlogged(
                 except Exception as exc:
                     raise AssertionError(f"closed by {action}, near {frame}") from exc
                 asked |= dict.fromkeys(named(frame), frame)
-        for _ in range(1000):
-            answered |= parents(await alive(house, socket))
-            if asked.keys() <= answered:
-                break
-            await asyncio.sleep(0.01)
+
+        async def all_answered() -> bool:
+            answered.update(parents(await alive(house, socket)))
+            return asked.keys() <= answered
+
+        with suppress(AssertionError):  # what is missing says more
+            await until(all_answered)
         missing = [frame for id, frame in asked.items() if id not in answered]
         assert missing == [], [(each["header"], each["payload"]) for each in missing[:20]]
         assert bool(asked) == (kind == "request")
@@ -260,7 +264,7 @@ async def test_whatever_a_sub_agent_says_to_a_call_its_socket_stays(
     peers: list[WebSocketPeer] = []
     words = Message(message_id="m", role=Role.USER, parts=(Text("hello"),))
     async with open_house(messages_per_second=10**9) as house, connect(house.ws) as socket:
-        house.app.iat.joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        house.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
         hello = house.envelope("register", agent_id="host-1", token=SECRET)
         await socket.send(json.dumps(hello))
         house.token = json.loads(await socket.recv())["payload"]["session_token"]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,10 +18,12 @@ from cli.run import dragoman
 from dragoman.core.card import Tool
 from dragoman.core.errors import StoreUnavailable
 from dragoman.core.peer import Context
+from dragoman.iat.service import IatService
 from dragoman.security.iat import LOOK, MARK, Sessions
 from dragoman.store import open_store
 from dragoman.store.memory.sessions import MemorySessions
 from net.iat.sub_agent import READ, SECRET, House, make_agent, open_house
+from waiting import turns, until
 
 HOST = Context(principal="iat:host-1", schemes=("iat",))
 TOOL = Tool(name="read")
@@ -116,7 +117,7 @@ async def test_a_token_is_good_at_the_door_where_it_was_given() -> None:
     clock = Hands()
     book = MemorySessions(clock.millis)
     token, _ = of_book(clock, book).issue("host-1", HOST, ())
-    await asyncio.sleep(0)
+    await turns()
     assert await of_book(clock, book).find(token) is not None
     assert await of_book(clock, book, "another").find(token) is None
 
@@ -159,7 +160,7 @@ async def test_a_restart_forgets_no_session(tmp_path: Path, kind: str) -> None:
         kept = house.token
         told = await house.ask("register", agent_id="host-2", sender="host-2", token=SECRET)
         revoked = told["session_token"]
-        assert await house.app.iat.guard.sessions.revoke("host-2") == 1
+        assert await house.app.service(IatService).guard.sessions.revoke("host-2") == 1
     async with open_house(tmp_path, kind=kind) as house:
         house.token = kept
         steps = house.stream(house.envelope("execute", query="read it"))
@@ -182,7 +183,7 @@ async def test_processes_of_one_store_share_sessions(tmp_path: Path) -> None:
         await one.join()
         two.token = one.token  # at once: an answer says that it is kept
         assert (await two.ask("execute", query="hello"))["status"] == "completed"
-        await one.app.iat.guard.sessions.revoke("host-1")
+        await one.app.service(IatService).guard.sessions.revoke("host-1")
         assert (await one.post(one.envelope("pulse"))).status_code == 401
         await refused(lambda: pulse(two))
 
@@ -197,13 +198,13 @@ async def test_another_agent_of_the_store_does_not_know_the_token(tmp_path: Path
         assert (await one.ask("pulse"))["ok"] is True
 
 
-async def refused(ask: Callable[[], Awaitable[dict[str, Any]]], seconds: float = 60.0) -> None:
+async def refused(ask: Callable[[], Awaitable[dict[str, Any]]]) -> None:
     """Waits until a token is good no more: a second, where there is time for it."""
-    until = time.monotonic() + seconds
-    while "error" not in (answer := await ask()):
-        assert time.monotonic() < until
-        await asyncio.sleep(0.05)
-    assert answer["error"]["code"] == "unauthorized"
+
+    async def error() -> Any:
+        return (await ask()).get("error")
+
+    assert (await until(error))["code"] == "unauthorized"
 
 
 async def pulse(house: House) -> dict[str, Any]:
@@ -268,7 +269,7 @@ async def test_over_http_a_revoked_token_ends_too(tmp_path: Path) -> None:
 async def test_expired_sessions_are_refused_and_swept(tmp_path: Path) -> None:
     async with open_house(tmp_path, session=0.2) as house:
         await house.join()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # the whole life of a session
         assert (await house.post(house.envelope("execute", query="hello"))).status_code == 401
         for _ in range(2):
             await house.join()
@@ -280,7 +281,7 @@ async def test_expired_sessions_are_refused_and_swept(tmp_path: Path) -> None:
 async def test_a_pulse_renews_wherever_the_token_stands(tmp_path: Path) -> None:
     async with open_house(session=60) as house:
         await house.join()
-        sessions = house.app.iat.guard.sessions
+        sessions = house.app.service(IatService).guard.sessions
         (session,) = sessions._open.values()
         ways: list[Callable[[], dict[str, str]]] = [
             lambda: {"authorization": f"Bearer {house.token}"},

@@ -15,8 +15,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from dragoman.core.model import Message, Role, Text
 from dragoman.core.operations import SendMessage
 from dragoman.core.peer import ANYONE
+from dragoman.iat.service import IatService
 from dragoman.net.websocket.peer import WebSocketPeer
 from net.iat.sub_agent import READ, SECRET, House, open_house
+from waiting import until
 
 
 class Line:
@@ -93,6 +95,23 @@ async def test_calls_run_side_by_side_and_can_be_terminated() -> None:
         assert (done["header"]["parent_id"], done["payload"]["status"]) == (slow, "canceled")
 
 
+async def test_terminate_ends_what_runs_on_the_socket_and_not_what_is_over() -> None:
+    async with open_house() as house, line(house) as ws:
+        await ws.say("execute", query="hello")
+        await ws.until("done")
+        slow = await ws.say("execute", query="wait here")
+        await ws.until("usage")
+        said = await ws.say("terminate")
+        heard: dict[str, dict[str, Any]] = {}
+        while {slow, said} - heard.keys():
+            told = await ws.hear()
+            if told["header"]["type"] == "response":
+                heard[told["header"]["parent_id"]] = told["payload"]
+        assert heard[slow]["status"] == "canceled"
+        assert heard[said]["action"] == "task_status"
+        assert heard[said]["status"] == "canceled"
+
+
 async def test_who_comes_back_goes_on_behind_its_cursor() -> None:
     async with open_house() as house:
         async with line(house) as ws:
@@ -156,7 +175,7 @@ async def test_both_sides_ask_on_one_socket() -> None:
     """An agent dials in; the process that has the socket asks it, over the same socket."""
     async with open_house() as house:
         peers: list[WebSocketPeer] = []
-        house.app.iat.joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        house.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
         async with line(house) as ws:
             (peer,) = peers
             words = Message(message_id="m", role=Role.USER, parts=(Text("hello"),))
@@ -175,7 +194,7 @@ async def test_both_sides_ask_on_one_socket() -> None:
 async def test_stopping_closes_sockets() -> None:
     async with open_house() as house:
         socket = await connect(house.ws)
-        await asyncio.sleep(0.1)
+        await until(lambda: house.app.iat.sockets)
         house.app.server.end_streams()
         with pytest.raises(ConnectionClosed) as closed:
             await socket.recv()

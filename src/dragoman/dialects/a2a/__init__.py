@@ -12,15 +12,30 @@ from .legacy.a2a_go import GO, GoCallee, GoCaller
 from .legacy.python_a2a import PYTHON_A2A, PythonCaller
 from .legacy.v0_1 import PLAIN, V0_1
 from .legacy.v0_1.losses import Losses
-from .losses import carried_0_3, carried_0_3_rest, carried_1_0, carried_1_0_rest
+from .losses import carried_0_3, carried_0_3_grpc, carried_0_3_rest, carried_1_0, carried_1_0_rest
 from .rest import RestCallee, RestCaller
-from .routes import REST_0_3, REST_0_3_BARE, REST_1_0
+from .routes import PLAIN as PLAIN_PATHS
+from .routes import REST_0_3, REST_0_3_BARE, REST_1_0, Binding, is_ours
 from .v0_3 import V0_3
 from .v1_0 import V1_0
 
 SCHEME = "a2a"
 ROOT = Route("/")
 GO_PATH = "/a2a-go"
+PYTHON_PATHS = ("/tasks/send", "/tasks/get", "/tasks/cancel", "/tasks/stream")
+"""python-a2a puts the method into the path too. REST has nothing to POST there."""
+WITH_IDS = Route("/{tenant}/tasks/{id}", "*", is_ours)
+"""Every path of REST that has an id, a tenant or the name of a method in it."""
+
+
+def _rest_routes(binding: Binding) -> tuple[Route, ...]:
+    plain = [
+        Route(path, verb)
+        for path, (whose, found) in PLAIN_PATHS.items()
+        if whose is binding
+        for verb in found.verbs
+    ]
+    return (*plain, WITH_IDS)
 
 
 def _go(extensions: Iterable[str] = (), tenant: str = "") -> Session:
@@ -58,6 +73,7 @@ DIALECTS = (
         caller=partial(RestCaller, REST_1_0),
         callee=RestCallee,
         carried=carried_1_0_rest,
+        routes=_rest_routes(REST_1_0),
         binding="HTTP+JSON",
         versions=("1.0",),
     ),
@@ -66,7 +82,7 @@ DIALECTS = (
         wire=Wire.GRPC,
         caller=partial(_grpc, "1.0"),
         callee=_grpc_callee,
-        carried=carried_1_0,
+        carried=carried_1_0_rest,
         binding="GRPC",
         versions=("1.0",),
         scheme=SCHEME,
@@ -85,6 +101,7 @@ DIALECTS = (
         caller=partial(RestCaller, REST_0_3),
         callee=RestCallee,
         carried=carried_0_3_rest,
+        routes=_rest_routes(REST_0_3),
         binding="HTTP+JSON",
         versions=("0.3", "0.2"),
         prefix="/v1",
@@ -95,7 +112,7 @@ DIALECTS = (
         wire=Wire.GRPC,
         caller=partial(_grpc, "0.3"),
         callee=_grpc_callee,
-        carried=carried_0_3,
+        carried=carried_0_3_grpc,
         binding="GRPC",
         versions=("0.3", "0.2"),
         scheme=SCHEME,
@@ -105,9 +122,12 @@ DIALECTS = (
         caller=partial(RpcCaller, V0_1),
         callee=RpcCallee,
         carried=Losses(V0_1, PLAIN).carried,
-        routes=(ROOT,),
+        # Clients of python-a2a speak it too, at paths of their own.
+        routes=(ROOT, *map(Route, PYTHON_PATHS)),
         binding="JSONRPC",
         versions=("0.1",),
+        along_with=V0_3.dialect,
+        listed_as="JSONRPC",
         names_tasks=True,
     ),
     Dialect(
@@ -116,10 +136,14 @@ DIALECTS = (
         callee=GoCallee,
         carried=Losses(GO_VERSION, GO, begins_with_task=True, names_hooks=False).carried,
         routes=(Route(GO_PATH),),
+        along_with=V0_3.dialect,
+        listed_as="JSONRPC",
+        own_card=True,
         path=GO_PATH,
         names_tasks=True,
     ),
-    # What servers of python-a2a speak is no version, whatever their cards say.
+    # What servers of python-a2a speak is no version, whatever their cards say. Its clients are
+    # served as callers of 0.1.
     Dialect(
         name=PYTHON_A2A.dialect,
         caller=_python,
@@ -133,6 +157,7 @@ DIALECTS = (
 __all__ = [
     "DIALECTS",
     "PYTHON_A2A",
+    "PYTHON_PATHS",
     "REST_0_3",
     "REST_0_3_BARE",
     "REST_1_0",

@@ -8,8 +8,8 @@ the first of 0.3's. 0.3 also has no filename or media
 type on text and data: they live in metadata there; it lists all webhooks at once, and one that is
 set with a send has no task yet.
 
-REST has no ids of calls and no way to want no answer. 0.3 over REST is another .proto: a send names
-no other tasks, and the list of tasks has no total.
+REST and gRPC have no ids of calls and no way to want no answer. 0.3 over REST is another .proto: a
+send names no other tasks, and the list of tasks has no total.
 """
 
 from __future__ import annotations
@@ -52,8 +52,13 @@ def carried_0_3(signal: Signal) -> Signal:
 
 
 def carried_1_0_rest(signal: Signal) -> Signal:
-    """What of a signal arrives over 1.0's REST."""
+    """What of a signal arrives over 1.0's REST and gRPC."""
     return _unnumbered(carried_1_0(signal))
+
+
+def carried_0_3_grpc(signal: Signal) -> Signal:
+    """What of a signal arrives over 0.3's gRPC."""
+    return _unnumbered(carried_0_3(signal))
 
 
 def carried_0_3_rest(signal: Signal) -> Signal:

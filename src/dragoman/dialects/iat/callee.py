@@ -75,9 +75,9 @@ class OpenRequest(Struct):
 class IatCallee(Session):
     """One conversation, on the side that is asked."""
 
-    tenant = ""
-    extensions_header = ""
+    follows_questions = True
     extensions: tuple[str, ...] = ()
+    _nested_name = "iat"
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class IatCallee(Session):
         self._last = UNHEARD
         self._silent = False
         self._offer = NO_OFFER
+        self.read: Callable[[bytes], Envelope] = envelope_in
         self.known: tuple[Tool, ...] = ()
         """Tools the caller described when it introduced itself: allowed where a call says so."""
         self.granted: tuple[Tool, ...] = ()
@@ -104,7 +105,7 @@ class IatCallee(Session):
     @property
     def dialect(self) -> str:
         """Which form the caller speaks."""
-        return "iat-flat" if self._last.flat else "iat"
+        return "iat-flat" if self._last.flat else self._nested_name
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -133,10 +134,14 @@ class IatCallee(Session):
             # Else any web page could send it.
             return (Fault(None, WRONG_TYPE),)
         try:
-            said = envelope_in(frame.body)
+            said = self.read(frame.body)
         except DragomanError as error:
             return (Fault(None, error),)
-        return self.take(said, stream="text/event-stream" in frame.headers.get("accept", ""))
+        return self.take(said, stream=self._hears_streams(frame, said))
+
+    def _hears_streams(self, frame: Frame, said: Envelope) -> bool:
+        """Whether the caller can hear a stream."""
+        return "text/event-stream" in frame.headers.get("accept", "")
 
     def take(self, said: Envelope, *, stream: bool) -> Iterable[Signal]:
         """What an envelope means; `stream` says whether the caller can hear a stream."""
@@ -287,6 +292,17 @@ class IatCallee(Session):
             )
         )
         return Frame(body, "", NOTHING, status, mark, said.kind.value)
+
+
+class IatSocketCallee(IatCallee):
+    """The same on a WebSocket, where everyone can hear a stream."""
+
+    _nested_name = "iat-ws"
+
+    def _hears_streams(self, frame: Frame, said: Envelope) -> bool:
+        """Callers that do not wait (R01) are told the task's name at once, all others every
+        step."""
+        return said.payload.get("wait") is not False
 
 
 def _answered(asked: OpenRequest, value: object) -> EventBody:

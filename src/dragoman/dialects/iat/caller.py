@@ -34,7 +34,18 @@ from dragoman.core.session import (
 from . import errors
 from .events import ASKED, DONE, THEIRS, Payload, entry_in, error_told, question_in, task_in
 from .requests import introduced, introduction, operation_out, resolve_out, tools_out
-from .wire import ERROR, IGNORED, MOST_TTL, TTL, Envelope, Kind, answer_in, envelope_out, word
+from .wire import (
+    ERROR,
+    IGNORED,
+    MOST_TTL,
+    TTL,
+    Envelope,
+    Kind,
+    answer_in,
+    envelope_in,
+    envelope_out,
+    word,
+)
 
 
 class Open(Struct):
@@ -79,6 +90,7 @@ class IatCaller(Session):
         self._new_id = new_id or self._count
         self._counted = 0
         self._open: dict[str, Open] = {}
+        self.read: Callable[[bytes], Envelope] = envelope_in
         self.fell_back: tuple[Frame, ...] = ()
         """What has to be said once more, in the flat form."""
 
@@ -177,7 +189,7 @@ class IatCaller(Session):
         if not frame.body and status < 300:
             return self._nothing()
         try:
-            heard = answer_in(frame.body)
+            heard = answer_in(frame.body, self.read)
         except PeerMisbehaved as error:
             told = errors.error_for(status) if status >= 400 else error
             found = self._find("")

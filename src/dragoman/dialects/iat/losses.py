@@ -33,3 +33,13 @@ def carried(signal: Signal) -> Signal:
             return replace(signal, entry=replace(entry, event=replace(event, heard=None)))
         case _:
             return signal
+
+
+def carried_by_socket(signal: Signal) -> Signal:
+    """The same of a WebSocket: every send that waits is told as a stream, whatever was asked."""
+    told = carried(signal)
+    match told:
+        case Call(op=SendMessage(wait=wait), silent=silent):
+            return replace(told, stream=wait and not silent)
+        case _:
+            return told

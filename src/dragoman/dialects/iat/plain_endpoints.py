@@ -45,6 +45,7 @@ _read = msgspec.json.Decoder(Posted).decode
 class PlainCallee(IatCallee):
     """An exchange with a host that posts content, or envelopes."""
 
+    follows_questions = False  # nobody is there who could answer
     streams = False
     _plain = False
 

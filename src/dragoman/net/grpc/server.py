@@ -1,13 +1,12 @@
 """gRPC: both A2A services, health and reflection, on a port of their own.
 
 Knows calls, metadata and status codes; what the bytes mean is the codec's business. One call is
-one `receive`, one question to the peer and one `send`, as over HTTP.
+one exchange of the driver, as over HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Container, Coroutine, Iterable
 from functools import partial
 from time import perf_counter
@@ -16,27 +15,18 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
-from msgspec.structs import replace
 
-from dragoman.core.errors import (
-    AgentCrashed,
-    ConfigError,
-    DragomanError,
-    StoreUnavailable,
-    TooMany,
-    TooSlow,
-)
-from dragoman.core.operations import Operation
-from dragoman.core.peer import Batch, Context
-from dragoman.core.session import Call, Fault, Frame, Result, Update
+from dragoman.core.errors import ConfigError, DragomanError, StoreUnavailable, TooSlow
+from dragoman.core.peer import Batch
+from dragoman.core.session import Call, Fault, Frame, Session, Update
 from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
 from dragoman.dialects.a2a.proto import POOL
-from dragoman.security.authentication import in_tenant
 from dragoman.security.tls import Pem, name_in
 from dragoman.settings import Limits
 
-from ..http.exchange import OpenStream, ServerContext
+from ..driver import Driver, Exchange
 from ..http.granian_server import bind
+from ..server_context import OpenStream, ServerContext
 
 Trailers = tuple[tuple[str, str | bytes], ...]
 Servicer = Any
@@ -45,6 +35,7 @@ Servicer = Any
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 NOTHING = Batch([], last=True)
 """What a stream that just stops is taken for."""
+NO_ANSWER = Frame(b"")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -78,6 +69,7 @@ class GrpcServer:
     ) -> None:
         """`versions` are those of A2A that are served, beside the agent's own methods."""
         self.server = server
+        self._driver = Driver(server, GrpcCallee)
         served = [each for each in SERVICES if each is METHODS or each.version in versions]
         self._names = tuple(service.name for service in served)
         self._server = grpc.aio.server(
@@ -115,6 +107,8 @@ class GrpcServer:
 
     async def refuse(self, wait: float) -> None:
         """Takes no more calls; those that run have so many seconds."""
+        if self._ending is not None:
+            return
         await self._health.enter_graceful_shutdown()
         self._ending = asyncio.get_running_loop().create_task(self._server.stop(wait))
 
@@ -127,46 +121,39 @@ class GrpcServer:
 
     async def _unary(self, path: str, body: bytes, servicer: Servicer) -> bytes:
         began = perf_counter()
-        server, session, method = self.server, GrpcCallee(), "-"
-        trailers: Trailers = ()
+        exchange = Exchange(self._driver, self._driver.callee())
+        fault: Fault | None = None
+        answer = NO_ANSWER
         try:
-            call, ctx, trailers = await self._heard(session, path, body, servicer)
-            method = type(call.op).__name__
-            # A caller that leaves must not stop what it has set going halfway.
-            asked: Operation[Any] = call.op
-            value = await asyncio.shield(server.peer.call(asked, ctx))
-            (answer,) = session.send(Result(None, value))
-            failure = None
+            signal = await self._receive(exchange, path, body, servicer)
+            # A caller that leaves, or whose deadline is over, must not stop what it has set going
+            # halfway: a deadline of gRPC bounds the wait, never the task.
+            answer = exchange.answer(await asyncio.shield(exchange.ask(signal)))
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
-            failure = self._failure(exc, method, session)
-        server.metrics.answered(method, session.dialect, perf_counter() - began)
-        if failure is not None:
-            await _abort(servicer, failure, trailers)
+            fault = exchange.fail(exc)
+        exchange.count(began)
+        trailers = _trailers(exchange)
+        if fault is not None:
+            await _abort(servicer, exchange, fault, trailers)
         if trailers:
             servicer.set_trailing_metadata(trailers)
         return answer.body
 
     async def _stream(self, path: str, body: bytes, servicer: Servicer) -> None:
         began = perf_counter()
-        server, session, method = self.server, GrpcCallee(), "-"
-        trailers: Trailers = ()
-        failure = None
-        stream = OpenStream(_current())
+        server = self.server
+        exchange = Exchange(self._driver, self._driver.callee())
+        fault: Fault | None = None
+        stream, place = OpenStream(_current()), ""
         try:
-            call, ctx, trailers = await self._heard(session, path, body, servicer)
-            method = type(call.op).__name__ + "+stream"
-            if len(server.streams) >= server.limits.streams:
-                raise TooMany("Too many streams are open; try again later.")
-            server.streams.add(stream)
-            steps = server.peer.stream(call.op, ctx)  # type: ignore[arg-type]  # only these stream
+            signal = await self._receive(exchange, path, body, servicer)
+            stream = exchange.open_stream(stream.task)
+            steps = exchange.steps(signal)
             try:
                 batch = await anext(steps, NOTHING)
-                server.metrics.streams_opened += 1
-                server.metrics.answered(method, session.dialect, perf_counter() - began)
+                exchange.count_stream(began)
                 while True:
-                    place = await self._write(batch, session, servicer, stream.task)
-                    if place:
-                        trailers = (*_without_place(trailers), ("last-event-id", place))
+                    place = await self._write(batch, exchange.session, servicer, stream) or place
                     if batch.last:
                         break
                     batch = await anext(steps, NOTHING)
@@ -176,8 +163,7 @@ class GrpcServer:
                 await steps.aclose()
         except asyncio.CancelledError:
             if server.deadlines.late(stream.task):
-                server.metrics.streams_stalled += 1
-                server.log.warning("stream_stalled", dialect=session.dialect)
+                exchange.count_stall()
                 error: DragomanError = TooSlow("The stream was not read in time.")
             elif stream.why == "stopping":
                 error = StoreUnavailable("The server stops; come back to the task later.")
@@ -185,67 +171,46 @@ class GrpcServer:
                 raise  # the caller is gone
             # Only a status ends a call for the other side, even if it reads it much later.
             stream.task.uncancel()
-            (failure,) = session.send(Fault(None, error))
+            fault = Fault(None, error)
         except Exception as exc:  # the driver's border, as above
-            failure = self._failure(exc, method, session)
-        if failure is not None:
-            await _abort(servicer, failure, trailers)
+            fault = exchange.fail(exc)
+        trailers = _trailers(exchange, place)
+        if fault is not None:
+            await _abort(servicer, exchange, fault, trailers)
         if trailers:
             servicer.set_trailing_metadata(trailers)
 
     async def _write(
-        self, batch: Batch, session: GrpcCallee, servicer: Servicer, task: asyncio.Task[Any]
+        self, batch: Batch, session: Session, servicer: Servicer, stream: OpenStream
     ) -> str:
-        """Every event as a message; waits while the reader does not read. The last one's place."""
+        """Every event as a message; the place of the last one in the stream.
+
+        `write` waits while the reader does not read, so nothing piles up here, and a reader that
+        takes nothing for as long as `stall` is cut off."""
         server, place = self.server, ""
-        loop = asyncio.get_running_loop()
         for entry in batch.entries:
             (frame,) = session.send(Update(None, entry))
-            server.deadlines.watch(task, loop.time() + server.limits.stall)
+            server.deadlines.watch(stream.task, server.loop.time() + server.limits.stall)
             await servicer.write(frame.body)
             place = frame.mark
-        server.deadlines.waits.pop(task, None)
+        server.deadlines.waits.pop(stream.task, None)
         server.metrics.events += len(batch.entries)
         return place
 
-    async def _heard(
-        self, session: GrpcCallee, path: str, body: bytes, servicer: Servicer
-    ) -> tuple[Call, Context, Trailers]:
-        """What is asked, on whose behalf, and the extensions that are echoed for it."""
-        server = self.server
+    async def _receive(
+        self, exchange: Exchange, path: str, body: bytes, servicer: Servicer
+    ) -> Call:
+        """What is asked. The whole message is here before its caller is known: gRPC reads it."""
         headers = _headers_in(servicer.invocation_metadata())
+        certificate = _certificate(servicer) if self._secured else ""
         try:
-            certificate = _certificate(servicer) if self._secured else ""
-            admitted = server.admit(headers, f"POST {path}", certificate)
-            ctx = admitted if isinstance(admitted, Context) else await admitted
+            await exchange.admit(headers, f"POST {path}", certificate)
         except DragomanError:
-            session.receive(Frame(b"", path, headers))  # for the version of the path
+            exchange.identify(Frame(b"", path, headers))  # for the version of the path
             raise
-        signal = next(iter(session.receive(Frame(body, path, headers))))
-        if not isinstance(signal, Call):
-            assert isinstance(signal, Fault)  # noqa: S101  a callee hears only these two
-            raise signal.error
-        server.log.details("read", session.notes)
-        ctx = in_tenant(ctx, session.tenant)
-        left = servicer.time_remaining()
-        deadline = None if left is None else asyncio.get_running_loop().time() + left
-        ctx = replace(ctx, dialect=session.dialect, deadline=deadline)
-        active = [uri for uri in ctx.extensions if uri in server.extensions]
-        if not active:
-            return signal, ctx, ()
-        return signal, ctx, ((session.extensions_header, ", ".join(active)),)
-
-    def _failure(self, exc: Exception, method: str, session: GrpcCallee) -> Frame:
-        """The error to tell. What we did not foresee goes to the log, its id to the wire."""
-        if isinstance(exc, DragomanError):
-            error = exc
-        else:
-            crash = secrets.token_hex(6)
-            self.server.log.error("crash", exc, error=crash, method=method, dialect=session.dialect)
-            error = AgentCrashed(f"Internal error {crash}.", error=crash)
-        self.server.metrics.failed(error.reason, session.dialect)
-        (frame,) = session.send(Fault(None, error))
-        return frame
+        signal = await exchange.receive(Frame(body, path, headers))
+        assert isinstance(signal, Call)  # noqa: S101  all that a service of A2A has rpcs for
+        return signal
 
 
 class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped
@@ -296,15 +261,22 @@ def _certificate(servicer: Servicer) -> str:
     return name_in(subject, tuple(names))
 
 
-async def _abort(servicer: Servicer, failure: Frame, trailers: Trailers) -> None:
+def _trailers(exchange: Exchange, place: str = "") -> Trailers:
+    """The extensions that are active, and the place of the last event."""
+    found: list[tuple[str, str | bytes]] = []
+    if exchange.echo:
+        found.append((exchange.session.extensions_header, exchange.echo))
+    if place:
+        found.append(("last-event-id", place))
+    return tuple(found)
+
+
+async def _abort(servicer: Servicer, exchange: Exchange, fault: Fault, trailers: Trailers) -> None:
+    (failure,) = exchange.session.send(fault)
     if failure.body:
         trailers = (*trailers, ("grpc-status-details-bin", failure.body))
     code = _CODES[failure.status or 13]
     await servicer.abort(code, failure.headers["grpc-message"], trailers)
-
-
-def _without_place(trailers: Trailers) -> Trailers:
-    return tuple(each for each in trailers if each[0] != "last-event-id")
 
 
 def _current() -> asyncio.Task[Any]:

@@ -1,7 +1,8 @@
 """Where the agent is reached: the interfaces on its card, and the addresses of other dialects.
 
 The card lists core bindings only, since strict clients refuse a whole card for one interface they
-do not know (DESIGN §3). Everything else stands under an extension of ours.
+do not know (DESIGN §3). Everything else stands under an extension of ours. Both are read from the
+records of the dialects.
 """
 
 from __future__ import annotations
@@ -10,28 +11,16 @@ from collections.abc import Container, Iterable, Iterator
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from dragoman import dialects
 from dragoman.core.card import Extension, Interface
+from dragoman.core.dialect import Dialect, Wire
 from dragoman.core.errors import ConfigError
 from dragoman.core.extensions import DIALECTS
 from dragoman.core.model import Json
 from dragoman.observability.log import Log
 from dragoman.settings import Server
 
-VERSIONS = ("1.0", "0.3")
-# Clients put paths such as /v1/card behind the address, so it ends without a slash. Bindings may
-# share one (A2A 0.3 §5.6.2).
-HTTP = ("JSONRPC", "HTTP+JSON")
 GRPC = "GRPC"
-BINDINGS = (*HTTP, GRPC)
-
-OTHERS = (
-    ("a2a-0.1", "JSONRPC", "", "/a2a-go"),  # served wherever a2a-go is
-    ("a2a-go", "JSONRPC", "/a2a-go", "/a2a-go"),
-    ("iat", "HTTP+SSE", "/iat", "/iat"),
-    ("iat", "WEBSOCKET", "/iat/ws", "/iat/ws"),
-)
-"""Dialects that no interface of the card can name: dialect, binding, path, and the route that is
-there when it is served."""
 
 
 def chosen(server: Server) -> tuple[tuple[str, str], ...]:
@@ -40,57 +29,82 @@ def chosen(server: Server) -> tuple[tuple[str, str], ...]:
     `ConfigError` for what does not exist. gRPC is among them when it is asked for, by
     `server.grpc` or by an entry of `server.interfaces`, and never when `server.grpc` is False.
     """
-    named = [pair for each in server.interfaces for pair in _pairs(each)]
+    known = [each.interface for each in dialects.DIALECTS.values() if each.interface is not None]
+    named = [pair for each in server.interfaces for pair in _pairs(each, known)]
     if server.grpc and not any(binding == GRPC for binding, _ in named):
-        named += _pairs(GRPC)
+        named += _pairs(GRPC, known)
     return tuple(
         pair for pair in dict.fromkeys(named) if pair[0] != GRPC or server.grpc is not False
     )
 
 
-def _pairs(said: str) -> Iterator[tuple[str, str]]:
+def _pairs(said: str, known: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     # HTTP+JSON has no slash in it, whatever MIME types look like.
-    binding, slash, version = said.strip().partition("/")
-    if binding.upper() not in BINDINGS or (slash and version not in VERSIONS):
+    named, slash, wanted = said.strip().partition("/")
+    found = [
+        (binding, version)
+        for binding, version in known
+        if binding == named.upper() and (not slash or version == wanted)
+    ]
+    if not found:
+        bindings = dict.fromkeys(binding for binding, _ in known)
+        versions = dict.fromkeys(version for _, version in known)
         raise ConfigError(
-            f"server.interfaces: '{said}' is not {', '.join(BINDINGS)}, "
-            f"nor one of them with /{' or /'.join(VERSIONS)}."
+            f"server.interfaces: '{said}' is not {', '.join(bindings)}, "
+            f"nor one of them with /{' or /'.join(versions)}."
         )
-    for each in [version] if slash else VERSIONS:
-        yield binding.upper(), each
+    yield from found
+
+
+def served(wanted: Container[tuple[str, str]], roles: Container[str]) -> list[Dialect]:
+    """The dialects that are served, where these interfaces are wanted and these roles are there."""
+    found: dict[str, Dialect] = {}
+    for name, each in dialects.DIALECTS.items():
+        if each.along_with:
+            there = each.along_with in found
+        else:
+            there = each.interface is None or each.interface in wanted
+        if there and each.callee is not None and (not each.role or each.role in roles):
+            found[name] = each
+    return list(found.values())
 
 
 def interfaces(
-    base: str, grpc: Iterable[Interface], wanted: Iterable[tuple[str, str]]
+    base: str, elsewhere: Iterable[Interface], wanted: Iterable[tuple[str, str]]
 ) -> tuple[Interface, ...]:
-    """The entries of the card of an agent that is reached at `base`, in the order wanted. Where
-    nobody knows that, over gRPC on all addresses, only gRPC's own can be named."""
+    """The entries of the card of an agent that is reached at `base`, in the order wanted; those
+    `elsewhere` have ports of their own. Where nobody knows `base`, only those can be named."""
+    # Clients put paths such as /v1/card behind the address, so it ends without a slash. Bindings
+    # may share one (A2A 0.3 §5.6.2).
     offered = {
-        (binding, version): Interface(url=base, binding=binding, version=version)
-        for binding in HTTP
-        for version in VERSIONS
-        if base
+        each.interface: Interface(url=base, binding=each.interface[0], version=each.interface[1])
+        for each in dialects.DIALECTS.values()
+        if base and each.interface is not None and each.wire is Wire.HTTP
     }
-    offered |= {(each.binding, each.version): each for each in grpc}
+    offered |= {(each.binding, each.version): each for each in elsewhere}
     return tuple(offered[pair] for pair in wanted if pair in offered)
 
 
-def elsewhere(base: str, routes: Container[str]) -> Extension:
-    """The extension that names the other dialects which are served here."""
-    found: list[Json] = [
-        {"dialect": dialect, "binding": binding, "url": f"{base}{path}"}
-        for dialect, binding, path, route in OTHERS
-        if base and route in routes
+def extension(base: str, found: Iterable[Dialect]) -> Extension:
+    """The extension that names the dialects, of those served here, that are no interfaces."""
+    addresses: list[Json] = [
+        {
+            "dialect": each.name,
+            "binding": each.listed_as,
+            "url": f"{base}{each.routes[0].path}".rstrip("/"),
+        }
+        for each in found
+        if base and each.listed_as
     ]
     return Extension(
         uri=DIALECTS,
         description="Addresses of dialects that have no interface on the card",
-        params={"addresses": found},
+        params={"addresses": addresses},
     )
 
 
 def warn_of_plain_http(public_url: str, log: Log) -> None:
-    """Says that what goes to this address can be read and changed on its way (A2A 0.3 §4.1)."""
+    """Logs that what goes to this address can be read and changed on its way (A2A 0.3 §4.1)."""
     parts = urlsplit(public_url)
     host = parts.hostname or ""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from email.utils import formatdate
 
 from dragoman.core.card import Card
@@ -12,7 +12,6 @@ from dragoman.security.route_policy import Policy, policy
 
 from .asgi import JSON, Handler, Header, Receive, Scope, Send, answer, headers_in
 from .forwarded import typed_base
-from .routes import A2A_GO
 
 MAX_AGE = 300
 MOST_HOSTS = 64
@@ -26,18 +25,18 @@ class CardEndpoint:
         self._card_at = card_at
         self._base = base
         self._modified = formatdate(since, usegmt=True).encode()
+        self._forms = dict(_FORMS)
         self._ready: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
-    def routes(self, *, a2a_go: bool = True) -> dict[str, dict[str, Handler]]:
-        """Its addresses; `a2a_go` says whether that dialect is served."""
-        found: dict[str, dict[str, Handler]] = {
-            "/.well-known/agent-card.json": {"GET": self.current, "HEAD": self.current},
-            "/.well-known/agent.json": {"GET": self.legacy, "HEAD": self.legacy},
+    def routes(self, below: Iterable[str] = ()) -> dict[str, dict[str, Handler]]:
+        """Its addresses. Clients of some dialects look for a card `below` the address they are
+        given, which must lead them to no other one."""
+        pages: dict[str, Handler] = {
+            "/.well-known/agent-card.json": self.current,
+            "/.well-known/agent.json": self.legacy,
+            **{f"{path}/.well-known/agent.json": self._alone(path) for path in below},
         }
-        if a2a_go:
-            below = f"{A2A_GO}/.well-known/agent.json"
-            found[below] = {"GET": self.a2a_go, "HEAD": self.a2a_go}
-        return found
+        return {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
 
     @policy(Policy.CARD)
     async def current(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,10 +51,14 @@ class CardEndpoint:
         """The card for readers of 0.1 and 0.2."""
         await self._answer("legacy", scope, headers_in(scope["headers"]), send)
 
-    @policy(Policy.CARD)
-    async def a2a_go(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The card for clients of the community a2a-go, below the address they are given."""
-        await self._answer("a2a-go", scope, headers_in(scope["headers"]), send)
+    def _alone(self, path: str) -> Handler:
+        self._forms[path] = lambda card, base: documents.alone(card, f"{base}{path}")
+
+        @policy(Policy.CARD)
+        async def page(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._answer(path, scope, headers_in(scope["headers"]), send)
+
+        return page
 
     async def _answer(self, form: str, scope: Scope, headers: dict[str, str], send: Send) -> None:
         body, etag = self._page(form, self._base or typed_base(scope, headers))
@@ -76,7 +79,7 @@ class CardEndpoint:
     def _page(self, form: str, base: str) -> tuple[bytes, bytes]:
         page = self._ready.get((form, base))
         if page is None:
-            body = _FORMS[form](self._card_at(base), base)
+            body = self._forms[form](self._card_at(base), base)
             page = body, b'"%s"' % hashlib.sha256(body).hexdigest()[:20].encode()
             if len(self._ready) < MOST_HOSTS:
                 self._ready[(form, base)] = page
@@ -87,5 +90,4 @@ _FORMS: dict[str, Callable[[Card, str], bytes]] = {
     "pure": lambda card, base: documents.pure_1_0(card),
     "merged": lambda card, base: documents.merged(card),
     "legacy": lambda card, base: documents.legacy(card),
-    "a2a-go": lambda card, base: documents.alone(card, f"{base}{A2A_GO}"),
 }

@@ -1,68 +1,73 @@
-"""Where JSON-RPC and REST stand in the table of routes, the addresses of older clients included."""
+"""The table of routes, made from the records of the dialects that are served."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from dragoman.dialects.a2a.jsonrpc import RpcCallee
-from dragoman.dialects.a2a.legacy.a2a_go import GoCallee
-from dragoman.dialects.a2a.legacy.v0_1 import V0_1
-from dragoman.dialects.a2a.rest import RestCallee
-from dragoman.dialects.a2a.routes import PLAIN, is_ours
-from dragoman.dialects.a2a.v0_3 import V0_3
-from dragoman.dialects.a2a.v0_3.rest import V0_3_REST
-from dragoman.dialects.a2a.v1_0 import V1_0
-from dragoman.dialects.a2a.v1_0.rest import V1_0_REST
+from dragoman.core.dialect import Dialect, Wire
+from dragoman.core.errors import ConfigError
 
+from ..driver import Driver
+from ..server_context import ServerContext
+from ..service import Factory, Service
+from ..websocket.endpoint import SocketDriver, WebSocketEndpoint
 from .asgi import Handler
-from .exchange import Exchange, ServerContext
+from .exchange import HttpEndpoint
+from .router import SOCKET
 
-A2A_GO = "/a2a-go"
-PYTHON_A2A = ("/tasks/send", "/tasks/get", "/tasks/cancel", "/tasks/stream")
-"""python-a2a puts the method into the path too. REST has nothing to POST there."""
-
-
-RPC_DIALECTS = {"1.0": (V1_0.dialect,), "0.3": (V0_3.dialect, V0_1.dialect)}
-"""What is spoken over JSON-RPC, by version. Older ones go with 0.3."""
+Routes = dict[str, dict[str, Handler]]
+Patterns = dict[str, Callable[[str], bool]]
 
 
-def rpc_routes(server: ServerContext, versions: Collection[str]) -> dict[str, dict[str, Handler]]:
-    """The addresses of JSON-RPC, if it is served in any version: the agent's own, and with 0.3
-    those of the community a2a-go and of python-a2a."""
-    if not versions:
-        return {}
-    named = spoken(versions, RPC_DIALECTS)
-    paths = ("/", *PYTHON_A2A) if "0.3" in versions else ("/",)
-    found: dict[str, dict[str, Handler]] = {
-        path: {"POST": Exchange(server, RpcCallee, f"POST {path}", named)} for path in paths
-    }
-    if "0.3" in versions:
-        found[A2A_GO] = {"POST": Exchange(server, GoCallee, f"POST {A2A_GO}")}
-    return found
+def routes_of(
+    server: ServerContext,
+    dialects: Sequence[Dialect],
+    known: Sequence[Dialect],
+    roles: Mapping[str, Service],
+) -> tuple[Routes, Patterns]:
+    """The endpoints of these dialects, of all that are `known`, by path and method.
+
+    Dialects that share a route and a callee are one endpoint, whose callee tells them apart.
+    """
+    routes: Routes = {}
+    patterns: Patterns = {}
+    taken: dict[tuple[str, str], Factory] = {}
+    for dialect in dialects:
+        for route in dialect.routes if dialect.wire is not Wire.GRPC else ():
+            callee = route.callee or dialect.callee
+            assert callee is not None  # noqa: S101  only dialects with a callee are served
+            place = route.path, route.method
+            if taken.setdefault(place, callee) is not callee:
+                raise ConfigError(f"Two dialects are served at {route.method} {route.path}.")
+            methods = routes.setdefault(route.path, {})
+            if route.method in methods:
+                continue
+            target = f"{route.method} {route.path}" if route.matches is None else ""
+            served = _told_apart(callee, dialects, known)
+            if dialect.role:
+                driver = roles[dialect.role].driver(dialect, callee, served)
+            elif dialect.wire is Wire.WEBSOCKET:
+                driver = SocketDriver(server, callee, served=served)
+            else:
+                driver = Driver(server, callee, served=served)
+            if isinstance(driver, SocketDriver):
+                methods[SOCKET] = methods[route.method] = WebSocketEndpoint(driver, target)
+            else:
+                methods[route.method] = HttpEndpoint(driver, target)
+            if route.matches is not None:
+                patterns[route.path] = route.matches
+    return routes, patterns
 
 
-WITH_IDS = "/{tenant}/tasks/{id}"
-"""The key under which every path stands that has an id, a tenant or a method's name in it."""
-PATTERNS = {WITH_IDS: is_ours}
-REST_DIALECTS = {"1.0": (V1_0_REST.dialect,), "0.3": (V0_3_REST.dialect,)}
-"""What is spoken over REST, by version."""
-
-
-def spoken(
-    versions: Collection[str], dialects: Mapping[str, Collection[str]]
+def _told_apart(
+    callee: Factory, dialects: Sequence[Dialect], known: Sequence[Dialect]
 ) -> frozenset[str] | None:
-    """The dialects of these versions; None if that is all of them."""
-    if set(versions) >= set(dialects):
-        return None
-    return frozenset(each for version in versions for each in dialects[version])
+    """The dialects of a callee that are served; None if that is all of them."""
+    here = frozenset(each.name for each in dialects if each.callee is callee)
+    every = frozenset(each.name for each in known if each.callee is callee)
+    return here if here < every else None
 
 
-def rest_routes(server: ServerContext, versions: Collection[str]) -> dict[str, dict[str, Handler]]:
-    """Every route of REST, if it is served in any version; one exchange answers them all."""
-    if not versions:
-        return {}
-    exchange = Exchange(server, RestCallee, spoken=spoken(versions, REST_DIALECTS))
-    return {
-        **{path: dict.fromkeys(found.verbs, exchange) for path, (_, found) in PLAIN.items()},
-        WITH_IDS: {"*": exchange},
-    }
+def card_paths(dialects: Sequence[Dialect]) -> list[str]:
+    """The addresses below which clients look for a card."""
+    return [each.routes[0].path for each in dialects if each.own_card]

@@ -29,7 +29,6 @@ from dragoman.core.session import (
     Update,
 )
 from dragoman.dialects.iat.caller import IatCaller
-from dragoman.dialects.iat.wire import Envelope
 
 AHEAD = 256
 """Events that wait for their reader."""
@@ -51,9 +50,9 @@ class WebSocketPeer:
         self.on_lost: Callable[[], None] = lambda: None
         """For who wants to know at once that the channel is closed."""
 
-    async def hear(self, heard: Envelope) -> None:
-        """Takes what is for a call of ours (`caller.expects`)."""
-        for signal in self.caller.take(heard):
+    async def hear(self, frame: Frame) -> None:
+        """Takes what is for a call of ours."""
+        for signal in self.caller.receive(frame):
             queue = self._waiting.get(signal.id)
             if queue is not None:
                 await queue.put(signal)

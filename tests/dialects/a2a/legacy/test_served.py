@@ -46,7 +46,7 @@ async def trip(turn: Turn) -> str:
 async def slow(turn: Turn) -> str:
     for step in range(100):
         await turn.say(f"step {step}")
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # its work
     return "done"
 
 

@@ -79,7 +79,8 @@ class GrpcCaller(Session):
         headers = {**self._headers, "a2a-version": METHODS.version} if own else self._headers
         if self._tenant and service.tenants:
             fields = {**fields, "tenant": self._tenant}
-        self._open, self._ending = (signal, rpc), Ending()
+        if not signal.silent:  # there is no way to want no answer but not to listen to it
+            self._open, self._ending = (signal, rpc), Ending()
         return (Frame(rpc.write_request(fields), path, headers),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:

@@ -1,6 +1,6 @@
-"""Whether there is a gRPC server, and where the card says it is.
+"""The service that listens for gRPC, and where the card says it is.
 
-The one place that imports `grpc_server`: the packages it needs are an extra.
+The one place that imports `server`: the packages it needs are an extra.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dragoman.security import tls
 from dragoman.settings import Settings
 
 from ..http.addresses import GRPC, chosen
-from ..http.exchange import ServerContext
+from ..server_context import ServerContext
+from ..service import Service
 
 if TYPE_CHECKING:
     from .server import GrpcServer
@@ -33,32 +34,29 @@ FORMS = {
 """What stands before an address, by `server.grpc_form` and whether there is TLS."""
 
 
-class OptionalGrpc:
-    """The gRPC side of an app, there or not. All its verbs are harmless when it is not."""
+class GrpcService(Service):
+    """The gRPC side of an app, on a port of its own."""
 
-    def __init__(self, context: ServerContext, settings: Settings) -> None:
-        """`ConfigError` if it is asked for and nobody could say where it is reached."""
-        self._floor, self._settings = context, settings
+    name = "grpc"
+
+    def __init__(self, context: ServerContext, settings: Settings, grace: float) -> None:
+        """Calls that run when the app stops get `grace` seconds. `ConfigError` if nobody could say
+        where it is reached."""
+        self._context, self._settings, self._grace = context, settings, grace
         server = settings.server
-        self._versions = tuple(v for binding, v in chosen(server) if binding == GRPC)
-        if self._versions and not server.grpc_url and (server.public_url or server.trusted_proxies):
+        if not server.grpc_url and (server.public_url or server.trusted_proxies):
             raise ConfigError(
                 "gRPC is asked for, but behind public_url or trusted_proxies only you know where "
                 "it is reached: set grpc_url (--grpc-url HOST:PORT), or leave it out (--no-grpc)."
             )
-        self.server: GrpcServer | None = None
+        self._server: GrpcServer | None = None
 
     @property
-    def port(self) -> int | None:
-        """Where it listens."""
-        return self.server.port if self.server is not None else None
+    def _versions(self) -> tuple[str, ...]:
+        return tuple(v for binding, v in chosen(self._settings.server) if binding == GRPC)
 
     def open(self) -> None:
-        """Takes its port if it is asked for; `ConfigError` if it cannot be had."""
-        if self._versions:
-            self.server = self._opened()
-
-    def _opened(self) -> GrpcServer:
+        """Takes its port; `ConfigError` if it cannot be had."""
         try:
             from .server import GrpcServer
         except ModuleNotFoundError as exc:
@@ -70,28 +68,29 @@ class OptionalGrpc:
             raise ConfigError(
                 "gRPC cannot be held to TLS 1.3: set minimum = '1.2' in [tls], or --no-grpc."
             )
-        return GrpcServer(
-            self._floor, server.host, server.grpc_port, tls.pem(secured), self._versions
+        self._server = GrpcServer(
+            self._context, server.host, server.grpc_port, tls.pem(secured), self._versions
         )
+        self.port = self._server.port
 
     async def start(self) -> None:
         """Answers from now on."""
-        if self.server is not None:
-            await self.server.start()
+        if self._server is not None:
+            await self._server.start()
 
-    async def refuse(self, wait: float) -> None:
-        """Takes no more calls; those that run have so many seconds."""
-        if self.server is not None:
-            await self.server.refuse(wait)
+    async def drain(self) -> None:
+        """Takes no more calls."""
+        if self._server is not None:
+            await self._server.refuse(self._grace)
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Returns when the last call is answered or cut."""
-        if self.server is not None:
-            await self.server.end()
+        if self._server is not None:
+            await self._server.end()
 
     def interfaces(self, base: str) -> tuple[Interface, ...]:
-        """Its entries on the card of an agent that is reached at `base`."""
-        if self.server is None:
+        """Its entries on the card, once it has its port."""
+        if self._server is None:
             return ()
         server = self._settings.server
         url = server.grpc_url
@@ -102,3 +101,8 @@ class OptionalGrpc:
             url = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
             url = FORMS[server.grpc_form, bool(self._settings.tls.cert)] + url
         return tuple(Interface(url=url, binding=GRPC, version=v) for v in self._versions)
+
+
+def asked_for(settings: Settings) -> bool:
+    """Whether gRPC is to be served."""
+    return any(binding == GRPC for binding, _ in chosen(settings.server))

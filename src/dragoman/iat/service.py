@@ -1,0 +1,326 @@
+"""IAT on a server: whose messages are taken, what callers that introduce themselves are told, and
+the host to join or to be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.agent import Agent
+from dragoman.core.card import Card, Tool
+from dragoman.core.dialect import Dialect, Wire
+from dragoman.core.errors import ConfigError, Unauthenticated
+from dragoman.core.model import Json
+from dragoman.core.peer import Context, Peer
+from dragoman.core.session import Frame, Id, Introduction, Session
+from dragoman.dialects.iat import ROLE, IatCallee, IatCaller, IatDuplex, IatSocketCallee
+from dragoman.dialects.iat.callee import NOTHING, UNHEARD
+from dragoman.dialects.iat.plain_endpoints import PlainCallee
+from dragoman.dialects.iat.requests import introduction
+from dragoman.dialects.iat.wire import MOST_TTL, Envelope
+from dragoman.engine.task_ids import new_id, now_ms
+from dragoman.net.driver import Admitted, Driver
+from dragoman.net.http.asgi import TEXT, Handler, Receive, Scope, Send, answer
+from dragoman.net.server_context import ServerContext
+from dragoman.net.service import Factory, Service
+from dragoman.net.websocket.endpoint import SocketDriver, SocketLimits
+from dragoman.net.websocket.peer import WebSocketPeer
+from dragoman.security.access_control import AccessControl
+from dragoman.security.authentication import cursor_in
+from dragoman.security.iat import HEADER, JOINING, SIGNATURE, IatAuthenticator, IatSession
+from dragoman.security.route_policy import Policy, policy
+from dragoman.security.verifiers import read_secret
+from dragoman.settings import Settings
+from dragoman.store.sessions import SessionBook
+from dragoman.workspace import granted
+
+from .host import Host
+from .http_line import IatHttpLine
+from .registration import Registration
+from .workspace_guard import WorkspaceLimitedPeer
+
+PROTOCOL = "iat/1"
+CREDENTIALS, JOIN = ("authorization", HEADER), "register"
+LINGER = 1.0
+"""Seconds that the host gets to be told that we leave."""
+Joined = Callable[[Introduction, Context, Peer | None], None]
+"""Told who introduced itself, and (over a WebSocket) how to ask it something."""
+
+
+class IatSender(Admitted):
+    """The sender of one message."""
+
+    __slots__ = ("callee", "headers", "said", "session")
+
+    def __init__(
+        self,
+        ctx: Context,
+        session: IatSession,
+        callee: IatCallee,
+        said: Envelope,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(ctx)
+        self.session, self.callee, self.said, self.headers = session, callee, said, headers
+
+
+class IatService(Service):
+    """What IAT needs beyond its codec: sessions, pages, a host's lines, an agent's host. It is the
+    admission and the role of every IAT endpoint."""
+
+    name = "iat"
+
+    def __init__(
+        self,
+        server: ServerContext,
+        access: AccessControl,
+        settings: Settings,
+        book: SessionBook,
+        base: str,
+        name: str = "",
+    ) -> None:
+        """`name` is what the agent is called in the store of its sessions."""
+        self.server, self.settings = server, settings.iat
+        self.role = ROLE if settings.iat.enabled else ""
+        self.agent: Agent = access.agent
+        self.me = settings.iat.agent_id or self.agent.name
+        self.workspace = _told_root(self.agent, settings)
+        """The folder our agent works in, as it is told to hosts."""
+        if settings.iat.secret and "iat" in (*settings.auth, *self.agent.auth):
+            # Its callers would be called NAME:subject, as agents with the secret are.
+            raise ConfigError(
+                "[auth.iat]: call it otherwise; agents with iat.secret are 'iat:...'."
+            )
+        self.guard = IatAuthenticator(
+            settings.iat,
+            access.admit,
+            agent=name or self.agent.name,
+            me=self.me,
+            book=book,
+            locked=access.locked,
+            insecure=settings.server.insecure,
+            meter=access.meter if settings.rates.calls_per_minute else None,
+        )
+        self.joined: Joined = lambda met, caller, peer: None
+        """For a host that lives in the same process."""
+        self.registration: Registration | None = None
+        """Where we join a host."""
+        self._registering: asyncio.Task[None] | None = None
+        secret = read_secret(settings.iat.secret, "iat.secret") if settings.iat.secret else ""
+        if isinstance(self.agent, Host):
+            self._serve_host(self.agent, secret, allow_private=settings.server.allow_private)
+        if settings.iat.host:
+            registration = Registration(self, settings.iat.host, secret, base)
+            self.registration = registration
+            if self.workspace:
+                server.peer = WorkspaceLimitedPeer(
+                    server.peer, self.workspace, lambda: registration.root
+                )
+
+    def _serve_host(self, host: Host, secret: str, *, allow_private: bool) -> None:
+        host.peer, self.joined = self.server.peer, host.joined
+        host.dial = lambda url, to="", *, typed=False, signs=False: IatHttpLine(
+            *(url, self.me, to),
+            secret=secret if signs else "",
+            trusted=typed,
+            allow_private=allow_private,
+        )
+
+    # Conversations
+
+    def driver(self, dialect: Dialect, callee: Factory, served: frozenset[str] | None) -> Driver:
+        """The driver of the conversations in one of the forms of IAT."""
+        make = partial(self.session, callee)
+        if dialect.wire is not Wire.WEBSOCKET:
+            return Driver(self.server, make, served=served, admission=self, role=self)
+        return self.socket_driver()
+
+    def session(self, callee: Factory) -> Session:
+        """The callee side of a new conversation, with our name and our clock."""
+        return callee(self.me, now=now_ms, new_id=new_id)  # type: ignore[call-arg]
+
+    def socket_driver(self) -> SocketDriver:
+        """The driver of the conversations over WebSockets, whichever side opened them."""
+        iat = self.settings
+        limits = SocketLimits(
+            sockets=iat.sockets,
+            calls=iat.calls,
+            messages_per_second=iat.messages_per_second,
+            message_size=iat.message_size,
+            idle=iat.idle,
+        )
+        return SocketDriver(
+            self.server,
+            partial(self.session, IatSocketCallee),
+            admission=self,
+            role=self,
+            duplex=lambda: self.duplex(IatCaller(me=self.me)),
+            limits=limits,
+        )
+
+    def duplex(self, caller: IatCaller) -> IatDuplex:
+        """Both sides of a new WebSocket."""
+        callee = IatSocketCallee(self.me, now=now_ms, new_id=new_id)
+        return IatDuplex(caller, callee, self.me)
+
+    # Admission
+
+    async def admit(self, session: Session, frame: Frame, certificate: str) -> IatSender:
+        """See `Admission`."""
+        assert isinstance(session, IatCallee)  # noqa: S101  only these are given our admission
+        said, headers = session.heard, frame.headers
+        if isinstance(session, IatSocketCallee) and frame.body:
+            said = session.read(frame.body)  # which may be for the other side of the socket
+            # Every frame shows who sends it: what the handshake showed only opens a session.
+            headers = headers if said.action in JOINING else NOTHING
+        asked = frame.target.partition("?")[2].encode("latin-1")
+        found = await self.guard.who(
+            *(said, headers, frame.target, certificate),
+            asked if frame.target.startswith("GET ") and not frame.body else frame.body,
+            plain=isinstance(session, PlainCallee),
+        )
+        return IatSender(_context(session, said, found), found, session, said, frame.headers)
+
+    async def handshake(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
+        """See `Admission`. A signature in the handshake is of the first frame."""
+        if SIGNATURE in headers or not any(name in headers for name in CREDENTIALS):
+            return False
+        try:
+            await self.guard.who(UNHEARD, headers, target, certificate, b"")
+        except Unauthenticated:
+            joining = replace(UNHEARD, action=JOIN)  # which the shared secret is good for
+            await self.guard.who(joining, headers, target, certificate, b"")
+        return True
+
+    # Role
+
+    def ourselves(self, id: Id = None) -> Introduction:
+        """How our agent introduces itself: its skills are the tools it has."""
+        skills = [skill for skill in self.agent.skills.values() if not skill.extended]
+        return Introduction(
+            id,
+            self.me,
+            Card(
+                name=self.agent.name,
+                description=self.agent.description,
+                version=self.agent.version,
+            ),
+            tuple(
+                Tool(
+                    name=skill.id,
+                    description=skill.description,
+                    parameters=skill.params.input_schema,
+                    returns=skill.params.output_schema,
+                )
+                for skill in skills
+            ),
+            self.workspace,
+        )
+
+    async def welcome(self, met: Introduction, caller: Admitted, peer: Peer | None) -> Json:
+        """A session token, and who we are; or, for a caller that has one, that its tools count."""
+        assert isinstance(caller, IatSender)  # noqa: S101  as `admit` gives it
+        sessions = self.guard.sessions
+        if met.card is None:
+            sessions.grant(caller.session.key, met.tools)
+            await sessions.landed()
+            return {"ok": True}
+        found = caller.session
+        token, until = sessions.issue(met.who, _bare(found.caller), met.tools)
+        if isinstance(peer, WebSocketPeer):
+            # From now on both sides of this socket speak with this caller, and show its token.
+            peer.caller.to, peer.caller.token = met.who, token
+            caller.callee.token = token
+        # The next message may reach another process, which asks the store.
+        await sessions.landed()
+        # Last, so that nothing is asked of the caller before it has this welcome, and the token.
+        self.joined(met, found.caller, peer)
+        return {
+            **introduction(self.ourselves()),
+            "protocol": PROTOCOL,
+            "session_token": token,
+            "expires_at": int(until),
+        }
+
+    async def alive(self, caller: Admitted) -> Json:
+        """That we are here. A ping keeps the session."""
+        assert isinstance(caller, IatSender)  # noqa: S101  as `admit` gives it
+        until = self.guard.renew(caller.said, caller.headers)
+        return {"ok": True, "expires_at": int(until)} if until else {"ok": True}
+
+    # Pages
+
+    def routes(self) -> Mapping[str, Mapping[str, Handler]]:
+        """Who we are, and that we are here."""
+        if not self.role:
+            return {}
+        return {"/manifest": {"GET": self.manifest}, "/health": {"GET": self.health}}
+
+    @policy(Policy.CARD)
+    async def manifest(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Who we are, for hosts that look around."""
+        # Where on our disk we work is for callers that introduced themselves.
+        us = replace(self.ourselves(), workspace="")
+        told = {**introduction(us), "protocol": PROTOCOL}
+        await answer(send, 200, msgspec.json.encode(told))
+
+    @policy(Policy.OPEN)
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """That we are here."""
+        await answer(send, 200, b"ok", TEXT)
+
+    # Life
+
+    async def start(self) -> None:
+        """Registers with the host, or calls on the sub-agents whose addresses are known."""
+        if self.registration is not None:
+            self._registering = asyncio.get_running_loop().create_task(self.registration.run())
+        if isinstance(self.agent, Host):
+            self.agent.connect_agents()
+
+    async def drain(self) -> None:
+        """Leaves the host."""
+        if isinstance(self.agent, Host):
+            self.agent.stopping = True
+        if self._registering is not None:
+            self._registering.cancel()
+            await asyncio.wait({self._registering}, timeout=LINGER)
+
+    async def stop(self) -> None:
+        """Lets go of all sub-agents. Their work was still relayed while the engine stopped."""
+        if isinstance(self.agent, Host):
+            await self.agent.close()
+
+
+def _context(session: IatCallee, said: Envelope, found: IatSession) -> Context:
+    """On whose behalf, and with which tools, a call is made."""
+    session.known, session.granted = found.tools, found.granted
+    caller = replace(
+        found.caller, dialect=session.dialect, tools=session.tools, hops=MOST_TTL - said.ttl
+    )
+    return replace(caller, cursor=cursor_in(said.cursor)) if said.cursor else caller
+
+
+def _bare(caller: Context) -> Context:
+    """Who the caller is, without what only its first message said."""
+    return Context(
+        tenant=caller.tenant,
+        principal=caller.principal,
+        tenants=caller.tenants,
+        scopes=caller.scopes,
+        schemes=caller.schemes,
+    )
+
+
+def _told_root(agent: Agent, settings: Settings) -> str:
+    """The folder that IAT peers are told of when they introduce themselves: where our agent works,
+    or where a host has its sub-agents work."""
+    if isinstance(agent, Host):
+        return agent.workspace_root
+    space = granted(settings.workspace, agent.workspace)
+    return str(Path(space.root).absolute()) if space is not None else ""

@@ -1,1 +1,0 @@
-"""The endpoints of IAT over HTTP and WebSocket."""

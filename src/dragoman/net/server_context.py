@@ -1,0 +1,79 @@
+"""What all conversations of a server share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from dragoman.core.peer import Peer
+from dragoman.observability.log import Log
+from dragoman.observability.metrics import Metrics
+from dragoman.security.authentication import Admit
+from dragoman.settings import Limits
+
+from .http.asgi import Header
+from .http.deadlines import Deadlines
+
+
+class OpenStream:
+    """A stream or a socket that someone reads; `why` says who ended it if it was not the task."""
+
+    __slots__ = ("task", "why")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.why = ""
+
+    def end(self, why: str) -> None:
+        """Ends it from outside: the client is `gone`, or we are `stopping`."""
+        if not self.why:
+            self.why = why
+            self.task.cancel()
+
+
+class ServerContext:
+    """The peer that is asked, who may ask it, limits, counters, and the streams now open."""
+
+    def __init__(self, peer: Peer, admit: Admit, limits: Limits, log: Log) -> None:
+        self.peer = peer
+        self.admit = admit
+        self.limits = limits
+        self.log = log
+        self.metrics = Metrics()
+        self.deadlines = Deadlines()
+        self.streams: set[OpenStream] = set()
+        """All that is open: streams over HTTP and gRPC, and sockets."""
+        self.sockets: set[OpenStream] = set()
+        self.draining = False
+        """No more sockets are taken: nobody would serve them."""
+        self.extensions: frozenset[str] = frozenset()
+        """What the card declares; of these we echo what a caller activates."""
+        self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
+        """What a refused caller is told in headers: `Authenticator.refusal_headers`."""
+
+    @cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that serves. Asked for once: in Python 3.11 that is a system call."""
+        return asyncio.get_running_loop()
+
+    async def close_sockets(self, seconds: float) -> None:
+        """Closes every WebSocket, with this long for its last words, and takes no more. Listeners
+        know nothing of sockets and would drop them without a word, so the other side would notice
+        only by missed heartbeats. Tasks go on, and can be followed again."""
+        self.draining = True
+        ending = {stream.task for stream in self.sockets}
+        for stream in tuple(self.sockets):
+            stream.end("stopping")
+        if ending:
+            await asyncio.wait(ending, timeout=seconds)
+
+    def end_streams(self) -> None:
+        """Ends every open stream: the server stops, and would wait for them without limit."""
+        for stream in tuple(self.streams):
+            stream.end("stopping")
+
+
+def _no_headers(error: Exception) -> tuple[Header, ...]:
+    return ()

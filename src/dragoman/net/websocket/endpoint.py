@@ -1,0 +1,384 @@
+"""A WebSocket in any dialect: one frame per message, both directions, many calls at once.
+
+Where a dialect has both sides, a caller and a callee session share the channel: what answers a call
+of ours goes to the caller, all else to the callee. Where frames say whose they are, each of them is
+authenticated by itself. Tasks outlive the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import aclosing, suppress
+from time import perf_counter
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.core.errors import DragomanError, TooLarge, TooMany
+from dragoman.core.peer import ANYONE, Context
+from dragoman.core.session import Call, Duplex, End, Fault, Frame, Result, Session, Signal, Update
+from dragoman.security.authentication import certificate_in
+from dragoman.security.rate_limits import TokenBucket
+from dragoman.security.route_policy import Policy, refuse
+
+from ..driver import Admission, Driver, Exchange, Role
+from ..http.asgi import Receive, Scope, Send, answer, headers_in
+from ..http.connections import METER, SocketMeter
+from ..server_context import OpenStream, ServerContext
+from .peer import WebSocketPeer
+from .reader import WebSocketReader
+from .writer import WebSocketWriter
+
+DONE, GOING, REFUSED, TOO_BIG, TOO_MUCH, LATER = 1000, 1001, 1008, 1009, 1008, 1013
+"""Codes of closing (RFC 6455 §7.4.1)."""
+FRAMING = 65_536
+"""Bytes beside a message that may come before it is seen whole: heads of frames, pings."""
+
+
+class SocketLimits(Struct, frozen=True, kw_only=True):
+    """What the sockets at one address may do."""
+
+    sockets: int = 1_000
+    """Sockets open at once."""
+    calls: int = 64
+    """Calls open at once on one of them."""
+    messages_per_second: int = 50
+    message_size: int = 1024 * 1024
+    idle: float = 120.0
+    """Seconds that one of them may be silent."""
+
+
+class SocketDriver(Driver):
+    """Runs the conversations over the WebSockets at one address."""
+
+    __slots__ = ("duplex", "limits")
+
+    def __init__(
+        self,
+        server: ServerContext,
+        callee: Callable[[], Session],
+        *,
+        served: Collection[str] | None = None,
+        admission: Admission | None = None,
+        role: Role | None = None,
+        duplex: Callable[[], Duplex] | None = None,
+        limits: SocketLimits | None = None,
+    ) -> None:
+        """`duplex` makes both sides of a new socket; without it we only answer."""
+        super().__init__(server, callee, served=served, admission=admission, role=role)
+        self.duplex = duplex
+        self.limits = limits or SocketLimits()
+
+
+class WebSocketEndpoint:
+    """Serves the WebSockets at one address."""
+
+    policy = Policy.CALLER
+
+    def __init__(self, driver: SocketDriver, target: str) -> None:
+        self.driver, self.target = driver, target
+        self._open: set[OpenStream] = set()
+        self._strangers: Counter[str] = Counter()
+        """Sockets that have not said whose they are, by address."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One socket, from the handshake to its end."""
+        if scope["type"] != "websocket":
+            await self._answer_plain_request(scope, send)
+            return
+        await receive()
+        driver, server = self.driver, self.driver.server
+        address = (scope.get("client") or ("",))[0]
+        try:
+            caller = await self._handshake(scope)
+        except DragomanError as error:
+            Exchange(driver, driver.callee()).fail(error)
+            await send({"type": "websocket.close", "code": REFUSED})
+            return
+        if server.draining or self._full(address, known=caller is not None):
+            await send({"type": "websocket.close", "code": LATER})
+            return
+        task = asyncio.current_task(server.loop)
+        assert task is not None  # noqa: S101  an ASGI app always runs in a task
+        stream = OpenStream(task)
+        for streams in (self._open, server.sockets, server.streams):
+            streams.add(stream)
+        socket = Socket(driver, self.target, scope, receive, send)
+        if caller is not None:
+            socket.ctx = caller
+            socket.recognize()
+        else:
+            self._strangers[address] += 1
+            socket.on_recognized = lambda: self._forget(address)
+        code = DONE
+        try:
+            await send({"type": "websocket.accept"})
+            code = await socket.run()
+        except asyncio.CancelledError:
+            if stream.why != "stopping":
+                raise
+            task.uncancel()
+            code = GOING
+        finally:
+            for streams in (self._open, server.sockets, server.streams):
+                streams.discard(stream)
+            socket.close()
+        with suppress(Exception):  # it may be closed already, and nobody is left to be told
+            await send({"type": "websocket.close", "code": code})
+
+    async def _handshake(self, scope: Scope) -> Context | None:
+        """The caller, if the handshake says who it is. Where only frames say on whose behalf, it
+        is nobody in particular."""
+        headers, certificate = headers_in(scope["headers"]), certificate_in(scope)
+        admission = self.driver.admission
+        if admission is not None:
+            known = await admission.handshake(headers, self.target, certificate)
+            return ANYONE if known else None
+        admitted = self.driver.server.admit(headers, self.target, certificate)
+        return admitted if isinstance(admitted, Context) else await admitted
+
+    def _full(self, address: str, *, known: bool) -> bool:
+        """Whether there is no place for another socket. Half of the places are for callers that we
+        know, and one address has a tenth of the rest."""
+        most = self.driver.limits.sockets
+        if known or not most:
+            return len(self._open) >= most
+        strangers = self._strangers
+        share = bool(address) and strangers[address] >= max(1, most // 10)
+        return share or strangers.total() >= max(1, most // 2) or len(self._open) >= most
+
+    def _forget(self, address: str) -> None:
+        """A socket from this address said whose it is, or is closed."""
+        self._strangers[address] -= 1
+        if self._strangers[address] <= 0:
+            del self._strangers[address]
+
+    async def _answer_plain_request(self, scope: Scope, send: Send) -> None:
+        """A request without a handshake is told what is missing, if its caller may come in at
+        all."""
+        driver, headers = self.driver, headers_in(scope["headers"])
+        frame = Frame(b"", self.target, headers)
+        exchange = Exchange(driver, driver.callee())
+        try:
+            await exchange.admit(headers, self.target, certificate_in(scope))
+            if driver.admission is not None:
+                await driver.admission.admit(exchange.session, frame, certificate_in(scope))
+        except DragomanError as error:
+            await refuse(send, error, driver.server.refusal_headers(error))
+            return
+        upgrade = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
+        await answer(send, 426, b'{"error":"upgrade_required"}', extra=upgrade)
+
+
+class Socket:
+    """One open socket, whichever side opened it."""
+
+    def __init__(
+        self,
+        driver: SocketDriver,
+        target: str,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        duplex: Duplex | None = None,
+        on_first_answer: Callable[[Frame], None] | None = None,
+    ) -> None:
+        """`on_first_answer` is for a socket that we opened: it is given the first answer, which is
+        taken as it comes, since it has the token by which all that follows is known."""
+        server, limits = driver.server, driver.limits
+        self._driver, self._server, self._limits = driver, server, limits
+        self._target = target
+        self._headers = headers_in(scope["headers"])
+        self._certificate = certificate_in(scope)
+        self._reader = WebSocketReader(receive, server.loop)
+        self._writer = WebSocketWriter(send, server.deadlines, server.limits.stall, self._cut)
+        self._duplex = duplex or (driver.duplex() if driver.duplex is not None else None)
+        self.callee = self._duplex.callee if self._duplex is not None else driver.callee()
+        self.peer: WebSocketPeer | None = None
+        """Asks the other side."""
+        if self._duplex is not None:
+            # Names that nobody else has: so what comes back to us is known.
+            names = f"{self._duplex.name}-{secrets.token_hex(8)}-"
+            self.peer = WebSocketPeer(self._duplex.caller, self._say, names)  # type: ignore[arg-type]
+        self.ctx = ANYONE
+        """The caller, where the handshake says who it is."""
+        self.on_recognized: Callable[[], None] | None = None
+        """Told once that this socket is no stranger's, or is closed."""
+        self._on_first_answer = on_first_answer
+        self._reading: asyncio.Task[Any] | None = None
+        self._is_cut = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        rate = limits.messages_per_second
+        self._bucket = TokenBucket(rate, rate, server.loop.time())
+        """A second's worth of messages may come at once."""
+        self._meter: SocketMeter | None = scope.get(METER)
+        if self._meter is not None:
+            self._meter.limit, self._meter.on_excess = server.limits.hello_size, self._cut
+        idle = limits.idle if on_first_answer is not None else server.limits.hello_time
+        self._deadline = server.loop.time() + idle
+        """When the next good frame must be here: a bad one is no sign of life."""
+
+    def recognize(self) -> None:
+        """Somebody we know is on this socket: from now on it has its full limits."""
+        if self.on_recognized is not None:
+            self.on_recognized()
+            self.on_recognized = None
+        self._deadline = self._server.loop.time() + self._limits.idle
+        if self._meter is not None:
+            self._meter.limit = self._limits.message_size + FRAMING
+
+    def close(self) -> None:
+        """Nothing comes or goes any more."""
+        self.recognize()
+        if self.peer is not None:
+            self.peer.lost()
+
+    async def run(self) -> int:
+        """Until the other side leaves or breaks a rule; the code to close with."""
+        server, loop = self._server, self._server.loop
+        reading = self._reading = asyncio.current_task(loop)
+        assert reading is not None  # noqa: S101  an ASGI app always runs in a task
+        writing = loop.create_task(self._writer.run())
+        try:
+            return await self._read(reading)
+        except asyncio.CancelledError:
+            if not (server.deadlines.late(reading) or self._is_cut):
+                raise
+            reading.uncancel()
+            return GOING
+        finally:
+            server.deadlines.waits.pop(reading, None)
+            self._reading = None
+            self._reader.close()
+            # The tasks themselves go on; only their readers end with the socket.
+            for task in (writing, *self._tasks):
+                task.cancel()
+            await asyncio.wait((writing, *self._tasks))
+
+    async def _read(self, reading: asyncio.Task[Any]) -> int:
+        size, deadlines = self._limits.message_size, self._server.deadlines
+        while True:
+            deadlines.watch(reading, self._deadline)
+            message = await self._reader.next()
+            del deadlines.waits[reading]
+            if message["type"] == "websocket.disconnect":
+                return DONE
+            if self._meter is not None:
+                self._meter.heard += 1
+            body = _body(message)
+            if len(body) > size:
+                return await self._end_with(TooLarge(limit=str(size)), TOO_BIG)
+            # The next message is not read before this one is dealt with. Calls run by themselves,
+            # but what we cannot write, or hand to a call of ours, holds up the other side.
+            if not await self._take(Frame(body, self._target, self._headers)):
+                return await self._end_with(TooMany("Too many messages; be slower."), TOO_MUCH)
+
+    def _cut(self) -> None:
+        """Nothing can be said any more, so there is no use in listening."""
+        self._is_cut = True
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def _may_talk(self) -> bool:
+        return not self._bucket.take(self._server.loop.time())
+
+    async def _take(self, frame: Frame) -> bool:
+        """Takes one message; false if there were too many of them."""
+        exchange = Exchange(self._driver, self.callee)
+        exchange.ctx = self.ctx
+        try:
+            if self._duplex is not None:
+                side = self._duplex.whose(frame)
+                if side is None:
+                    return self._may_talk()
+                if side is self._duplex.caller:
+                    await self._hear(frame)
+                    return True  # what we asked for may come as fast as it is read
+            signal = await exchange.receive(frame, self._certificate)
+            self.recognize()
+            if not self._may_talk():
+                return False
+            if isinstance(signal, Call):
+                self._start(exchange, signal)
+            else:
+                await self._tell(Result(signal.id, await exchange.ask(signal, self.peer)))
+            return True
+        except Exception as exc:  # the driver's border: no frame ends the socket, or goes unlogged
+            if exchange.caller is not None:
+                self.recognize()
+            elif exchange.id is None:
+                self._identify(exchange, frame)
+            await self._tell(exchange.fail(exc))
+            return self._may_talk()
+
+    async def _hear(self, frame: Frame) -> None:
+        """Takes the answer to a call of ours, from somebody who may give it."""
+        assert self.peer is not None  # noqa: S101  only who asks is answered
+        if self._on_first_answer is not None:
+            self._on_first_answer(frame)
+            self._on_first_answer = None
+        elif self._driver.admission is not None:
+            await self._driver.admission.admit(self.callee, frame, self._certificate)
+        self.recognize()
+        await self.peer.hear(frame)
+
+    def _identify(self, exchange: Exchange, frame: Frame) -> None:
+        """What was refused before the callee saw it is told in the form, and under the id, that
+        the callee finds in it."""
+        with suppress(Exception):
+            exchange.identify(frame)
+
+    def _start(self, exchange: Exchange, call: Call) -> None:
+        if len(self._tasks) >= self._limits.calls:
+            raise TooMany("Too many calls are open.")
+        task = self._server.loop.create_task(self._work(exchange, call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, exchange: Exchange, call: Call) -> None:
+        began = perf_counter()
+        try:
+            if call.stream:
+                async with aclosing(exchange.steps(call)) as steps:
+                    async for batch in steps:
+                        self._server.metrics.events += len(batch.entries)
+                        for entry in batch.entries:
+                            await self._tell(Update(call.id, entry))
+                await self._tell(End(call.id))
+            else:
+                value = await exchange.ask(call)
+                if not call.silent:
+                    await self._tell(Result(call.id, value))
+        except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
+            fault = exchange.fail(exc)
+            if not call.silent:
+                await self._tell(fault)
+        exchange.count(began)
+
+    async def _end_with(self, error: DragomanError, code: int) -> int:
+        exchange = Exchange(self._driver, self.callee)
+        self._identify(exchange, Frame(b""))  # nobody is known to answer to
+        await self._tell(Fault(None, exchange.fail(error).error))
+        await self._writer.room()
+        return code
+
+    async def _tell(self, signal: Signal) -> None:
+        for frame in self.callee.send(signal):
+            if frame.body:
+                self._writer.put(frame.body)
+        if self._writer.full:
+            await self._writer.room()
+
+    async def _say(self, body: bytes) -> None:
+        self._writer.put(body)
+        if self._writer.full:
+            await self._writer.room()
+
+
+def _body(message: dict[str, Any]) -> bytes:
+    text = message.get("text")
+    return text.encode() if text is not None else message.get("bytes") or b""
