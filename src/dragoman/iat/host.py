@@ -31,7 +31,7 @@ from dragoman.relay import Relay
 from dragoman.security.iat import PROVED
 from dragoman.workspace import WISH
 
-from .sub_agent import AgentLine, Dial, KnownAgent, Reachable, Socket, SubAgent
+from .sub_agent import AgentLine, Dial, KnownAgent, Reachable, SubAgent, SubAgentSocket
 from .tools import HostTool, tool_of
 from .upstream import PREFIX, SubAgentUpstream, stop_task
 
@@ -132,7 +132,7 @@ class Host(Agent):
             return
         line: AgentLine | None = None
         if isinstance(peer, WebSocketPeer):
-            line = Socket(peer)
+            line = SubAgentSocket(peer)
         elif met.card.interfaces and self.dial is not None:
             # Whoever has the secret may sign by itself. For others nothing is signed: they might be
             # called as somebody else is, and show it there.

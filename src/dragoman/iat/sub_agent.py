@@ -98,7 +98,7 @@ class SubAgent:
         self.changed.set()
 
 
-class Socket:
+class SubAgentSocket:
     """The line over a WebSocket that the sub-agent opened."""
 
     def __init__(self, duplex: WebSocketPeer) -> None:

@@ -51,7 +51,7 @@ NOTHING_MORE: Iterator[Signal] = iter(())
 
 
 class Admitted:
-    """The caller of one frame. An `Admission` adds what its `Role` wants to know of it."""
+    """The caller of one frame. An `Admission` adds what its `DialectRole` wants to know of it."""
 
     __slots__ = ("ctx",)
 
@@ -72,7 +72,7 @@ class Admission(Protocol):
         is wrong. If it says nothing, the first frame has to."""
 
 
-class Role(Protocol):
+class DialectRole(Protocol):
     """What a dialect needs on a server beyond its codec: someone to answer what is no operation."""
 
     async def welcome(self, met: Introduction, caller: Admitted, peer: Peer | None) -> Json:
@@ -95,7 +95,7 @@ class Driver:
         *,
         served: Collection[str] | None = None,
         admission: Admission | None = None,
-        role: Role | None = None,
+        role: DialectRole | None = None,
     ) -> None:
         """`served` are the dialects of `callee` that are served here; None: all of them."""
         self.server = server

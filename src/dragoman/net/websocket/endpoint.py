@@ -24,7 +24,7 @@ from dragoman.security.authentication import certificate_in
 from dragoman.security.rate_limits import TokenBucket
 from dragoman.security.route_policy import Policy, refuse
 
-from ..driver import Admission, Driver, Exchange, Role
+from ..driver import Admission, DialectRole, Driver, Exchange
 from ..http.asgi import Receive, Scope, Send, answer, headers_in
 from ..http.connections import METER, SocketMeter
 from ..server_context import OpenStream, ServerContext
@@ -63,7 +63,7 @@ class SocketDriver(Driver):
         *,
         served: Collection[str] | None = None,
         admission: Admission | None = None,
-        role: Role | None = None,
+        role: DialectRole | None = None,
         duplex: Callable[[], Duplex] | None = None,
         limits: SocketLimits | None = None,
     ) -> None:

@@ -28,11 +28,11 @@ from ..v0_3 import grpc as old
 from ..v1_0 import grpc as new
 from ..version import Version
 from .methods import METHODS as METHODS
-from .service import Rpc, Service
+from .service import Rpc, RpcService
 
 SERVICES = (new.SERVICE, old.SERVICE, METHODS)
 VERSIONS: dict[str, Version] = {"1.0": v1_0.V1_0, "0.3": v0_3.V0_3}
-RPCS: dict[str, tuple[Service, Rpc]] = {
+RPCS: dict[str, tuple[RpcService, Rpc]] = {
     f"/{service.name}/{name}": (service, found)
     for service in SERVICES
     for name, found in service.rpcs.items()
@@ -130,7 +130,7 @@ class GrpcCallee(A2ACallee):
     """One rpc, on the side that is asked."""
 
     _version = v1_0.V1_0
-    _service: Service = new.SERVICE
+    _service: RpcService = new.SERVICE
     _rpc: Rpc | None = None
     _request: Proto = None
 

@@ -35,11 +35,11 @@ from ..v1_0 import grpc as new
 from .callee import CODES, NAMES_0_3, VERSIONS
 from .decode import event_in
 from .methods import METHODS
-from .service import Rpc, Service
+from .service import Rpc, RpcService
 
 __all__ = ["GrpcCaller", "error_in", "failed"]
 
-SERVICES: dict[str, Service] = {each.version: each for each in (new.SERVICE, old.SERVICE)}
+SERVICES: dict[str, RpcService] = {each.version: each for each in (new.SERVICE, old.SERVICE)}
 _RPCS: dict[tuple[str, type[AnyOperation], bool], tuple[str, Rpc]] = {
     (service.name, rpc.op, rpc.stream): (f"/{service.name}/{name}", rpc)
     for service in (*SERVICES.values(), METHODS)

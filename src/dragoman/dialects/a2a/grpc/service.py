@@ -77,7 +77,7 @@ def rpc(
     )
 
 
-class Service(Struct, frozen=True, gc=False, kw_only=True):
+class RpcService(Struct, frozen=True, gc=False, kw_only=True):
     """One service: its rpcs, and how it spells what happens."""
 
     name: str
@@ -98,10 +98,10 @@ class Service(Struct, frozen=True, gc=False, kw_only=True):
 
 def service(
     package: str, words: GrpcEncoder, rpcs: Mapping[str, Rpc], *, version: str, tenants: bool
-) -> Service:
+) -> RpcService:
     """The A2A service of a package."""
     step = f"{package}.StreamResponse"
-    return Service(
+    return RpcService(
         name=f"{package}.A2AService",
         dialect=f"a2a-{version}",
         version=version,
