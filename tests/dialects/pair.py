@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dragoman.core.dialect import Dialect, Wire
+from dragoman.core.extensions import CURSOR
 from dragoman.core.session import End, Fault, Frame, Session, Signal
 from dragoman.dialects import DIALECTS
-from dragoman.dialects.a2a.grpc.caller import CURSOR, failed
+from dragoman.dialects.a2a.grpc.caller import failed
 
 CODECS = [
     each for each in DIALECTS.values() if each.callee is not None and each.wire is not Wire.GRPC
