@@ -49,7 +49,7 @@ CREDENTIALS, JOIN = ("authorization", HEADER), "register"
 LINGER = 1.0
 """Seconds that the host gets to be told that we leave."""
 Joined = Callable[[Introduction, Context, Peer | None], None]
-"""Told who introduced itself, and (over a WebSocket) how to ask it something."""
+"""Called with each introduction, its caller, and (over a WebSocket) a peer that asks it back."""
 
 
 class IatSender(Admitted):
@@ -256,14 +256,14 @@ class IatService(Service):
     # Pages
 
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:
-        """Who we are, and that we are here."""
+        """The manifest, and a health check."""
         if not self.role:
             return {}
         return {"/manifest": {"GET": self.manifest}, "/health": {"GET": self.health}}
 
     @policy(Policy.CARD)
     async def manifest(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Who we are, for hosts that look around."""
+        """Says who we are, to hosts that look around."""
         # Where on our disk we work is for callers that introduced themselves.
         us = replace(self.ourselves(), workspace="")
         told = {**introduction(us), "protocol": PROTOCOL}
@@ -271,7 +271,7 @@ class IatService(Service):
 
     @policy(Policy.OPEN)
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """That we are here."""
+        """Says that we are here."""
         await answer(send, 200, b"ok", TEXT)
 
     # Life
@@ -307,7 +307,7 @@ def _context(session: IatCallee, said: Envelope, found: IatSession) -> Context:
 
 
 def _bare(caller: Context) -> Context:
-    """Who the caller is, without what only its first message said."""
+    """The caller, without what only its first message said."""
     return Context(
         tenant=caller.tenant,
         principal=caller.principal,

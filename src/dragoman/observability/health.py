@@ -51,7 +51,7 @@ class HealthEndpoints:
         ready: Callable[[], bool],
         blocked: Callable[[], int],
     ) -> None:
-        self._floor, self._counted, self._ready, self._blocked = server, counted, ready, blocked
+        self._server, self._counted, self._ready, self._blocked = server, counted, ready, blocked
         self._looking = asyncio.Lock()
         self._look_at = 0.0
         self._kept = False
@@ -93,7 +93,7 @@ class HealthEndpoints:
             async with asyncio.timeout(PATIENCE):
                 await (counted.probe() if isinstance(counted, Keeping) else counted.counts())
         except Exception as exc:  # whatever the store's trouble is, we are not ready
-            self._floor.log.warning("not_ready", exception=type(exc).__name__)
+            self._server.log.warning("not_ready", exception=type(exc).__name__)
             return False
         return True
 
@@ -107,8 +107,8 @@ class HealthEndpoints:
             if isinstance(self._counted, OutboxCounts):
                 mail = await self._counted.mail()
         except Exception as exc:  # the rest is worth having without them
-            self._floor.log.warning("no_counts", exception=type(exc).__name__)
-        text = self._floor.metrics.text(
-            streams=len(self._floor.streams), blocked=self._blocked(), counts=counts, mail=mail
+            self._server.log.warning("no_counts", exception=type(exc).__name__)
+        text = self._server.metrics.text(
+            streams=len(self._server.streams), blocked=self._blocked(), counts=counts, mail=mail
         )
         await answer(send, 200, text, (b"content-type", b"text/plain; version=0.0.4"))

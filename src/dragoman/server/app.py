@@ -186,7 +186,7 @@ class App(Router):
 
 
 def _signer(settings: Settings) -> Signer | None:
-    """Who signs the card. What it needs is loaded only for those who sign."""
+    """Signs the card. What it needs is loaded only where cards are signed."""
     if not settings.signing.keys:
         return None
     from dragoman.security.card_signing import Signer

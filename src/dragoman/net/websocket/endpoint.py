@@ -207,7 +207,7 @@ class Socket:
         self.ctx = ANYONE
         """The caller, where the handshake says who it is."""
         self.on_recognized: Callable[[], None] | None = None
-        """Told once that this socket is no stranger's, or is closed."""
+        """Called once, when somebody we know is on this socket, or when it is closed."""
         self._on_first_answer = on_first_answer
         self._reading: asyncio.Task[Any] | None = None
         self._is_cut = False
@@ -317,7 +317,7 @@ class Socket:
 
     async def _hear(self, frame: Frame) -> None:
         """Takes the answer to a call of ours, from somebody who may give it."""
-        assert self.peer is not None  # noqa: S101  only who asks is answered
+        assert self.peer is not None  # noqa: S101  only a side that asks is answered
         if self._on_first_answer is not None:
             self._on_first_answer(frame)
             self._on_first_answer = None

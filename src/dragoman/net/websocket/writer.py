@@ -11,11 +11,12 @@ from ..http.asgi import Send
 from ..http.deadlines import Deadlines
 
 AHEAD = 256 * 1024
-"""Bytes that may wait for the other side; who has more to say waits."""
+"""Bytes that may wait for the other side. A caller that has more to say waits for `room`."""
 
 
 class WebSocketWriter:
-    """The one writer of a socket. A frame is put in line at once; who says much makes `room`."""
+    """The one writer of a socket. A frame is put in line at once. A caller that says much waits for
+    `room` behind it: so a slow reader slows down those who write to it, and nothing piles up."""
 
     def __init__(
         self, send: Send, deadlines: Deadlines, stall: float, broken: Callable[[], None]
@@ -23,7 +24,7 @@ class WebSocketWriter:
         self._send = send
         self._deadlines, self._stall = deadlines, stall
         self._broken = broken
-        """Told when nothing more can be said."""
+        """Called when nothing more can be said."""
         self._line: list[bytes] = []
         self._put = self._said = 0
         """Bytes, from the beginning."""
