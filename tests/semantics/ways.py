@@ -99,8 +99,9 @@ class Way:
         stream: bool = False,
         extensions: Iterable[str] = (),
         headers: dict[str, str] | None = None,
+        patience: float = 60,
     ) -> Heard:
-        """One exchange."""
+        """One exchange; `patience` is the caller's own time-out, or its gRPC deadline."""
         session = self._caller(extensions)
         frames = list(session.send(Call("1", op, stream)))
         if not frames:
@@ -108,15 +109,20 @@ class Way:
         (frame,) = frames
         said = {**frame.headers, **(headers or {})}
         if self.name.startswith("gRPC"):
-            return await self._grpc(house, session, frame, said, stream=stream)
-        return await self._http(house, session, frame, said)
+            return await self._grpc(house, session, frame, said, patience, stream=stream)
+        return await self._http(house, session, frame, said, patience)
 
     async def _http(
-        self, house: House, session: Session, frame: Frame, headers: dict[str, str]
+        self,
+        house: House,
+        session: Session,
+        frame: Frame,
+        headers: dict[str, str],
+        patience: float,
     ) -> Heard:
         verb, _, path = frame.target.partition(" ")
         reply = await house.client.request(
-            verb, path or "/", content=frame.body or None, headers=headers
+            verb, path or "/", content=frame.body or None, headers=headers, timeout=patience
         )
         heard = Heard(active=reply.headers.get(self.echo, ""))
         if reply.headers["content-type"].startswith("text/event-stream"):
@@ -143,13 +149,14 @@ class Way:
         session: Session,
         frame: Frame,
         headers: dict[str, str],
+        patience: float,
         *,
         stream: bool,
     ) -> Heard:
         heard = Heard()
         metadata = tuple(headers.items())
         make = house.channel.unary_stream if stream else house.channel.unary_unary
-        call = make(frame.target)(frame.body, metadata=metadata, timeout=60)
+        call = make(frame.target)(frame.body, metadata=metadata, timeout=patience)
         try:
             if stream:
                 async for body in call:

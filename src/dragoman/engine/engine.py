@@ -207,6 +207,14 @@ class Engine:
         return await list_tasks(self.store, self._scope_of(ctx), self._secret, op)
 
     async def _cancel(self, op: CancelTask, ctx: Context) -> Task:
+        try:
+            return await self._cancel_task(op, ctx)
+        except asyncio.CancelledError:
+            # The caller has left, but its wish may be in the store by now: it is carried out.
+            self.runner.finish_unseen(self._cancel_task(op, ctx))
+            raise
+
+    async def _cancel_task(self, op: CancelTask, ctx: Context) -> Task:
         scope = self._scope_of(ctx)
         row = await self.store.ask_cancel(scope, op.task_id)
         if row.final:

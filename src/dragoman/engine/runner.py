@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from dragoman.agent import Agent, Skill
 from dragoman.agent.remote_calls import Outside
@@ -31,6 +31,7 @@ from .tail import Idle, send_on
 from .task_ids import new_id
 
 log = Logger("runner")
+T = TypeVar("T")
 
 PAGE = 256
 SYNC_PARKED = SYNC_THREADS // 2
@@ -75,7 +76,7 @@ class Runner:
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
         self._claims = 0
         # Runs outlive whoever started them; what is spawned beside them is kept here.
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @cached_property
     def shared(self) -> RunContext:
@@ -119,12 +120,23 @@ class Runner:
         self.runs[run.task_id] = run
         run.task = self.shared.loop.create_task(perform(run, self._threads))
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Does something beside; kept until it is done."""
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Starts work that nobody awaits; it is held here until it is done."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def finish_unseen(self, work: Coroutine[Any, Any, object]) -> None:
+        """Does to its end what a caller has begun that left meanwhile."""
+
+        async def finish() -> None:
+            try:
+                await work
+            except DragomanError as exc:  # nobody is there to be told
+                log.info("unseen reason=%s: %s", exc.reason, exc)
+
+        self.spawn(finish())
 
     # Taking up a task that has a past.
 
@@ -209,7 +221,14 @@ class Runner:
     # What was said to a run.
 
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
-        """Keeps what a caller said and brings it to the run, wherever that is."""
+        """Stores what a caller said and brings it to the run, wherever that is."""
+        # Shielded from a caller that leaves: what the store has taken must be brought to the run
+        # now, and a task that is seized for it must be run.
+        return await asyncio.shield(self.spawn(self._add_input(scope, task_id, said, question)))
+
+    async def _add_input(
+        self, scope: Scope, task_id: str, said: Input, question: str | None
+    ) -> Row:
         asking = await self._asking(scope, task_id)
         if asking is Ask.APPROVAL and self.audit.path is not None:
             # Fails closed: an answer to an approval that cannot be recorded is not even kept.

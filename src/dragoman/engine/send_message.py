@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec.structs import replace
 
 from dragoman.agent import Skill
@@ -14,7 +16,7 @@ from dragoman.core.lifecycle import FINAL, WAITING, shortened
 from dragoman.core.model import Message, Role, State, Task, from_caller
 from dragoman.core.operations import Resolve, SendMessage, SetHook
 from dragoman.core.peer import Context
-from dragoman.store.interface import Existing, Idempotency, Input, Row
+from dragoman.store.interface import Existing, Idempotency, Input, Row, Scope
 
 from .hooks import Hooks
 from .idempotency import KEY_TAKEN, IdempotencyKeys, key_of, place_of, reply_in
@@ -155,6 +157,21 @@ class MessageSender:
         else:
             run.writer.flush()
         try:
+            return await self._start_opened(run, place, queued=queued)
+        except asyncio.CancelledError:
+            # The caller has left. Its task is claimed, so it has to be started: else it would wait
+            # until the next beats find it, and would count as crashed.
+            if key is not None and run.writer.unopened:
+                self._keys.replying[place] = run
+            runner.finish_unseen(self._start_opened(run, place, queued=queued))
+            raise
+
+    async def _start_opened(
+        self, run: Run, place: tuple[Scope, str], *, queued: bool
+    ) -> tuple[Run | None, str]:
+        """Starts a task that is being opened as soon as it is known to be a new one."""
+        runner = self._runner
+        try:
             # Whether this is a new task is known only after the commit.
             await (self._opened(run) if run.writer.unopened else run.writer.committed())
         except Existing as exc:
@@ -179,8 +196,10 @@ class MessageSender:
         # A bell only says "look again": any process that writes to the store rings it.
         while run.writer.unopened and not rests.done() and now() < until:
             opened = runner.bell.listen(run.task_id)
-            await first_of(rests, opened, seconds=until - now())
-            runner.bell.hush(run.task_id, opened)
+            try:
+                await first_of(rests, opened, seconds=until - now())
+            finally:
+                runner.bell.hush(run.task_id, opened)
         if run.writer.unopened and run.direct_reply is None:
             await run.writer.committed()
         if run.error is not None:

@@ -31,7 +31,7 @@ from dragoman.net.service import Factory, Service
 from dragoman.net.websocket.endpoint import SocketDriver, SocketLimits
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.security.access_control import AccessControl
-from dragoman.security.authentication import cursor_in
+from dragoman.security.authentication import cursor_in, deadline_in
 from dragoman.security.iat import HEADER, JOINING, SIGNATURE, IatAuthenticator, IatSession
 from dragoman.security.route_policy import Policy, policy
 from dragoman.security.verifiers import read_secret
@@ -303,7 +303,12 @@ def _context(session: IatCallee, said: Envelope, found: IatSession) -> Context:
     caller = replace(
         found.caller, dialect=session.dialect, tools=session.tools, hops=MOST_TTL - said.ttl
     )
-    return replace(caller, cursor=cursor_in(said.cursor)) if said.cursor else caller
+    # Headers say both where there are some: not on a WebSocket.
+    if said.cursor:
+        caller = replace(caller, cursor=cursor_in(said.cursor))
+    if said.deadline:
+        caller = replace(caller, deadline=deadline_in(said.deadline))
+    return caller
 
 
 def _bare(caller: Context) -> Context:

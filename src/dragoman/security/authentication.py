@@ -63,7 +63,7 @@ def told(caller: Context, headers: Mapping[str, str]) -> Context:
         idempotency_key=_key_in(headers.get("idempotency-key", "")),
         trace=trace_in(headers.get("traceparent", "")),
         hops=_hops_in(headers.get(HOPS, "")),
-        deadline=_deadline_in(headers.get(DEADLINE, "")),
+        deadline=deadline_in(headers.get(DEADLINE, "")),
     )
 
 
@@ -98,9 +98,9 @@ def _hops_in(value: str) -> int:
     return hops
 
 
-def _deadline_in(value: str) -> float | None:
-    """Returns the seconds after which nobody wants the result. What is not a number counts as
-    none."""
+def deadline_in(value: str) -> float | None:
+    """Returns the seconds of work after which nobody wants the result. What is not a number counts
+    as none."""
     return float(value) if _SECONDS(value) else None
 
 

@@ -81,6 +81,7 @@ class IatCaller(Session):
         self.flat = flat
         self.to = to
         self._me, self._ttl, self._trace, self._cursor = me, ttl, trace, ""
+        self._deadline = ""
         self._tools = tuple(tools)
         """What an `execute` allows."""
         self._workspace = workspace
@@ -95,10 +96,12 @@ class IatCaller(Session):
         """What has to be said once more, in the flat form."""
 
     def using(self, ctx: Context) -> None:
-        """What the next call is made with: tools, trace, place in the stream, hops left."""
+        """What the next call is made with: tools, trace, place in the stream, hops and seconds of
+        work left."""
         self._tools = tuple(t if isinstance(t, Tool) else Tool(name=t) for t in ctx.tools)
         self._trace = ctx.trace or self._trace
         self._cursor = "" if ctx.cursor is None else str(ctx.cursor)
+        self._deadline = "" if ctx.deadline is None else f"{ctx.deadline:.3f}"
         self._ttl = max(0, min(MOST_TTL - ctx.hops, MOST_TTL)) if ctx.hops else TTL
 
     def _count(self) -> str:
@@ -163,6 +166,7 @@ class IatCaller(Session):
             ttl=self._ttl,
             token=self.token,
             cursor=self._cursor,
+            deadline=self._deadline,
         )
         if self.flat:
             said = _flattened(said)

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from dragoman.core.errors import DragomanError, Malformed, PeerMisbehaved, Unparseable
 from dragoman.core.model import Json
+from dragoman.core.peer import DEADLINE
 from dragoman.core.session import Id
 
 from ..jsonrpc import check
@@ -69,6 +70,8 @@ class Envelope(Struct, frozen=True, gc=False, kw_only=True):
     token: str = ""
     cursor: str = ""
     """The seq of the last event the sender has: where WebSockets have no headers."""
+    deadline: str = ""
+    """The seconds of work that the sender allows, likewise."""
     flat: bool = False
     fault: bool = False
     """Whether it was heard as an error. Nobody answers an error with an error."""
@@ -86,13 +89,16 @@ class HeaderIn(Struct, frozen=True, gc=False, rename={"sender": "from"}):
     action: str | None = ""
 
 
-class MetadataIn(Struct, frozen=True, gc=False, rename={"cursor": "last-event-id"}):
+class MetadataIn(
+    Struct, frozen=True, gc=False, rename={"cursor": "last-event-id", "deadline": DEADLINE}
+):
     """`metadata`, as it is heard."""
 
     trace_id: str | None = ""
     ttl: int | None = None
     auth_token: str | None = ""
     cursor: Word = None
+    deadline: str | float | None = None
 
 
 class TraceIn(Struct, frozen=True, gc=False, rename="camel"):
@@ -128,12 +134,13 @@ class Header(Struct, frozen=True, gc=False, rename={"sender": "from"}):
     timestamp: int
 
 
-class Metadata(Struct, frozen=True, gc=False, omit_defaults=True):
+class Metadata(Struct, frozen=True, gc=False, omit_defaults=True, rename={"deadline": DEADLINE}):
     """`metadata`, as we write it."""
 
     trace_id: str
     ttl: int | None = None
     auth_token: str = ""
+    deadline: str = ""
 
 
 class Nested(Struct, frozen=True, gc=False):
@@ -212,6 +219,7 @@ def envelope_in(body: bytes) -> Envelope:
         ttl=max(0, min(hops, MOST_TTL)),
         token=bare_token(metadata.auth_token or ""),
         cursor=_word(metadata.cursor),
+        deadline="" if metadata.deadline is None else str(metadata.deadline),
         flat=flat,
         fault=kind is Kind.RESPONSE and (header.type == ERROR or action in (ERROR, IGNORED)),
     )
@@ -251,7 +259,10 @@ def envelope_out(told: Envelope) -> bytes:
                 *(told.id, told.parent, told.kind.value),
                 *(told.sender, told.to, told.at // 1000),
             ),
-            Metadata(told.trace, told.ttl, f"bearer {told.token}" if told.token else ""),
+            Metadata(
+                *(told.trace, told.ttl, f"bearer {told.token}" if told.token else ""),
+                told.deadline,
+            ),
             payload,
         )
     )
@@ -260,6 +271,8 @@ def envelope_out(told: Envelope) -> bytes:
 def _flat(told: Envelope) -> Flat:
     asking = told.kind is Kind.REQUEST or not told.parent
     metadata: dict[str, Json] = {"auth_token": f"bearer {told.token}"} if told.token else {}
+    if told.deadline:
+        metadata[DEADLINE] = told.deadline
     payload = _plain_error(told.payload) if told.kind is Kind.RESPONSE else told.payload
     return Flat(
         told.id if asking else told.parent,

@@ -208,6 +208,8 @@ class GrpcServer:
         except DragomanError:
             exchange.identify(Frame(b"", path, headers))  # for the version of the path
             raise
+        # The deadline of the call is not for the peer: it bounds how long this caller waits, and
+        # gRPC cancels the call by itself. What bounds the task is `dragoman-deadline`.
         signal = await exchange.receive(Frame(body, path, headers))
         assert isinstance(signal, Call)  # noqa: S101  all that a service of A2A has rpcs for
         return signal
