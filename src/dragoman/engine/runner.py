@@ -134,7 +134,7 @@ class Runner:
             try:
                 await work
             except DragomanError as exc:  # nobody is there to be told
-                log.info("unseen reason=%s: %s", exc.reason, exc)
+                log.info("A call that its caller left has failed", reason=exc.reason, why=exc)
 
         self.spawn(finish())
 
