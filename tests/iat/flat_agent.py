@@ -127,6 +127,37 @@ class Streaming(Echoing):
         return SSE if SSE in asked.headers.get("accept", "") else "application/json"
 
 
+class Liar(FlatAgent):
+    """Says that it is somebody else, to be sent what that one would believe."""
+
+    refuses = True
+
+    def __init__(self, claims: str) -> None:
+        super().__init__()
+        self.claims = claims
+
+    def answer(self, asked: Asked) -> dict[str, Any]:
+        """A refusal or a welcome, of the name that it claims."""
+        said = asked.said.get("header", {})
+        answer = {"msg_id": "a", "parent_id": said.get("msg_id", ""), "type": "response"}
+        answer |= {"from": self.claims, "to": said.get("from", "")}
+        error = {"code": "unauthorized", "message": "Who is there?"}
+        told: dict[str, Any] = {"action": "error", "error": error}
+        if not self.refuses:
+            told = {"action": asked.action, "agent_id": self.claims, "tools": [], "ok": True}
+        return {"header": answer, "metadata": {}, "payload": told}
+
+    def status(self, asked: Asked) -> int:
+        """401 where it refuses."""
+        return 401 if self.refuses else 200
+
+
+class Welcoming(Liar):
+    """The same, but it takes all that it is told."""
+
+    refuses = False
+
+
 class Endpoint(BaseHTTPRequestHandler):
     """One request to a `FlatAgent`."""
 

@@ -18,7 +18,7 @@ from dragoman import State
 from dragoman.core.auth_schemes import ApiKeys, Known, Secret
 from dragoman.iat import Host
 from dragoman.testing.served import served
-from iat.flat_agent import Asked, FlatAgent, running
+from iat.flat_agent import Asked, FlatAgent, Liar, Welcoming, running
 from iat.team import SECRET, engine_host, registering, settings, story, worker
 from net.iat.sub_agent import signed
 from waiting import until
@@ -182,37 +182,6 @@ async def test_signed_for_nobody_is_refused_with_the_name_to_sign_for(tmp_path: 
 
 
 # Whom a signature is for is not said by whoever gets it.
-
-
-class Liar(FlatAgent):
-    """Says that it is somebody else, to be sent what that one would believe."""
-
-    refuses = True
-
-    def __init__(self, claims: str) -> None:
-        super().__init__()
-        self.claims = claims
-
-    def answer(self, asked: Asked) -> dict[str, Any]:
-        """A refusal or a welcome, of the name that it claims."""
-        said = asked.said.get("header", {})
-        answer = {"msg_id": "a", "parent_id": said.get("msg_id", ""), "type": "response"}
-        answer |= {"from": self.claims, "to": said.get("from", "")}
-        error = {"code": "unauthorized", "message": "Who is there?"}
-        told: dict[str, Any] = {"action": "error", "error": error}
-        if not self.refuses:
-            told = {"action": asked.action, "agent_id": self.claims, "tools": [], "ok": True}
-        return {"header": answer, "metadata": {}, "payload": told}
-
-    def status(self, asked: Asked) -> int:
-        """401 where it refuses."""
-        return 401 if self.refuses else 200
-
-
-class Welcoming(Liar):
-    """The same, but it takes all that it is told."""
-
-    refuses = False
 
 
 def signed_for(agent: FlatAgent) -> set[str]:

@@ -131,11 +131,11 @@ class House:
 
 
 @asynccontextmanager
-async def house(**limits: Any) -> AsyncIterator[House]:
+async def house(host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[House]:
     """A server with these limits on a free port."""
     peer = LittlePeer()
     settings = Settings(limits=Limits(**limits))
-    sock: socket.socket = bind("127.0.0.1", 0, limits=settings.limits)
+    sock: socket.socket = bind(host, 0, limits=settings.limits)
     base = address(sock)
     app = App(agent, peer, settings, Log("error", fd=2), base)
     app.server.deadlines._tick = 0.05

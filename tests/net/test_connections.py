@@ -28,6 +28,16 @@ from waiting import stays, until
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 HANG = 60.0
 
+
+def _has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+NEEDS_IPV6 = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
 HALVES = {
     "nothing": b"",
     "one letter that may begin either version": b"P",
@@ -42,10 +52,10 @@ HALVES = {
 
 @asynccontextmanager
 async def dialed(
-    home: House, source: str = "127.0.0.1"
+    home: House, source: str = "127.0.0.1", host: str = "127.0.0.1"
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(
-        "127.0.0.1", home.port, local_addr=(source, 0), limit=1024
+        host, home.port, local_addr=(source, 0), limit=1024
     )
     try:
         yield reader, writer
@@ -116,9 +126,10 @@ async def test_an_idle_http_2_connection_that_answers_pings_is_closed() -> None:
         assert home.listener.connections.shut["idle"] == 1
 
 
-async def test_a_running_exchange_keeps_its_connection() -> None:
-    async with house(hello_time=0.3, head_time=0.3) as home:
-        async with dialed(home) as (reader, writer):
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=NEEDS_IPV6)])
+async def test_a_running_exchange_keeps_its_connection(host: str) -> None:
+    async with house(host, hello_time=0.3, head_time=0.3) as home:
+        async with dialed(home, host, host) as (reader, writer):
             writer.write(post(call("SendStreamingMessage", said("wait")), "A2A-Version: 1.0"))
             heard, began = b"", time.monotonic()
             while time.monotonic() < began + 3:  # several looks, and three times every limit

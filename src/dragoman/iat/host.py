@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar, overload
 from uuid import uuid4
@@ -18,7 +18,14 @@ from uuid import uuid4
 from dragoman.agent import Agent, Turn
 from dragoman.agent.remote_calls import StartedCall
 from dragoman.core.card import Card, Tool
-from dragoman.core.errors import BadParams, ConfigError, DragomanError, PeerUnreachable, Unsupported
+from dragoman.core.errors import (
+    BadParams,
+    ConfigError,
+    DragomanError,
+    Forbidden,
+    PeerUnreachable,
+    Unsupported,
+)
 from dragoman.core.extensions import WORK
 from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, Role, Task, Text
@@ -43,6 +50,8 @@ OPERATOR = Context(principal="host", extensions=(WORK,))
 """On whose behalf the host's own process gives work."""
 PULSE = 30.0
 PATIENCE = 60.0
+ANSWER = 5.0
+"""Seconds that an agent has to show that it is there, when somebody else claims its name."""
 GREETING = 15.0
 """Seconds that an agent at an address has to answer the first message."""
 _ADDRESS = re.compile(r"(?:([^\s=/:?#]+)=)?(https?://[^\s/?#]\S*)")
@@ -83,6 +92,8 @@ class Host(Agent):
         """Makes the line to a sub-agent at an address; set by the server."""
         self.peer: Peer | None = None
         """The engine that runs the host's tasks; set by the server."""
+        self.sessions: Callable[[str], Awaitable[Collection[object]]] = _none
+        """The sessions of an agent of this name that registered; set by the server."""
         self.news: Callable[[SubAgent], None] = lambda sub: None
         """Told of every sub-agent that came (`online`) or went."""
         self.stopping = False
@@ -122,6 +133,21 @@ class Host(Agent):
 
     # Sub-agents.
 
+    async def check_claim(self, met: Introduction, peer: Peer | None) -> None:
+        """Raises `Forbidden` if the name is that of a sub-agent elsewhere which still answers.
+
+        Everybody with the shared secret can sign for any name, so a name is not proved by it. What
+        tells an agent that came back from one that wants the work of another is that the other is
+        still there."""
+        place, before = _place(met, peer), self.agents.get(met.who)
+        if place is None or met.who in self._placed:
+            return  # it gets no work
+        if before is None or not before.online or before.place == place:
+            return
+        if await before.answers(ANSWER):
+            log.warning("An agent may not have the name of one that is elsewhere", agent=met.who)
+            raise Forbidden("`agent_id` is somebody else, who is at work.")
+
     def joined(self, met: Introduction, caller: Context, peer: Peer | None) -> None:
         """Someone introduced itself. Without a line to it, it is only a caller."""
         if met.card is None:
@@ -131,16 +157,17 @@ class Host(Agent):
             log.warning("An agent registered that is called at its own address", agent=met.who)
             return
         line: AgentLine | None = None
+        place = _place(met, peer)
         if isinstance(peer, WebSocketPeer):
             line = SubAgentSocket(peer)
         elif met.card.interfaces and self.dial is not None:
             # Whoever has the secret may sign by itself. For others nothing is signed: they might be
             # called as somebody else is, and show it there.
             signs = PROVED in caller.schemes
-            line = self.dial(met.card.interfaces[0].url, met.who, signs=signs)
+            line = self.dial(str(place), met.who, signs=signs)
         if line is None:
             return
-        sub = SubAgent(met.who, met.card, met.tools, line, met.workspace)
+        sub = SubAgent(met.who, met.card, met.tools, line, met.workspace, place)
         if isinstance(peer, WebSocketPeer):
             peer.on_lost = sub.leave
         log.info("An agent registered", agent=met.who, tools=len(met.tools))
@@ -188,7 +215,10 @@ class Host(Agent):
                 line = self.dial(url, name, typed=True, signs=bool(name))
                 async with asyncio.timeout(GREETING):
                     met = await line.meet()
-                called, tries = name or met.who, 0
+                called = name or met.who
+                if not name and called not in self._placed:
+                    await self._check_unregistered(called)
+                tries = 0
                 if self._placed.setdefault(called, url) != url:
                     log.error("Two agents have one name; give one a NAME=", agent=called, at=url)
                     return
@@ -208,6 +238,12 @@ class Host(Agent):
                 if line is not None:
                     await line.close()
             await asyncio.sleep(pause(tries))
+
+    async def _check_unregistered(self, name: str) -> None:
+        """`Forbidden` if a name that an address merely claims is that of a sub-agent we have, or of
+        one that registered and may come back."""
+        if name in self.agents or await self.sessions(name):
+            raise Forbidden(f"it says that it is {name}, who registered; give it a NAME=")
 
     def add(self, name: str, agent: Peer, card: Card | None = None) -> None:
         """Makes an agent of any dialect a sub-agent: what `connect` gives, while it is open."""
@@ -323,3 +359,14 @@ class Host(Agent):
         if self.peer is None:
             raise ConfigError("The host does not run; serve it first")
         return self.peer
+
+
+def _place(met: Introduction, peer: Peer | None) -> object:
+    """Where someone registers from: its socket, or the address that it gives."""
+    if isinstance(peer, WebSocketPeer):
+        return peer
+    return met.card.interfaces[0].url if met.card is not None and met.card.interfaces else None
+
+
+async def _none(name: str) -> Collection[object]:
+    return ()

@@ -4,7 +4,7 @@ the host to join or to be."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -50,6 +50,7 @@ LINGER = 1.0
 """Seconds that the host gets to be told that we leave."""
 Joined = Callable[[Introduction, Context, Peer | None], None]
 """Called with each introduction, its caller, and (over a WebSocket) a peer that asks it back."""
+ClaimCheck = Callable[[Introduction, Peer | None], Awaitable[None]]
 
 
 class IatSender(Admitted):
@@ -108,6 +109,8 @@ class IatService(Service):
         )
         self.joined: Joined = lambda met, caller, peer: None
         """For a host that lives in the same process."""
+        self.check_claim: ClaimCheck = _any_name
+        """The same host's: raises `Forbidden` for a name that is somebody else's."""
         self.registration: Registration | None = None
         """Where we join a host."""
         self._registering: asyncio.Task[None] | None = None
@@ -124,6 +127,7 @@ class IatService(Service):
 
     def _serve_host(self, host: Host, secret: str, *, allow_private: bool) -> None:
         host.peer, self.joined = self.server.peer, host.joined
+        self.check_claim, host.sessions = host.check_claim, self.guard.sessions.named
         host.dial = lambda url, to="", *, typed=False, signs=False: IatHttpLine(
             *(url, self.me, to),
             secret=secret if signs else "",
@@ -231,6 +235,8 @@ class IatService(Service):
             await sessions.landed()
             return {"ok": True}
         found = caller.session
+        if not found.key:  # a caller that shows the session of a name has that name
+            await self.check_claim(met, peer)
         token, until = sessions.issue(met.who, _bare(found.caller), met.tools)
         if isinstance(peer, WebSocketPeer):
             # From now on both sides of this socket speak with this caller, and show its token.
@@ -309,6 +315,10 @@ def _context(session: IatCallee, said: Envelope, found: IatSession) -> Context:
     if said.deadline:
         caller = replace(caller, deadline=deadline_in(said.deadline))
     return caller
+
+
+async def _any_name(met: Introduction, peer: Peer | None) -> None:
+    """Where there is no host, there are no sub-agents either."""
 
 
 def _bare(caller: Context) -> Context:

@@ -62,11 +62,19 @@ class SubAgent:
     """One registered sub-agent."""
 
     def __init__(
-        self, name: str, card: Card, tools: tuple[Tool, ...], line: AgentLine, workspace: str = ""
+        self,
+        name: str,
+        card: Card,
+        tools: tuple[Tool, ...],
+        line: AgentLine,
+        workspace: str = "",
+        place: object = None,
     ) -> None:
         self.name, self.card, self.tools, self.line = name, card, tools, line
         self.workspace = workspace
         """The folder it works in, as it told us."""
+        self.place = place
+        """Where it registered from: the address it gave, or its socket."""
         self.misses = 0
         self.online = True
         self.changed = asyncio.Event()
@@ -77,20 +85,23 @@ class SubAgent:
 
     async def pulse(self, seconds: float) -> bool:
         """One heartbeat; whether the sub-agent still counts as there."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.line.ping()
-            self.misses = 0
-        except (Unauthenticated, Forbidden):
-            self.misses += 1
-        except (CallError, PeerRefused, PeerMisbehaved):
-            # Real agents know no pulse (dialects §2.2): who says so is there.
-            self.misses = 0
-        except (DragomanError, TimeoutError, OSError):
-            self.misses += 1
+        self.misses = 0 if await self.answers(seconds) else self.misses + 1
         if self.misses >= MISSES:
             self.leave()
         return self.online
+
+    async def answers(self, seconds: float) -> bool:
+        """Whether the sub-agent answers within this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.line.ping()
+        except (Unauthenticated, Forbidden):
+            return False
+        except (CallError, PeerRefused, PeerMisbehaved):
+            return True  # real agents know no pulse (dialects §2.2): one that says so is there
+        except (DragomanError, TimeoutError, OSError):
+            return False
+        return True
 
     def leave(self) -> None:
         """It is not there any more."""

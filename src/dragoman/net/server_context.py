@@ -52,6 +52,8 @@ class ServerContext:
         """What the card declares; of these we echo what a caller activates."""
         self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
         """What a refused caller is told in headers: `Authenticator.refusal_headers`."""
+        self.trusts: Callable[[str], bool] | None = None
+        """Whether an address is one of our proxies', which many callers share."""
 
     @cached_property
     def loop(self) -> asyncio.AbstractEventLoop:

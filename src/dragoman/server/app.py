@@ -91,8 +91,7 @@ class App(Router):
         server = settings.server
         believed = server.trusted_proxies
         proxies = ForwardedHeaders(believed, server.forwarded) if believed else None
-        self.trusts = proxies.trusts if proxies is not None else None
-        """Whether an address is one of our proxies'."""
+        self.server.trusts = proxies.trusts if proxies is not None else None
         status = HealthEndpoints(
             self.server,
             peer,

@@ -75,7 +75,7 @@ async def _serve(
     finish_first()
     await app.start()
     _collect_less()
-    listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.trusts)
+    listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
     serving = listener.begin()
     log.info(
         "started",

@@ -38,7 +38,7 @@ async def served(
         base = settings.server.public_url or url
         app = App(agent, engine_for(agent, settings), settings, Log("error"), base)
         await app.start()
-        listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.trusts)
+        listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
         listener.begin()
         yield url
     finally:

@@ -13,26 +13,23 @@ from time import perf_counter
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError, DragomanError, StoreUnavailable, TooSlow
 from dragoman.core.peer import Batch
 from dragoman.core.session import Call, Fault, Frame, Session, Update
 from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
-from dragoman.dialects.a2a.proto import POOL
 from dragoman.security.tls import Pem, name_in
 from dragoman.settings import Limits
 
 from ..driver import Driver, Exchange
+from ..http.connections import Connections
 from ..http.granian_server import bind
 from ..server_context import OpenStream, ServerContext
+from .builtin_services import Health, Noted, Servicer, add_reflection
 
 Trailers = tuple[tuple[str, str | bytes], ...]
-Servicer = Any
-"""grpcio has no types of its own."""
-
-HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 NOTHING = Batch([], last=True)
 """What a stream that just stops is taken for."""
 NO_ANSWER = Frame(b"")
@@ -52,6 +49,10 @@ def options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.max_concurrent_streams", limits.http2_streams),
+        ("grpc.server_handshake_timeout_ms", int(limits.hello_time * 1000)),
+        # It says goodbye first, so no call of a channel that was idle for long is lost.
+        ("grpc.max_connection_idle_ms", int(limits.head_time * 1000)),
         ("grpc.http2.max_ping_strikes", 5),
     ]
 
@@ -70,15 +71,18 @@ class GrpcServer:
         """`versions` are those of A2A that are served, beside the agent's own methods."""
         self.server = server
         self._driver = Driver(server, GrpcCallee)
+        # Those that gRPC closes by itself when they are idle have gone long before.
+        later = replace(server.limits, head_time=2 * server.limits.head_time)
+        self.connections = Connections(later, server.trusts, late=True)
         served = [each for each in SERVICES if each is METHODS or each.version in versions]
         self._names = tuple(service.name for service in served)
         self._server = grpc.aio.server(
             options=options(server.limits), maximum_concurrent_rpcs=server.limits.connections
         )
-        self._health = health.aio.HealthServicer()
+        self._health = Health(self.connections)
         self._server.add_generic_rpc_handlers((_Table(self._unary, self._stream, self._names),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        _reflect((*self._names, HEALTH, reflection.SERVICE_NAME), self._server)
+        add_reflection(self._names, self._server, self.connections)
         self.port = self._listen(host, port, pem)
         self._secured = pem is not None
         self._ending: asyncio.Task[None] | None = None
@@ -102,6 +106,7 @@ class GrpcServer:
     async def start(self) -> None:
         """Serves from now on."""
         await self._server.start()
+        self.connections.start(self.port)
         for name in ("", *self._names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
@@ -116,6 +121,7 @@ class GrpcServer:
         """Returns when the last call is answered or cut."""
         if self._ending is not None:
             await self._ending
+        self.connections.stop()
 
     # One call
 
@@ -124,6 +130,7 @@ class GrpcServer:
         exchange = Exchange(self._driver, self._driver.callee())
         fault: Fault | None = None
         answer = NO_ANSWER
+        noted = Noted(self.connections, servicer)
         try:
             signal = await self._receive(exchange, path, body, servicer)
             # A caller that leaves, or whose deadline is over, must not stop what it has set going
@@ -131,6 +138,8 @@ class GrpcServer:
             answer = exchange.answer(await asyncio.shield(exchange.ask(signal)))
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             fault = exchange.fail(exc)
+        finally:
+            noted.end()
         exchange.count(began)
         trailers = _trailers(exchange)
         if fault is not None:
@@ -145,6 +154,7 @@ class GrpcServer:
         exchange = Exchange(self._driver, self._driver.callee())
         fault: Fault | None = None
         stream, place = OpenStream(_current()), ""
+        noted = Noted(self.connections, servicer)
         try:
             signal = await self._receive(exchange, path, body, servicer)
             stream = exchange.open_stream(stream.task)
@@ -174,6 +184,8 @@ class GrpcServer:
             fault = Fault(None, error)
         except Exception as exc:  # the driver's border, as above
             fault = exchange.fail(exc)
+        finally:
+            noted.end()
         trailers = _trailers(exchange, place)
         if fault is not None:
             await _abort(servicer, exchange, fault, trailers)
@@ -235,13 +247,6 @@ class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped
     def service(self, details: Any) -> Any:
         """The handler of a call."""
         return self._handlers.get(details.method)
-
-
-def _reflect(names: Iterable[str], server: Any) -> None:
-    """Descriptors for tools such as grpcurl, out of our pool and not the process's."""
-    for module in (health_pb2, reflection_pb2):
-        POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
-    reflection.enable_server_reflection(names, server, POOL)
 
 
 def _headers_in(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 Granian knows when a request has come whole, and little before and after: a peer that sends half a
 handshake, half of its headers or nothing at all stays as long as it likes, and so does one that
-leaves its answer unread. It has no setting for that and tells nobody about connections. But they
-are descriptors of our own process. So every second we look at all of them: the kernel says whose
-each one is and how many bytes went either way (`TCP_INFO`), the wrapper around the app says what
-was asked on it, and one that does nothing useful is shut down. Granian then closes it as if the
-peer had left.
+leaves its answer unread. It has no setting for that and tells nobody about connections. gRPC, which
+has a port of its own, is no better there, and tells of a call only when its message has come whole
+(`late`). But connections are descriptors of our own process. So every second we look at all of
+them: the kernel says whose each one is and how many bytes went either way (`TCP_INFO`), the wrapper
+around the app says what was asked on it, and one that does nothing useful is shut down. The
+listener then closes it as if the peer had left.
 
     no request yet          `hello_time` seconds, `hello_size` bytes
     an exchange is running  its own limits, see `exchange`; bytes beyond bodies at `FREE_RATE`
@@ -24,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from ipaddress import IPv6Address, ip_address
 from types import CoroutineType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from dragoman.core.log import Logger
 from dragoman.settings import Limits
@@ -54,14 +55,23 @@ What all of them can send in that time is what they can make us hold."""
 FREE_RATE = 64 * 1024
 """Bytes a second that a peer may send beside bodies: acknowledgements, window updates, pings."""
 READ_RATE = 1024
-"""Bytes a second by which an answer must get on to count as being read."""
+"""Bytes a second by which an answer must get on to count as being read (and a request that has no
+note yet, as being sent)."""
 LOW = 32
 """With fewer free descriptors than this, idle connections are shut."""
 
 
 Client = tuple[str, str]
 """Address and port as Granian has them in a scope."""
-Exchange: TypeAlias = "CoroutineType[Any, Any, None]"
+Coroutine: TypeAlias = "CoroutineType[Any, Any, None]"
+
+
+class Exchange(Protocol):
+    """One request and its answer: the coroutine that answers it, or what stands for it."""
+
+    @property
+    def cr_frame(self) -> object:
+        """None as soon as it has ended."""
 
 
 class Connection:
@@ -69,7 +79,7 @@ class Connection:
 
     __slots__ = (
         *("acked", "active", "address", "client", "ended", "exchange", "fd", "inode"),
-        *("looked", "received", "running", "shut", "since"),
+        *("looked", "received", "running", "sent", "shut", "since"),
     )
 
     def __init__(self, fd: int, inode: int, client: Client, now: float) -> None:
@@ -79,9 +89,9 @@ class Connection:
         self.exchange: Exchange | None = None
         """The latest one when we looked last."""
         self.running = 0
-        self.acked = self.received = 0
-        """Bytes: what the peer had acknowledged at the last look, and what it had sent when its
-        latest exchange was first seen, or was seen to have ended."""
+        self.acked = self.sent = self.received = 0
+        """Bytes: what the peer had acknowledged and sent at the last look, and what it had sent
+        when its latest exchange was first seen, or was seen to have ended."""
         self.shut = False
 
 
@@ -110,8 +120,13 @@ class SocketMeter:
 class Connections:
     """Keeps the connections of one listening socket within their limits."""
 
-    def __init__(self, limits: Limits, exempt: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self, limits: Limits, exempt: Callable[[str], bool] | None = None, *, late: bool = False
+    ) -> None:
+        """`late`: exchanges are noted when their request has come whole, not when it begins."""
         self.limits = limits
+        self._unseen = int(late)
+        """Requests of a connection that may be on their way without a note."""
         self.shut: Counter[str] = Counter()
         """How many were shut, by reason."""
         self.capacity = min(limits.connections, spare())
@@ -133,25 +148,29 @@ class Connections:
         shortest = min(limits.hello_time, limits.head_time)
         self._pace = min(LOOK, shortest / 4)
 
-    def watched(self, app: Handler) -> Callable[[Scope, Receive, Send], Exchange]:
+    def watched(self, app: Handler) -> Callable[[Scope, Receive, Send], Coroutine]:
         """The app, with a note of what is asked on which connection. This runs for every request,
         so it only keeps the coroutine: whether that has ended is seen when we look."""
         if not AVAILABLE:
             return app  # type: ignore[return-value]  # `async def`; nobody would look
-        latest = self._latest
+        note = self.note
 
-        def watched(scope: Scope, receive: Receive, send: Send) -> Exchange:
+        def watched(scope: Scope, receive: Receive, send: Send) -> Coroutine:
             client: Client = scope["client"]
             if scope["type"] == "websocket":
                 self._meter(scope, client)
-            exchange: Exchange = app(scope, receive, send)  # type: ignore[assignment]  # `async def`
-            before = latest.get(client)
-            if before is not None and before.cr_frame is not None:
-                self._keep(client, before)
-            latest[client] = exchange
+            exchange: Coroutine = app(scope, receive, send)  # type: ignore[assignment]  # `async def`
+            note(client, exchange)
             return exchange
 
         return watched
+
+    def note(self, client: Client, exchange: Exchange) -> None:
+        """An exchange begins on the connection of this peer."""
+        before = self._latest.get(client)
+        if before is not None and before.cr_frame is not None:
+            self._keep(client, before)
+        self._latest[client] = exchange
 
     def _keep(self, client: Client, running: Exchange) -> None:
         earlier = self._earlier.setdefault(client, [])
@@ -209,6 +228,8 @@ class Connections:
         self._forget()
         if len(found) > self.limits.connections_per_address:
             self._share(found.values())
+        if len(found) > self.capacity:  # Granian takes no more by itself; gRPC does
+            self._shed(found.values(), len(found) - self.capacity, "full")
         if limit and len(descriptors) > limit - LOW:
             self._make_room(found.values())
         if self.shut:
@@ -247,21 +268,26 @@ class Connections:
         limits = self.limits
         acked, received = transferred(connection.fd)
         latest = self._latest.get(connection.client)
+        unseen = self._unseen * limits.body_size
         if latest is None:
-            if now - connection.since > limits.hello_time:
+            begun = unseen and received > limits.hello_size
+            if now - connection.since > (limits.body_time if begun else limits.hello_time):
                 return "silent"
             # What is new may have a request that we were not told of yet.
-            return "loud" if received > limits.hello_size and connection.since < now else ""
+            loud = received > limits.hello_size + unseen and connection.since < now
+            return "loud" if loud else ""
         before, running = connection.running, self._running(connection.client, latest)
         connection.running = running
         passed, connection.looked = now - connection.looked, now
-        read, connection.acked = acked - connection.acked, acked
+        got_on, connection.acked = acked - connection.acked, acked
+        if unseen:
+            got_on, connection.sent = max(got_on, received - connection.sent), received
         if latest is not connection.exchange or (before and not running):
             connection.exchange = latest
             connection.ended, connection.received = now, received
-        if running or connection.ended == now or read > READ_RATE * passed:
+        if running or connection.ended == now or got_on > READ_RATE * passed:
             connection.active = now
-        bodies = running * limits.body_size
+        bodies = running * limits.body_size + unseen
         free = limits.hello_size + FREE_RATE * (now - connection.ended)
         if received - connection.received > bodies + free:
             return "loud"
@@ -293,15 +319,18 @@ class Connections:
             surplus = len(connections) - self.limits.connections_per_address
             if surplus > 0 and not self._exempt(connections[0].client[0]):
                 log.warning("An address has too many connections", address=address, surplus=surplus)
-                for each in sorted(connections, key=_expendable)[:surplus]:
-                    self._shut(each, "share")
+                self._shed(connections, surplus, "share")
 
     def _make_room(self, found: Collection[Connection]) -> None:
         """Without free descriptors Granian would try to take connections without a pause."""
         idle = [each for each in found if not each.running and not each.shut]
         log.error("Almost no file descriptors are left, so idle connections end", idle=len(idle))
-        for each in sorted(idle, key=_expendable)[: 2 * LOW]:
-            self._shut(each, "room")
+        self._shed(idle, 2 * LOW, "room")
+
+    def _shed(self, connections: Collection[Connection], most: int, reason: str) -> None:
+        for each in sorted(connections, key=_expendable)[:most]:
+            if not each.shut:
+                self._shut(each, reason)
 
     def _shut(self, connection: Connection, reason: str) -> None:
         if shut_down(connection.fd, connection.inode, abort=reason != "idle"):

@@ -1,7 +1,7 @@
 """Our own descriptors: which are connections, whose, how much went over them; and how to end one.
 
-Granian holds the connections and tells nothing about them. They are descriptors of this process
-all the same, which Linux lists. All of this only reads, except `shut_down`.
+Granian and gRPC hold the connections and tell nothing about them. They are descriptors of this
+process all the same, which Linux lists. All of this only reads, except `shut_down`.
 """
 
 from __future__ import annotations
@@ -60,19 +60,24 @@ def socket_inode(fd: int) -> int:
 
 
 def _borrowed(fd: int) -> socket.socket:
-    """A socket object for a descriptor that is not ours to close: `detach` it in the end."""
+    """A socket object for a descriptor that is not ours to close: `detach` it in the end. It does
+    not read addresses: which version of IP they are of would cost three more system calls."""
     return socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=fd)
 
 
 def peer(fd: int, port: int) -> tuple[str, str] | None:
     """Address and port of the other end, if this is a connection to our port."""
-    sock = _borrowed(fd)
+    try:
+        sock = socket.socket(fileno=fd)  # it finds out itself which version of IP this is
+    except OSError:  # closed by now
+        return None
     try:
         ours = sock.getsockname()
         if not isinstance(ours, tuple) or len(ours) < 2 or ours[1] != port:
             return None
         there = sock.getpeername()
-        return str(there[0]).partition("%")[0], str(there[1])
+        # A socket for both versions of IP has addresses of the older one in a form of its own.
+        return str(there[0]).partition("%")[0].removeprefix("::ffff:"), str(there[1])
     except OSError:  # not TCP, or not connected
         return None
     finally:

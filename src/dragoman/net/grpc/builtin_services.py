@@ -1,0 +1,93 @@
+"""The services of gRPC itself: health and reflection. Their calls count as those of any other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import Any
+from urllib.parse import unquote
+
+from grpc_health.v1 import health, health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+
+from dragoman.dialects.a2a.proto import POOL
+
+from ..http.connections import Client, Connections
+
+Servicer = Any
+"""grpcio has no types of its own."""
+
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+
+class Noted:
+    """A call, as the connections know it: an exchange that ends when `cr_frame` is None."""
+
+    __slots__ = ("cr_frame",)
+
+    def __init__(self, connections: Connections, servicer: Servicer) -> None:
+        self.cr_frame: object = self
+        connections.note(client_in(servicer.peer()), self)
+
+    def end(self) -> None:
+        """It is answered."""
+        self.cr_frame = None
+
+
+class Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio is untyped
+    """The health service, whose calls count as those of any other."""
+
+    def __init__(self, connections: Connections) -> None:
+        super().__init__()
+        self._connections = connections
+
+    async def Check(self, request: Any, context: Servicer) -> Any:  # noqa: N802  gRPC's name
+        """Whether a service is there."""
+        noted = Noted(self._connections, context)
+        try:
+            return await super().Check(request, context)
+        finally:
+            noted.end()
+
+    async def Watch(self, request: Any, context: Servicer) -> None:  # noqa: N802  the same
+        """The same, and each change of it."""
+        noted = Noted(self._connections, context)
+        try:
+            await super().Watch(request, context)
+        finally:
+            noted.end()
+
+
+class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # grpcio is untyped
+    """The reflection service, in the same way."""
+
+    def __init__(self, names: Iterable[str], connections: Connections) -> None:
+        super().__init__(names, pool=POOL)
+        self._connections = connections
+
+    async def ServerReflectionInfo(  # noqa: N802  the same
+        self, asked: AsyncIterable[Any], context: Servicer
+    ) -> AsyncIterator[Any]:
+        """What services and messages there are."""
+        noted = Noted(self._connections, context)
+        try:
+            async for told in super().ServerReflectionInfo(asked, context):
+                yield told
+        finally:
+            noted.end()
+
+
+def client_in(peer: str) -> Client:
+    """Address and port of a peer, which gRPC writes as `ipv4:127.0.0.1:5000` or
+    `ipv6:%5B::1%5D:5000`."""
+    address, _, port = peer.partition(":")[2].rpartition(":")
+    if address.startswith("%5B"):
+        address = unquote(address).strip("[]").partition("%")[0].removeprefix("::ffff:")
+    return address, port
+
+
+def add_reflection(services: Iterable[str], server: Any, connections: Connections) -> None:
+    """Descriptors for tools such as grpcurl, out of our pool and not the process's."""
+    for module in (health_pb2, reflection_pb2):
+        POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    servicer = Reflection((*services, HEALTH, reflection.SERVICE_NAME), connections)
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)
