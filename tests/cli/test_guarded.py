@@ -29,7 +29,7 @@ async def stubborn(turn: Turn):
     yield "begun "
     while True:
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # until it is canceled
         except asyncio.CancelledError:
             yield "no "
 """

@@ -65,7 +65,7 @@ async def test_a_fall_back_within_a_stream_is_said_again(
 
 async def test_an_agent_that_knows_no_pulse_is_not_offline(tmp_path: Path) -> None:
     with running(FlatAgent()) as agent:
-        host = Host("engine", pulse=0.02, agents=[f"go={agent.url}"])
+        host = Host("engine", pulse=0.2, agents=[f"go={agent.url}"])
         gone: list[str] = []
         async with served(host, settings(tmp_path, "engine")):
             sub = await host.find("go", PATIENCE)
