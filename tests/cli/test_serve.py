@@ -12,6 +12,8 @@ import pytest
 from cli.run import AGENT, dragoman, serving
 from waiting import wait_until
 
+pytestmark = pytest.mark.slow  # starts processes
+
 HEADERS = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 
 

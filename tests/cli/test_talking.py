@@ -18,6 +18,8 @@ from cli.terminal import settled, terminal
 from dragoman import showcase
 from waiting import wait_until
 
+pytestmark = pytest.mark.slow  # starts processes
+
 PAGE = pages.DOCS / "guide" / "cli.md"
 MORE = """
 
