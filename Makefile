@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Two at a time: most of them wait more than they work. Files in their order, the long ones first.
-TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
+# Twice as many as cores: most of them wait more than they work. tests/conftest.py orders the files.
+TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
+# What is set up and checked before the tests does not wait for one another.
+MAKEFLAGS += -j3
 # Proxies for the tests of deploy/, and a clock that jumps. RUNLEVEL=1 keeps them from being started.
 DEBIAN := nginx-light haproxy libfaketime
 .PHONY: help setup demo test test-quick test-full check fmt bench proto debian clean
@@ -29,7 +31,7 @@ demo: $(READY) ## Start the showcase agent and show it working in A2A 1.0 and 0.
 test: check .peers/.ready debian ## Check, then all tests, with small counts
 	@$(BIN)/python -m pytest -q $(TOGETHER) $(ARGS)
 
-test-quick: $(READY) ## The fast tests only: no subprocesses under fire, no foreign clients
+test-quick: $(READY) ## The fast tests only: few other processes, no foreign clients
 	@$(BIN)/python -m pytest -q $(TOGETHER) -m "not slow" $(ARGS)
 
 test-full: check .peers/.ready-all debian ## All tests with the full counts of the issues, and all frameworks

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("steady", derandomize=True)
 if not os.environ.get("DRAGOMAN_FULL"):
     settings.load_profile("steady")
+
+LONG = ("tests/install/", "tests/crash/", "tests/interop/", "tests/hostile/", "tests/iat/")
+"""Files that take longest begin first, so that no worker is left alone with one at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps the order of everything else."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def pytest_collection_finish() -> None:
+    """Seven thousand tests are no garbage: a server that stops looks for some, and would look at
+    all of them each time."""
+    gc.collect()
+    gc.freeze()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import socket
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +14,7 @@ import pytest
 from dragoman.core.errors import Unsupported
 from dragoman.settings import Server, Settings
 from equivalence.server import serving
+from ports import own_port
 
 FOLDER = Path(__file__).parents[2] / "examples" / "workflows"
 BINDINGS = (
@@ -54,12 +54,6 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def free_port() -> str:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return str(sock.getsockname()[1])
-
-
 @pytest.mark.parametrize("name", COMES)
 async def test_a_workflow_in_every_binding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADA_TOKEN", "only-for-this-test-0123456789")
@@ -68,7 +62,7 @@ async def test_a_workflow_in_every_binding(name: str, monkeypatch: pytest.Monkey
     async with serving(module.agent, Settings(server=server)) as (app, base):
         for dialect in BINDINGS:
             more = {
-                "webhooks": (free_port(),),
+                "webhooks": (str(own_port()),),
                 "extended_card": (f"http://127.0.0.1:{app.ports['grpc']}",),
             }
             try:

@@ -10,6 +10,8 @@ import pytest
 from cards.forge import signed
 from cli.run import AGENT, dragoman, serving
 
+pytestmark = pytest.mark.slow  # starts processes
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

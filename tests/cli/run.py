@@ -26,7 +26,7 @@ async def echo(turn: Turn) -> str:
 @agent.skill("long")
 async def long(turn: Turn):
     for number in range(600):
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # its work
         yield f"{number} "
 """
 
@@ -53,9 +53,13 @@ class Served:
     def end(self, *signals: int) -> tuple[int, float, str]:
         """Exit code, seconds to the end and what it logged."""
         began = time.monotonic()
-        for number in signals or (signal.SIGTERM,):
+        *before, last = signals or (signal.SIGTERM,)
+        for number in before:
             self.process.send_signal(number)
-            time.sleep(0.2)
+            assert self.process.stderr is not None
+            while "stopping" not in self.process.stderr.readline():
+                assert self.process.poll() is None
+        self.process.send_signal(last)
         _, logged = self.process.communicate(timeout=120)
         return self.process.returncode, time.monotonic() - began, logged
 

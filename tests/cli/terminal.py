@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,8 +48,13 @@ class Terminal:
     def ends(self, seconds: float = 120) -> int:
         """The exit code."""
         self._read(lambda: self.process.poll() is not None, seconds)
-        self._read(lambda: False, 0.2)
+        self._read(lambda: False, seconds)  # to the end of what it said
         return self.process.wait(1)
+
+    @property
+    def echoes(self) -> bool:
+        """Whether keys are shown as they are typed."""
+        return bool(termios.tcgetattr(self._handle)[3] & termios.ECHO)
 
     def interrupt(self) -> None:
         """Ctrl-C, as the terminal does it for the processes in front."""

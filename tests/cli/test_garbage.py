@@ -15,6 +15,8 @@ import pytest
 
 from cli.run import AGENT, ENVIRON, Served, dragoman, serving
 
+pytestmark = pytest.mark.slow  # starts processes
+
 FILES = """
 from dragoman import Blob
 

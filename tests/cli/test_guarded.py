@@ -17,6 +17,8 @@ from cli.run import AGENT, ENVIRON, Served, dragoman, serving
 from cli.terminal import terminal
 from security.certs import Authority
 
+pytestmark = pytest.mark.slow  # starts processes
+
 TOKEN = "only-for-this-test-0123456789"
 GUARD = """
 [auth.robots]
@@ -29,7 +31,7 @@ async def stubborn(turn: Turn):
     yield "begun "
     while True:
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # until it is canceled
         except asyncio.CancelledError:
             yield "no "
 """

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import socket
-import time
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from cli.run import AGENT, dragoman, serving
+from waiting import wait_until
+
+pytestmark = pytest.mark.slow  # starts processes
 
 HEADERS = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 
@@ -73,13 +75,7 @@ def test_a_task_outlives_its_process(home: Path) -> None:
         server.process.kill()
     task = answer["result"]["task"]["id"]  # type: ignore[index]
     with serving("agent.py", cwd=home) as server:
-        until = time.monotonic() + 120
-        while time.monotonic() < until:
-            found = send(server.url, "GetTask", {"id": task})
-            if "COMPLETED" in str(found):
-                return
-            time.sleep(0.1)
-        pytest.fail(str(found))
+        wait_until(lambda: "COMPLETED" in str(send(server.url, "GetTask", {"id": task})))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +155,7 @@ agent = Agent("Blocker", description="For tests.")
 
 @agent.skill("block")
 async def block(turn: Turn) -> str:
-    time.sleep(float(turn.text))
+    time.sleep(float(turn.text))  # blocks the loop
     return "done"
 """
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,9 @@ import pages
 from cli.run import AGENT, ENVIRON, Served, dragoman, serving
 from cli.terminal import settled, terminal
 from dragoman import showcase
+from waiting import wait_until
+
+pytestmark = pytest.mark.slow  # starts processes
 
 PAGE = pages.DOCS / "guide" / "cli.md"
 MORE = """
@@ -228,7 +230,7 @@ def test_ctrl_c_while_watching_leaves_the_task_alone(server: Served, tmp_path: P
 def test_a_secret_is_asked_for_without_echo(server: Served, tmp_path: Path) -> None:
     with terminal("send", server.url, "x", "--skill", "secret", cwd=tmp_path) as screen:
         screen.until("Token:")
-        time.sleep(0.3)  # the echo goes off just before the prompt; keys must not be faster
+        wait_until(lambda: not screen.echoes)
         screen.type("4711abc\n")
         assert screen.ends() == 0
         assert "7 letters" in screen.text

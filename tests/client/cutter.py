@@ -8,6 +8,8 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from waiting import turns
+
 _CURSOR = re.compile(rb"last-event-id:", re.I)
 _MARK = re.compile(rb"(^|\n)id: ")
 
@@ -90,4 +92,4 @@ async def cutting(to: int, seed: int, *, strip: bool = False) -> AsyncIterator[t
     finally:
         server.close()
         cutter.stop()
-        await asyncio.sleep(0)
+        await turns()  # what was closed has its last turn

@@ -20,6 +20,7 @@ from dragoman.observability.log import Log
 from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address
 from dragoman.settings import Push, Server, Settings
+from waiting import forever
 
 NAMES = [d.name for d in DIALECTS.values() if d.callee is not None and d.name.startswith("a2a")]
 QUICK = ClientLimits(backoff=0.01, backoff_most=0.05, retries=30, poll=0.02, idle=3, patience=20)
@@ -41,7 +42,7 @@ def make_agent() -> Agent:
             if number % 11 == 5:
                 await turn.artifact({"number": number}, name=f"facts-{number}")
             yield f"{number} "
-            await asyncio.sleep(0.004)
+            await asyncio.sleep(0.004)  # its work
 
     @agent.skill("trip")
     async def trip(turn: Turn) -> str:
@@ -52,7 +53,7 @@ def make_agent() -> Agent:
 
     @agent.skill("slow")
     async def slow(turn: Turn) -> str:
-        await asyncio.sleep(60)
+        await forever()
         return "done"
 
     @agent.skill("files")

@@ -18,6 +18,8 @@ from client.our_server import QUICK
 from dragoman import Blob, Message, State, Task, connect
 from dragoman.core.events import Stamped
 
+pytestmark = pytest.mark.slow  # starts processes
+
 ANSWER = "Oslo is fine"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from pathlib import Path
 
 import msgspec
@@ -31,14 +30,7 @@ from dragoman.core.errors import (
     UnknownMethod,
     Unsupported,
 )
-
-
-def nobody() -> int:
-    """A port where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+from ports import own_port
 
 
 def at(*interfaces: tuple[str, str, str]) -> Card:
@@ -61,7 +53,7 @@ async def test_if_one_way_fails_another_is_taken(streamed: bool) -> None:
         return said("404 Not Found", b"<html>nothing</html>", "content-type: text/html")
 
     async with house() as served, answering(other) as (wrong, _):
-        dead = f"http://127.0.0.1:{nobody()}"
+        dead = f"http://127.0.0.1:{own_port()}"
         card = at(
             (f"{dead}/", "JSONRPC", "1.0"),
             (dead.removeprefix("http://"), "GRPC", "1.0"),
@@ -108,7 +100,7 @@ async def test_no_way_at_all_is_said() -> None:
         async with connect("https://x.example", card=card):
             pass
     with pytest.raises(PeerUnreachable, match="cannot be reached"):
-        async with connect(f"http://127.0.0.1:{nobody()}"):
+        async with connect(f"http://127.0.0.1:{own_port()}"):
             pass
 
 
@@ -295,9 +287,12 @@ async def test_answers_have_a_size_a_depth_and_a_time() -> None:
             with pytest.raises(PeerMisbehaved, match="deeper"):
                 await agent.get("t")
 
+    given_up = asyncio.Event()
+
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()  # until the other side gives up
         writer.close()
+        given_up.set()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -306,7 +301,7 @@ async def test_answers_have_a_size_a_depth_and_a_time() -> None:
     async with connect(url, card=card, limits=limits, timeout=0.2) as agent:
         with pytest.raises(PeerUnreachable, match="in time"):
             await agent.get("t")
-    await asyncio.sleep(0.05)
+    await given_up.wait()
     server.close()
 
 

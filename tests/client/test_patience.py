@@ -19,6 +19,7 @@ from dragoman.client import Events, RemoteAgent
 from dragoman.core.errors import PeerUnreachable
 from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.model import State
+from waiting import until
 
 SHORT = replace(QUICK, idle=0.2, patience=0.2, answer=10, retries=2)
 DIALECTS = ["a2a-1.0", "a2a-0.3-rest", "a2a-1.0-grpc"]
@@ -72,9 +73,12 @@ async def ends_well(events: Events) -> None:
 async def tried(proxy: Cutter, rest: asyncio.Task[None], times: int) -> None:
     """Waits for so many more connections; the stream must not end meanwhile."""
     goal = proxy.connections + times
-    while proxy.connections < goal:
+
+    def enough() -> bool:
         assert not rest.done(), f"it was given up after {proxy.connections - goal + times} tries"
-        await asyncio.sleep(0.01)
+        return proxy.connections >= goal
+
+    await until(enough)
 
 
 @pytest.mark.parametrize("cursor", [True, False], ids=["cursor", "no-cursor"])

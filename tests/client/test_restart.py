@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,8 @@ import pytest
 from client.our_server import QUICK
 from dragoman import State, connect
 from dragoman.core.events import Stamped
+from ports import own_port
+from waiting import until
 
 AGENT = """
 import asyncio
@@ -27,15 +28,8 @@ async def count(turn):
     for number in range(20):
         await turn.step(f"step {number}", lambda: None)
         yield f"{number} "
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # its work
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class Server:
@@ -43,7 +37,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         (folder / "agent.py").write_text(AGENT, "utf-8")
-        self.folder, self.port, self.grpc = folder, free_port(), free_port()
+        self.folder, self.port, self.grpc = folder, own_port(), own_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process = self._start()
 
@@ -72,15 +66,16 @@ class Server:
             self._process.wait()
 
     async def ready(self) -> None:
-        for _ in range(200):
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            except OSError:
-                await asyncio.sleep(0.1)
-            else:
-                writer.close()
-                return
-        raise AssertionError("the server did not start")
+        await until(self._up)
+
+    async def _up(self) -> bool:
+        assert self._process.poll() is None, "the server did not start"
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return False
+        writer.close()
+        return True
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ async def count(turn: Turn) -> AsyncIterator[str]:
     number, pause = turn.text.split()
     for n in range(int(number)):
         yield f"{n} "
-        await asyncio.sleep(float(pause))
+        await asyncio.sleep(float(pause))  # its work
 
 
 @agent.skill("steps")
@@ -52,7 +52,7 @@ async def login(turn: Turn) -> str:
     """Asks for credentials, and tells only how long they are. `slow`: hears them, then waits."""
     given = await turn.need_auth({"basic": {}})
     while turn.text == "slow":
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # its work
         if os.path.exists(os.environ["CRASH_GATE"]):  # noqa: ASYNC240
             break
     return str(len(str(given)))
@@ -63,16 +63,16 @@ async def mixed(turn: Turn) -> None:
     """Words, an artifact that grows between steps, and a question in the middle."""
     await turn.say("One")
     await turn.artifact("a ", name="report", last=False)
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # its work
     first = await turn.step("m0", work, turn.task_id, 0, 0.05)
     await turn.artifact(f"{first} ", name="report", append=True, last=False)
     await turn.say("Two")
     word = await turn.ask("Word?")
     await turn.artifact(f"{word} ", name="report", append=True, last=False)
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # its work
     second = await turn.step("m1", work, turn.task_id, 1, 0.05)
     await turn.artifact(f"{second} ", name="report", append=True, last=False)
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # its work
     await turn.artifact("z", name="report", append=True)
     await turn.say("Three")
 
@@ -86,7 +86,7 @@ async def talk(turn: Turn) -> AsyncIterator[str]:
     yield await turn.step("t0", work, turn.task_id, 0, 0.03) + " "
     yield "c "
     yield await turn.step("t1", work, turn.task_id, 1, 0.0) + " "
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # its work
     yield "d "
     yield await turn.ask("Word?")
 
@@ -96,7 +96,7 @@ async def wait(turn: Turn) -> AsyncIterator[str]:
     """Goes on until the gate is open, then tells its attempt."""
     while not os.path.exists(os.environ["CRASH_GATE"]):  # noqa: ASYNC240
         yield ". "
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # its work
     yield f"attempt {turn.attempt}"
 
 
@@ -108,5 +108,5 @@ async def work(task_id: str, n: int, pause: float) -> str:
         os.write(ledger, f"{task_id} {n} {value}\n".encode())
     finally:
         os.close(ledger)
-    await asyncio.sleep(pause)
+    await asyncio.sleep(pause)  # its work
     return value

@@ -272,7 +272,7 @@ async def settled(loading: asyncio.Task[None], unsettled: Callable[[], int], mos
     """Returns when the load is over and every task rests, or has had time enough to."""
     until = time.monotonic() + most
     while (not loading.done() or unsettled()) and time.monotonic() < until:  # noqa: ASYNC110
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # and looks again
     if loading.done():
         loading.result()
 

@@ -37,7 +37,7 @@ async def under_fire(
                 await asyncio.sleep(dice.uniform(0.05, 0.6))  # perhaps before it is up again
             else:
                 await server.ready()
-                await asyncio.sleep(dice.uniform(0.2, 1.2))
+                await asyncio.sleep(dice.uniform(0.2, 1.2))  # anywhere in its work
             assert not loading.done(), loading.result()
             server.kill()
             after_kill()

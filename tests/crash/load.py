@@ -139,18 +139,18 @@ class Load:
                 await places.acquire()
                 long = group.create_task(self._one(self._dice.choice(self._long)))
                 long.add_done_callback(lambda _: places.release())
-                await asyncio.sleep(self._dice.uniform(0.05, 0.2))
+                await asyncio.sleep(self._dice.uniform(0.05, 0.2))  # the pace of a caller
 
     async def _again_and_again(self) -> None:
         while not self.enough.is_set():
             await self._one(self._dice.choice(self._quick))
-            await asyncio.sleep(self._dice.uniform(0.01, 0.08))
+            await asyncio.sleep(self._dice.uniform(0.01, 0.08))  # the pace of a caller
 
     async def _one(self, kind: Kind) -> None:
         try:
             await kind()
         except Down:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # and tries again
         except Lost:
             self.memory.unanswered += 1
         except Refused as exc:
@@ -189,12 +189,12 @@ class Load:
             task_id = self.memory.ack(task, "once")
             self.memory.keys.setdefault(key, set()).add(task_id)
             self.memory.expected[task_id] = text.upper()
-            await asyncio.sleep(self._dice.random())
+            await asyncio.sleep(self._dice.random())  # the pace of a caller
 
     async def _cancel(self) -> None:
         task_id = await self._send("600 0.1", "count", wait=False)
         self.memory.cancels.add(task_id)
-        await asyncio.sleep(self._dice.random())
+        await asyncio.sleep(self._dice.random())  # the pace of a caller
         try:
             task = await self._surely("CancelTask", {"id": task_id})
             self.memory.seen(task)
@@ -208,7 +208,7 @@ class Load:
             try:
                 return await self.client.call(method, params, **headers)
             except Lost:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # and tries again
 
     # Long things, followed to their end over any number of crashes.
 
@@ -281,7 +281,7 @@ class Load:
                     tale.hear(event)
         except Lost:
             tale.resumes += 1
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # and tries again
 
     async def _converse(self, tale: Tale, words: list[str]) -> bool:
         """Answers every question; tells whether each word was surely given once."""
@@ -290,7 +290,7 @@ class Load:
             await self._follow(tale)
             if tale.state in FINAL:
                 break
-            await asyncio.sleep(self._dice.random() * 0.3)
+            await asyncio.sleep(self._dice.random() * 0.3)  # the pace of a caller
             certain &= await self._answer(tale, word)
             tale.state, tale.done = "", False
         await self._follow(tale)
@@ -319,7 +319,7 @@ class Load:
     async def _arrived(self, task_id: str, message_id: str) -> bool:
         """Whether an answer that was cut off was heard. Time passes until one can tell."""
         for _ in range(40):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # and looks again
             task = await self._surely("GetTask", {"id": task_id})
             if any(said["messageId"] == message_id for said in task.get("history", ())):
                 return True

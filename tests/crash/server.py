@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -13,15 +12,11 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from ports import own_port
+from waiting import until
+
 HERE = Path(__file__).parent
 ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith(("DRAGOMAN_", "CRASH_"))}
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Server:
@@ -32,7 +27,7 @@ class Server:
 
     def __init__(self, folder: Path, store: str, without: str = "", name: str = "server") -> None:
         self.folder, self.store, self.without = folder, store, without
-        self.port = free_port()
+        self.port = own_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.lives = 0
         self.log_path = folder / f"{name}.log"
@@ -83,7 +78,7 @@ class Server:
                 pass
             assert self.process.poll() is None, self.logged()
             assert time.monotonic() < until, f"not ready after {seconds} s\n{self.logged()}"
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # and looks again
 
     def kill(self) -> None:
         """`kill -9`, wherever it stands."""
@@ -94,20 +89,21 @@ class Server:
         """SIGTERM: the exit code and the seconds it took."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        while self.process.poll() is None:
-            assert time.monotonic() - began < seconds, f"does not stop\n{self.logged()}"
-            await asyncio.sleep(0.01)
+        try:
+            await until(lambda: self.process.poll() is not None, seconds)
+        except AssertionError as exc:
+            raise AssertionError(f"does not stop\n{self.logged()}") from exc
         return self.process.returncode, time.monotonic() - began
 
     async def pause(self, db: Path) -> None:
         """SIGSTOP, but not in the middle of a commit: that would only hold everyone up."""
         for _ in range(500):
             self.process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005)  # it stops a moment later
             if _writable(db):
                 return
             self.process.send_signal(signal.SIGCONT)
-            await asyncio.sleep(0.011)
+            await asyncio.sleep(0.011)  # it commits what it has begun
         raise AssertionError("it was always committing")
 
     def go_on(self) -> None:

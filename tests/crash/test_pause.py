@@ -52,19 +52,19 @@ async def with_pauses(
         try:
             for n in range(pauses):
                 sleeper = (one, other)[n % 2]
-                await asyncio.sleep(0.7)
+                await asyncio.sleep(0.7)  # under load
                 if n % 3 == 1 and not control:
                     sleeper.kill()
-                    await asyncio.sleep(0.5)
+                    await asyncio.sleep(0.5)  # the other one alone under load
                     sleeper.start()
                     await sleeper.ready()
-                    await asyncio.sleep(0.7)
+                    await asyncio.sleep(0.7)  # under load
                 for late in range(NEARLY):
                     await nearly_done(load.clients[n % 2], memory, 0.15 + 0.05 * late)
                 await sleeper.pause(db)
-                await asyncio.sleep(ASLEEP)
+                await asyncio.sleep(ASLEEP)  # longer than its lease
                 sleeper.go_on()
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # under load
             load.enough.set()
             await settled(loading, lambda: unsettled_sqlite(db), 4 if control else 40)
         finally:

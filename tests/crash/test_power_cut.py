@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from crash.load import Load, Memory
 from crash.server import Server
 from dragoman.core.lifecycle import FINAL
 from dragoman.store import open_store
+from waiting import until
 
 IMAGES = 1000 if FULL else 50
 
@@ -47,9 +47,7 @@ async def one_life(server: Server, memory: Watchful, enough: Callable[[wal.Place
     await server.ready()
     load = Load([server.url], memory, seed=3)
     loading = asyncio.create_task(load.run())
-    until = time.monotonic() + 120
-    while not enough(wal.place(memory.db)) and time.monotonic() < until:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await until(lambda: enough(wal.place(memory.db)))
     server.kill()
     loading.cancel()
     await asyncio.wait([loading])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from uuid import uuid4
 
+import httpx2
 import pytest
 
 from crash.check import read_sqlite, text_of
@@ -14,12 +16,21 @@ from crash.load import task_id_in
 from crash.server import Server
 from dragoman.core.events import StateChanged
 from dragoman.core.model import State
+from waiting import LIMIT, until
 
 STREAMS = 8
 
 
 def said(text: str, skill: str) -> object:
     return sending(message(text, uuid4().hex, skill))
+
+
+def open_streams(url: str) -> int:
+    """How many streams a server has open, by its own figures."""
+    page = httpx2.get(f"{url}/metrics", timeout=LIMIT).text
+    found = re.search(r"^dragoman_streams (\d+)$", page, re.M)
+    assert found, page
+    return int(found[1])
 
 
 @pytest.mark.slow
@@ -36,7 +47,8 @@ async def test_sigterm_hands_runs_back(tmp_path: Path) -> None:
         soon = asyncio.create_task(client.listen("SendStreamingMessage", said("80 0.02", "count")))
         blocked = asyncio.create_task(client.call("SendMessage", said("go", "wait")))
         asked = (await client.call("SendMessage", said("go", "ask")))["task"]
-        await asyncio.sleep(0.5)
+        await until(lambda: open_streams(server.url) == STREAMS + 1)
+        await until(lambda: len(read_sqlite(db)) == STREAMS + 3)
 
         code, seconds = await server.stop()
         assert code == 0, server.logged()
@@ -97,7 +109,7 @@ async def test_an_idle_server_stops_at_once(tmp_path: Path) -> None:
         watching = asyncio.create_task(
             client.listen("SubscribeToTask", {"id": asked["id"]}, last_event_id="3")
         )
-        await asyncio.sleep(0.3)
+        await until(lambda: open_streams(server.url) == 1)
         code, seconds = await server.stop()
         assert code == 0, server.logged()
         assert seconds < 20, f"{seconds:.1f} s, with nothing to wait for"

@@ -100,7 +100,7 @@ def slow() -> None:
 
     def run(self: SqliteWriter, jobs: list[Job]) -> list[Outcome]:
         if any(job.apply is not SqliteWriter.changed for job in jobs):
-            time.sleep(SLOW)
+            time.sleep(SLOW)  # the slow disk
         return own(self, jobs)
 
     _put(SqliteWriter, "run", run)

@@ -16,4 +16,4 @@ async def talk(turn: Turn) -> AsyncIterator[str]:
     for word in words[:50]:
         yield f"{word} "
         if words[0] == "slow":
-            await asyncio.sleep(20)
+            await asyncio.sleep(20)  # its work

@@ -19,6 +19,8 @@ from dragoman.doctor.shapes import NEW, OLD
 from pages import DOCS, section
 from security.certs import Authority
 
+pytestmark = pytest.mark.slow  # starts processes
+
 AGENT = Path(__file__).with_name("agent.py")
 SECRET = "a-secret-that-nobody-may-see-0123"
 LOCKED = """

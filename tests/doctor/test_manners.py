@@ -14,6 +14,8 @@ from dragoman.core.errors import BadParams
 from dragoman.doctor import Orders, examine
 from dragoman.doctor.guard import Guard
 
+pytestmark = pytest.mark.slow  # starts processes
+
 AGENT = Path(__file__).with_name("agent.py")
 
 

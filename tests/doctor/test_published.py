@@ -8,6 +8,8 @@ import pytest
 
 from doctor import publish
 
+pytestmark = pytest.mark.slow  # starts processes
+
 NAMES = ("dragoman", "a2a-sdk-1.3.0", "a2a-sdk-0.3.26")
 
 

@@ -19,12 +19,13 @@ from typing import NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from doctor.servers import free_port, wait_for
+from doctor.servers import wait_for
 from dragoman import State, Task, connect
 from dragoman.client import RemoteAgent
 from interop.matrix import Verdict, drawn, filled, heard
 from interop.peers import AG2, AGENT_FRAMEWORK, CREWAI, GOOGLE_ADK, STRANDS, Peer
 from interop.serving import served
+from ports import own_port
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "frameworks.md"
@@ -130,7 +131,7 @@ OURS: dict[str, Callable[[RemoteAgent], Awaitable[None]]] = {
 @contextmanager
 def their_server(framework: Framework, folder: Path) -> Iterator[str]:
     """The address of a server of theirs. Raises `PeerUnavailable`."""
-    home, port = framework.peer.ready(), free_port()
+    home, port = framework.peer.ready(), own_port()
     log = folder / f"{framework.peer.name}.log"
     command = [*framework.peer.start(home), str(framework.server), str(port)]
     with log.open("w") as output:

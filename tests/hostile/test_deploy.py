@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -22,6 +21,7 @@ from websockets.asyncio.client import connect
 from dragoman import Agent, Turn
 from dragoman.settings import Server, Settings
 from dragoman.testing import served
+from ports import own_port
 from security.certs import Authority
 from waiting import until
 
@@ -39,12 +39,6 @@ async def say(turn: Turn) -> None:
     for word in turn.text.split():
         await turn.artifact(word, name=word)
         await asyncio.sleep(0.3)  # so that a proxy that gathers is seen
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def changed(text: str, changes: dict[str, str]) -> str:
@@ -142,7 +136,7 @@ async def edge(name: str, folder: Path) -> AsyncIterator[Edge]:
     )
     settings = replace(Settings(), server=server)
     async with served(agent, settings) as url:
-        port = free_port()
+        port = own_port()
         behind = int(url.rpartition(":")[2])
         process = subprocess.Popen(  # noqa: ASYNC220  it starts at once
             PROXIES[name](folder, port, behind, cert, key)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from install.environments import OWN, Environment, build_wheel, install, kinds
+from install.environments import OWN, Environment, build_wheel, install, kinds, pip
 from pages import READMES, blocks
 
 pytestmark = pytest.mark.slow
@@ -73,17 +73,18 @@ def empty(
     return install(wheel, tmp_path_factory.mktemp("empty") / "env", python, extra)
 
 
-@pytest.fixture
-def served(empty: Environment, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def served(empty: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The README's agent, served as the README says."""
-    (tmp_path / "hello.py").write_text(blocks(READMES[0], "python")[0].text, "utf-8")
-    with empty.serving("hello.py", tmp_path) as address:
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "hello.py").write_text(blocks(READMES[0], "python")[0].text, "utf-8")
+    with empty.serving("hello.py", folder) as address:
         yield address
 
 
 def test_nothing_is_missing(empty: Environment, tmp_path: Path) -> None:
     """Every module can be imported, but for those of an extra that was not asked for."""
-    checked = empty.run("python", "-m", "pip", "check", cwd=tmp_path)
+    checked = empty.run(*pip(empty.folder), "check", cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout
     done = empty.run("python", "-c", EVERY_MODULE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

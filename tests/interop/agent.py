@@ -28,7 +28,7 @@ async def echo(turn: Turn) -> str:
 async def write(turn: Turn) -> AsyncIterator[str]:
     for word in turn.text.split():
         yield f"{word} "
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # its work
 
 
 @agent.skill("trip", description="Asks back before it plans", tags=["travel"])
@@ -43,13 +43,13 @@ async def slow(turn: Turn) -> str:
     for step in range(steps):
         await turn.say(f"step {step}")
         await turn.progress((step + 1) / steps)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # its work
     return f"{steps} steps"
 
 
 @agent.skill("silent", description="Says nothing for so many seconds", tags=["time"])
 async def silent(turn: Turn) -> str:
-    await asyncio.sleep(float(turn.text))
+    await asyncio.sleep(float(turn.text))  # the silence
     return "done"
 
 

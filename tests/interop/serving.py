@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from ports import own_port
+from waiting import LIMIT, wait_until
 
 AGENT = Path(__file__).parent / "agent.py"
 
@@ -23,13 +24,11 @@ def served(
 ) -> Iterator[str]:
     """The address of a served agent. `config` is its `dragoman.toml`, `env` what that refers to."""
     (folder / "dragoman.toml").write_text(config)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = own_port()
     log = folder / "server.log"
     command = [sys.executable, "-m", "dragoman", "serve", str(agent), "--port", str(port)]
     store = ["--store", f"sqlite:///{folder / 'tasks.db'}"]
-    ports = ["--grpc-port", "0"] if grpc else []
+    ports = ["--grpc-port", "0"] if grpc else ["--no-grpc"]
     with log.open("w") as output:
         process = subprocess.Popen(
             [*command, *store, *ports],
@@ -52,11 +51,10 @@ def served(
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/readyz", timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise AssertionError(f"the server did not get ready:\n{log.read_text()}")
+    def ready() -> bool:
+        assert process.poll() is None, f"the server did not get ready:\n{log.read_text()}"
+        with suppress(OSError), urllib.request.urlopen(f"{url}/readyz", timeout=LIMIT):
+            return True
+        return False
+
+    wait_until(ready)

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from interop.peers import A2A_JS, A2A_SDK, Peer, PeerUnavailable
+from interop.serving import served
 
 HERE = Path(__file__).parent
 SCRIPTS = {
@@ -74,45 +67,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a served agent."""
-    folder = tmp_path_factory.mktemp("interop")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = folder / "server.log"
-    command = [sys.executable, "-m", "dragoman", "serve", str(HERE / "agent.py")]
-    options = ["--port", str(port), "--store", f"sqlite:///{folder / 'tasks.db'}"]
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [*command, *options],
-            cwd=folder,
-            env={k: v for k, v in os.environ.items() if not k.startswith("DRAGOMAN_")},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_until_ready(url, process, log)
+    with served(tmp_path_factory.mktemp("interop")) as url:
         yield url
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        try:
-            with urllib.request.urlopen(f"{url}/readyz", timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    pytest.fail(f"the server did not get ready:\n{log.read_text()}")
 
 
 @dataclass(frozen=True)

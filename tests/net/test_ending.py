@@ -13,6 +13,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow  # starts processes
+
 TIMES = 30 if os.environ.get("DRAGOMAN_FULL") else 5
 LEAVES = """
 import asyncio, os, sys

@@ -18,6 +18,8 @@ from engine.harness import ended
 from relay.boss import boss_in, noted
 from waiting import stays, until
 
+pytestmark = pytest.mark.slow  # starts processes
+
 TESTS = Path(__file__).parent.parent
 
 

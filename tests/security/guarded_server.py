@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -393,12 +392,6 @@ def shared_issuer() -> Issuer:
     return Issuer()
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 @asynccontextmanager
 async def open_house(
     folder: Path, agent: Agent | None = None, log_fd: int = 2, **sections: Any
@@ -408,7 +401,7 @@ async def open_house(
     scheme = Jwt(
         issuer=ISSUER, audience=(AUDIENCE,), keys_file=issuer.save(folder), tenant_claim="org"
     )
-    server = Server(store="memory:", grpc_port=free_port(), allow_private=True, grpc=True)
+    server = Server(store="memory:", grpc_port=0, allow_private=True, grpc=True)
     settings = Settings(**{"server": server, "auth": {"sso": scheme}, **sections})
     agent = agent or make_agent()
     sock = bind("127.0.0.1", 0)
@@ -418,7 +411,7 @@ async def open_house(
     await app.start()
     listener = GranianServer(app, sock, settings.limits)
     listener.begin()
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{settings.server.grpc_port}")
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.ports['grpc']}")
     try:
         async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
             yield House(app, client, channel, issuer)

@@ -17,7 +17,7 @@ from dragoman.core.operations import CancelTask, GetTask, SendMessage
 from dragoman.core.peer import Context
 from dragoman.security.access_control import AccessControl
 from dragoman.settings import Rates, Server, Settings
-from security.guarded_server import House, free_port, open_house
+from security.guarded_server import House, open_house
 
 V1 = {"a2a-version": "1.0"}
 
@@ -186,9 +186,7 @@ def test_without_doors_nobody_is_told_more() -> None:
 async def test_card_and_metrics_can_be_kept_from_others(
     tmp_path: Path, access: str, alone: int, known: int
 ) -> None:
-    server = Server(
-        store="memory:", grpc_port=free_port(), card_access=access, metrics_access=access
-    )
+    server = Server(store="memory:", grpc_port=0, card_access=access, metrics_access=access)
     async with open_house(tmp_path, server=server) as house:
         for path in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/metrics"):
             assert (await house.client.get(path)).status_code == alone
@@ -300,7 +298,7 @@ async def test_credentials_reach_the_run_once_and_stay_nowhere(
 
     drain = Drain()
     store = f"sqlite:///{tmp_path}/t.db"
-    server = Server(store=store, grpc_port=free_port(), grpc=True, allow_private=True)
+    server = Server(store=store, grpc_port=0, grpc=True, allow_private=True)
     async with open_house(tmp_path, agent, log_fd=drain.fd, server=server) as house:
         token = house.token()
         opened = (await said(house, token)).json()["task"]

@@ -185,12 +185,12 @@ async def test_over_grpc_a_certificate_says_who_one_is(tmp_path: Path) -> None:
     from dragoman.dialects.a2a.proto import POOL, writer
     from dragoman.observability.log import Log
     from dragoman.server.app import App, engine_for
-    from security.guarded_server import free_port, make_agent
+    from security.guarded_server import make_agent
 
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")
     scheme = Certificates(callers={"robot": Held(names=("spiffe://acme/robot",))})
-    server = Server(store="memory:", grpc=True, grpc_port=free_port())
+    server = Server(store="memory:", grpc=True, grpc_port=0)
     settings = Settings(
         server=server,
         tls=Tls(cert=cert, key=key, client_ca=authority.ca),
@@ -205,7 +205,7 @@ async def test_over_grpc_a_certificate_says_who_one_is(tmp_path: Path) -> None:
     try:
         for name in ("robot", "other"):
             credentials = authority.channel_credentials(name, f"spiffe://acme/{name}")
-            where = f"localhost:{server.grpc_port}"
+            where = f"localhost:{app.ports['grpc']}"
             async with grpc.aio.secure_channel(where, credentials) as channel:
                 try:
                     call = channel.unary_unary("/lf.a2a.v1.A2AService/ListTasks")

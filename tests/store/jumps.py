@@ -31,6 +31,16 @@ def jump(seconds: int) -> None:
         assert time.monotonic() < until, "the clock does not jump"
 
 
+async def _taken(store: Store) -> list[str]:
+    """Claims what there is, as an engine that looks again and again."""
+    until = time.monotonic() + 60
+    taken: set[str] = set()
+    while len(taken) < 2 and time.monotonic() < until:
+        taken |= {row.task_id for row in await store.claim("w2", AGENT, 9)}
+        await asyncio.sleep(0.05)  # and looks again
+    return sorted(taken)
+
+
 async def main(url: str) -> None:
     async def make(folder: Path, clock: HandClock) -> Store:
         return open_store(url)
@@ -50,16 +60,12 @@ async def main(url: str) -> None:
             row.task_id for row in await bench.store.claim("w1", AGENT, 9)
         ]
         await bench.store.release(row.claim, runnable=True)
-    async with Bench(make, Path(), "w2") as bench:
-        # As after a restart: whoever held a task is gone.
-        jump(-7200)
-        await bench.store.reap()
-        until = time.monotonic() + 60
-        left = {"running", "free"}
-        while left and time.monotonic() < until:
-            left -= {row.task_id for row in await bench.store.claim("w2", AGENT, 9)}
-            await asyncio.sleep(0.05)
-        found["waiting after a restart at -7200 s"] = sorted(left)
+    if url != "memory:":
+        async with Bench(make, Path(), "w2") as bench:
+            # As after a restart: whoever held a task is gone.
+            jump(-7200)
+            await bench.store.reap()
+            found["taken after a restart at -7200 s"] = await _taken(bench.store)
     print(json.dumps(found))
 
 

@@ -24,7 +24,7 @@ async def main(file: str, worker: str, hold: bool) -> None:
             for row in rows:
                 if hold:
                     print(row.task_id, flush=True)
-                    await asyncio.sleep(60)
+                    await asyncio.sleep(600)  # until it is killed
                 _, task = await bench.store.load(ALICE, row.task_id)
                 bench.folds[row.task_id] = Fold.of(task, row.last_seq)
                 for state in (State.WORKING, State.WORKING, State.COMPLETED):

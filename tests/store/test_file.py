@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from dragoman.store.interface import Existing, Idempotency, Input, Record, Scope
 from dragoman.testing.stores import Bench, HandClock
 from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
 from store.disk import full_disk
+from waiting import turns
 
 WORKING = StateChanged(state=State.WORKING)
 
@@ -257,9 +257,8 @@ async def test_nothing_builds_on_what_failed(tmp_path: Path) -> None:
         with full_disk(_file(tmp_path).stat().st_size + 100):
             bench.store.append(first, outcomes.append)
             # Two turns, and it is handed over. It fails now, but the loop is too busy to hear.
-            for _ in range(2):
-                await asyncio.sleep(0)
-            time.sleep(0.2)  # noqa: ASYNC251
+            await turns(2)
+            time.sleep(0.2)  # noqa: ASYNC251  # the loop is busy
         bench.store.append(second, outcomes.append)
         await bench.open_task("t2")
         assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, StoreUnavailable]

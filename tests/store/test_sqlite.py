@@ -21,6 +21,7 @@ from dragoman.store.sqlite import store as sqlite_store
 from dragoman.testing.stores import Bench, HandClock
 from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
 from store.disk import full_disk
+from waiting import until
 
 WORKING = StateChanged(state=State.WORKING)
 RIVAL = Path(__file__).with_name("rival.py")
@@ -224,11 +225,8 @@ async def test_what_must_be_forgotten_leaves_the_file(tmp_path: Path) -> None:
         (kept,) = await bench.store.inputs(row.claim)
         assert kept.message.parts == ()
         # Emptied a moment later, while the store goes on.
-        for _ in range(500):
-            if words.encode() not in (tmp_path / "tasks.db-wal").read_bytes():
-                break
-            await asyncio.sleep(0.01)
-        assert words.encode() not in (tmp_path / "tasks.db-wal").read_bytes()
+        log = tmp_path / "tasks.db-wal"
+        await until(lambda: words.encode() not in log.read_bytes())
         assert words.encode() not in (tmp_path / "tasks.db").read_bytes()
         await bench.open_task("t2")
     # The write-ahead log went when the last connection closed.

@@ -261,7 +261,7 @@ HOLDS = """
     db = sqlite3.connect(sys.argv[1], isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
     print("holds it", flush=True)
-    time.sleep(600)
+    time.sleep(600)  # until it is killed
 """
 
 

@@ -14,6 +14,8 @@ from cli.run import dragoman
 from webhooks.harness import QUICK, empty, engine, hook, send
 from webhooks.receiver import Receiver
 
+pytestmark = pytest.mark.slow  # starts processes
+
 
 def fill(store: str) -> None:
     """A store with dead letters, and one hook that still waits."""

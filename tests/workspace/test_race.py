@@ -10,9 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dragoman.core.errors import TooLarge, WorkspaceViolation
 from dragoman.workspace import Folder
 from workspace.conftest import SECRET, state_of
+
+pytestmark = pytest.mark.slow  # starts processes
 
 FULL = os.environ.get("DRAGOMAN_FULL") == "1"
 SECONDS = 20.0 if FULL else 1.0

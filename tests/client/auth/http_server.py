@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from waiting import turns
+
 
 @dataclass
 class Request:
@@ -81,7 +83,7 @@ class LittleHttp:
         self._server.close()
         for writer in self._open:
             writer.transport.abort()
-        await asyncio.sleep(0)
+        await turns()  # what was closed has its last turn
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)

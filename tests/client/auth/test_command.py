@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
+import pytest
 from msgspec.structs import replace
 
 from cli.run import ENVIRON
@@ -18,6 +19,8 @@ from client.auth.guarded_agent import GuardedAgent, card, oauth, town
 from dragoman.client.auth import CardAuth, TokenStore
 from dragoman.client.credentials import Wallet
 from dragoman.core.card import ApiKey, Card, Interface
+
+pytestmark = pytest.mark.slow  # starts processes
 
 
 @asynccontextmanager

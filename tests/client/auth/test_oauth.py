@@ -28,6 +28,7 @@ from dragoman.client.auth.login import Options
 from dragoman.client.credentials import Wallet
 from dragoman.core.card import OAuth2
 from dragoman.core.errors import PeerMisbehaved, PeerUnreachable, Unauthenticated
+from waiting import turns
 
 
 class Clock:
@@ -126,7 +127,7 @@ async def test_whoever_gives_up_does_not_take_the_token_from_others() -> None:
                 return asyncio.ensure_future(work)
 
             leaving, staying = ask(), ask()
-            await asyncio.sleep(0)
+            await turns()
             leaving.cancel()
             assert await staying
         assert len(authority.asked("/token")) == 1

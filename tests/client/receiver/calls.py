@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +11,8 @@ import msgspec
 
 from dragoman.client.receiver import Notice, Proof, Receiver
 from dragoman.net.webhooks import signed
+from ports import own_port
+from waiting import until
 
 TOKEN = "a-long-random-token"
 PROOF = Proof(tokens=(TOKEN,))
@@ -47,11 +48,13 @@ class Diary:
 
     def __init__(self) -> None:
         self.told: list[Notice] = []
+        self.begun = 0
         self.failures = 0
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def __call__(self, notice: Notice) -> None:
+        self.begun += 1
         await self.gate.wait()
         if self.failures:
             self.failures -= 1
@@ -96,17 +99,13 @@ async def listening(app: Receiver) -> AsyncGenerator[str, None]:
     from granian.constants import Interfaces
     from granian.server.embed import Server
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = own_port()
     server = Server(
         app, address="127.0.0.1", port=port, interface=Interfaces.ASGI, log_enabled=False
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.serve())
-        async with asyncio.timeout(60):
-            while not await _open(port):  # noqa: ASYNC110  (the server cannot tell)
-                await asyncio.sleep(0.02)
+        await until(lambda: _open(port))
         try:
             yield f"http://127.0.0.1:{port}/hook"
         finally:

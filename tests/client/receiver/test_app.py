@@ -10,6 +10,7 @@ import pytest
 from client.receiver.calls import TOKEN, Diary, body_of, call, post, receiver, task_1_0
 from dragoman.client.receiver import Proof
 from dragoman.client.receiver.replay_cache import ReplayCache, SeenCall
+from waiting import until
 
 BODY = body_of(task_1_0())
 
@@ -42,7 +43,7 @@ async def test_thanks_come_only_after_the_callback() -> None:
     diary.gate.clear()
     app = receiver(diary)
     first = asyncio.ensure_future(post(app, call(BODY), BODY))
-    await asyncio.sleep(0.02)
+    await until(lambda: diary.begun)
     assert not first.done()
     status, headers = await post(app, call(BODY), BODY)  # the sender lost patience
     assert (status, headers["retry-after"]) == (503, "2")
@@ -56,7 +57,7 @@ async def test_whoever_is_cut_off_can_come_again() -> None:
     diary.gate.clear()
     app = receiver(diary)
     first = asyncio.ensure_future(post(app, call(BODY), BODY))
-    await asyncio.sleep(0.02)
+    await until(lambda: diary.begun)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     diary.gate.set()
@@ -94,7 +95,7 @@ async def test_too_many_at_a_time_are_asked_to_come_again() -> None:
     diary.gate.clear()
     app = receiver(diary, parallel=2)
     waiting = [asyncio.ensure_future(post(app, call(BODY, id=f"t-1.{n}"), BODY)) for n in range(2)]
-    await asyncio.sleep(0.02)
+    await until(lambda: diary.begun == 2)
     assert (await post(app, call(BODY, id="t-1.9"), BODY))[0] == 503
     diary.gate.set()
     assert [status for status, _ in await asyncio.gather(*waiting)] == [204, 204]

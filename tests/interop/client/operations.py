@@ -24,6 +24,7 @@ from dragoman.core.lifecycle import FINAL, Fold
 from dragoman.core.model import Hook, Message
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.settings import Limits as ServerLimits
+from waiting import until
 
 QUICK = ClientLimits(backoff=0.05, poll=0.05, idle=10, patience=10, answer=10, wait=15)
 TOKEN = "only-for-this-test-0123456789"
@@ -182,7 +183,7 @@ async def _ended(agent: RemoteAgent, task: Task) -> Task:
         task = await agent.get(task)
         if task.state in FINAL:
             break
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # and looks again: some of them never end
     return task
 
 
@@ -259,11 +260,8 @@ async def webhook(scene: Scene) -> None:
 
 async def heard(scene: Scene, task: Task) -> None:
     """Waits until the receiver was told that the task is complete."""
-    for _ in range(PATIENCE * 20):
-        if any(n.task_id == task.id and n.state is State.COMPLETED for n in scene.told):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"the webhook was only told {scene.told}")
+    done = State.COMPLETED
+    await until(lambda: any(n.task_id == task.id and n.state is done for n in scene.told), PATIENCE)
 
 
 FEWER = But("of a message that is sent the agent gets the first text only, of a streamed one all")

@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from doctor.servers import free_port, wait_for
+from doctor.servers import wait_for
 from interop.peers import A2A_JS, A2A_SDK, A2A_SDK_0_3, FASTA2A, PYTHON_A2A, Peer
+from ports import own_port
 
 SCRIPTS = Path(__file__).parents[2] / "interop" / "servers"
 BINDINGS = {"JSONRPC": "JSON-RPC", "HTTP+JSON": "REST", "GRPC": "gRPC"}
@@ -75,7 +76,7 @@ class Running(NamedTuple):
 def running(server: Server, folder: Path) -> Iterator[Running]:
     """Starts a server, and stops it. Raises `PeerUnavailable`."""
     home = server.peer.ready()
-    ports = {binding: free_port() for binding in server.bindings}
+    ports = {binding: own_port() for binding in server.bindings}
     command = [server.peer.start(home)[0], str(SCRIPTS / server.script)]
     if server.script.endswith(".mjs"):
         command.append(str(home))

@@ -215,7 +215,7 @@ async function send_without_waiting(caller) {
   let task = await caller.start(said("5", "slow"));
   assert.notEqual(stateOf(task), "TASK_STATE_COMPLETED");
   while (stateOf(task) !== "TASK_STATE_COMPLETED") {
-    await sleep(100);
+    await sleep(100); // and looks again
     task = await caller.get(task.id);
   }
   assert.equal(resultText(task), "5 steps");
@@ -444,6 +444,7 @@ const NOT_IN_0_3 = [list_tasks];
 async function run(scenario, url, version) {
   const seen = [];
   const caller = new Caller(url, version, seen);
+  // The limit.
   const late = sleep(PATIENCE, undefined, { ref: false }).then(() => {
     throw new Error(`not done after ${PATIENCE} ms`);
   });

@@ -112,7 +112,7 @@ async def send_without_waiting(caller: Caller) -> None:
     task = await caller.send(said("5", "slow"), caller.polling)
     assert task.status.state != TaskState.completed, "came back completed"
     while task.status.state != TaskState.completed:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # and looks again
         task = await caller.get(task.id)
     same(result_text(task), "5 steps", "text")
 

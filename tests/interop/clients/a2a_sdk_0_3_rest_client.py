@@ -113,13 +113,16 @@ async def stream(caller: Caller) -> None:
 async def cancel_and_resubscribe(caller: Caller) -> None:
     task_id, listening = await caller.start(said("300", "slow"))
 
+    heard = asyncio.Event()
+
     async def follow() -> TaskState:
         async for task, _ in caller.streaming.resubscribe(TaskIdParams(id=task_id)):
             state = task.status.state
+            heard.set()
         return state
 
     following = asyncio.create_task(follow())
-    await asyncio.sleep(0.3)
+    await heard.wait()
     canceled = await caller.blocking.cancel_task(TaskIdParams(id=task_id))
     assert canceled.status.state == TaskState.canceled
     assert await following == TaskState.canceled

@@ -271,7 +271,7 @@ async def send_without_waiting(caller: Caller) -> None:
     task = await caller.start(said("5", "slow"))
     assert task.status.state not in (COMPLETED, CANCELED), f"came back {state_name(task)}"
     while task.status.state != COMPLETED:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # and looks again
         task = await caller.get(task.id)
     same(result_text(task), "5 steps", "text")
 

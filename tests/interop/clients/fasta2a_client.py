@@ -61,7 +61,7 @@ async def send_without_waiting(url: str) -> None:
         task = (await client.get_task(task["id"]))["result"]
         if task["status"]["state"] == "completed":
             return
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # and looks again
     raise AssertionError(task)
 
 

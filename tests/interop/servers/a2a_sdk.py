@@ -59,7 +59,7 @@ class Desk(AgentExecutor):
             await updater.requires_input(updater.new_agent_message([new_text_part("Which city?")]))
             return
         if command == "slow":
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # until it is canceled
         elif command == "count":
             await self.count(updater, int(rest))
         elif command == "parts":
@@ -82,7 +82,7 @@ class Desk(AgentExecutor):
                 append=number > 0,
                 last_chunk=number == many - 1,
             )
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # its work
 
     async def parts(self, updater: TaskUpdater, context: RequestContext) -> None:
         made = []

@@ -51,7 +51,7 @@ class Desk(Worker[list[Message]]):
             return
         if command == "slow":
             for _ in range(600):
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # until it is canceled
                 task = await self.storage.load_task(task_id)
                 if task is not None and task["status"]["state"] == "canceled":
                     return
@@ -73,7 +73,7 @@ class Desk(Worker[list[Message]]):
                 append=number > 0,
                 last_chunk=number == many - 1,
             )
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # its work
         return result(Part(text="".join(chunks)))
 
     async def cancel_task(self, params: TaskIdParams) -> None:

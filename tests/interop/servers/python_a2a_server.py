@@ -41,12 +41,12 @@ class Desk(A2AServer):
             return task
         elif command == "slow":
             for _ in range(600):
-                time.sleep(0.1)
+                time.sleep(0.1)  # until it is canceled
                 if task.status.state is TaskState.CANCELED:
                     return task
         elif command == "count":
             made = [{"type": "text", "text": "".join(f"{n} " for n in range(int(rest)))}]
-            time.sleep(0.2)
+            time.sleep(0.2)  # its work
         elif command == "parts":
             made = [each for part in message.get("parts", ()) if (each := turned(part))]
         task.artifacts = [{"parts": made}]

@@ -211,7 +211,7 @@ async function webhook(caller) {
   const done = LEGACY ? '"completed"' : '"TASK_STATE_COMPLETED"';
   let mine = [];
   while (!mine.some((one) => JSON.stringify(one.body).includes(done))) {
-    await sleep(50);
+    await sleep(50); // and looks again
     mine = received.filter((one) => url.endsWith(one.path));
   }
   for (const { proof, authorization, body } of mine) {
@@ -255,6 +255,7 @@ const OPERATIONS = [
 ];
 for (const operation of OPERATIONS) {
   const line = { scenario: operation.name, ok: true, cannot: "", but: "", detail: "" };
+  // The limit.
   const late = sleep(PATIENCE, undefined, { ref: false }).then(() => {
     throw new Error(`not done after ${PATIENCE} ms`);
   });

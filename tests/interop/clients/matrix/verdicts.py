@@ -64,7 +64,7 @@ class Receiver:
             if any(done(body) for _, body in mine):
                 assert {proof for proof, _ in mine} == {PROOF}, mine
                 return [body for _, body in mine]
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # and looks again
 
 
 def has_none(owners: list[object], *words: str) -> Cannot:
