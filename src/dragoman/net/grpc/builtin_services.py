@@ -19,7 +19,7 @@ Servicer = Any
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
-class Noted:
+class CountedCall:
     """A call, as the connections know it: an exchange that ends when `cr_frame` is None."""
 
     __slots__ = ("cr_frame",)
@@ -42,19 +42,19 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio is unty
 
     async def Check(self, request: Any, context: Servicer) -> Any:  # noqa: N802  gRPC's name
         """Whether a service is there."""
-        noted = Noted(self._connections, context)
+        counted = CountedCall(self._connections, context)
         try:
             return await super().Check(request, context)
         finally:
-            noted.end()
+            counted.end()
 
     async def Watch(self, request: Any, context: Servicer) -> None:  # noqa: N802  the same
         """The same, and each change of it."""
-        noted = Noted(self._connections, context)
+        counted = CountedCall(self._connections, context)
         try:
             await super().Watch(request, context)
         finally:
-            noted.end()
+            counted.end()
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # grpcio is untyped
@@ -68,12 +68,12 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # gr
         self, asked: AsyncIterable[Any], context: Servicer
     ) -> AsyncIterator[Any]:
         """What services and messages there are."""
-        noted = Noted(self._connections, context)
+        counted = CountedCall(self._connections, context)
         try:
             async for told in super().ServerReflectionInfo(asked, context):
                 yield told
         finally:
-            noted.end()
+            counted.end()
 
 
 def client_in(peer: str) -> Client:

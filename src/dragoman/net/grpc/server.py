@@ -27,7 +27,7 @@ from ..driver import Driver, Exchange
 from ..http.connections import Connections
 from ..http.granian_server import bind
 from ..server_context import OpenStream, ServerContext
-from .builtin_services import Health, Noted, Servicer, add_reflection
+from .builtin_services import CountedCall, Health, Servicer, add_reflection
 
 Trailers = tuple[tuple[str, str | bytes], ...]
 NOTHING = Batch([], last=True)
@@ -130,7 +130,7 @@ class GrpcServer:
         exchange = Exchange(self._driver, self._driver.callee())
         fault: Fault | None = None
         answer = NO_ANSWER
-        noted = Noted(self.connections, servicer)
+        counted = CountedCall(self.connections, servicer)
         try:
             signal = await self._receive(exchange, path, body, servicer)
             # A caller that leaves, or whose deadline is over, must not stop what it has set going
@@ -139,7 +139,7 @@ class GrpcServer:
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
             fault = exchange.fail(exc)
         finally:
-            noted.end()
+            counted.end()
         exchange.count(began)
         trailers = _trailers(exchange)
         if fault is not None:
@@ -154,7 +154,7 @@ class GrpcServer:
         exchange = Exchange(self._driver, self._driver.callee())
         fault: Fault | None = None
         stream, place = OpenStream(_current()), ""
-        noted = Noted(self.connections, servicer)
+        counted = CountedCall(self.connections, servicer)
         try:
             signal = await self._receive(exchange, path, body, servicer)
             stream = exchange.open_stream(stream.task)
@@ -185,7 +185,7 @@ class GrpcServer:
         except Exception as exc:  # the driver's border, as above
             fault = exchange.fail(exc)
         finally:
-            noted.end()
+            counted.end()
         trailers = _trailers(exchange, place)
         if fault is not None:
             await _abort(servicer, exchange, fault, trailers)

@@ -66,7 +66,7 @@ Client = tuple[str, str]
 Coroutine: TypeAlias = "CoroutineType[Any, Any, None]"
 
 
-class Exchange(Protocol):
+class RunningExchange(Protocol):
     """One request and its answer: the coroutine that answers it, or what stands for it."""
 
     @property
@@ -86,7 +86,7 @@ class Connection:
         self.fd, self.inode, self.client = fd, inode, client
         self.address = _network(client[0])
         self.since = self.active = self.ended = self.looked = now
-        self.exchange: Exchange | None = None
+        self.exchange: RunningExchange | None = None
         """The latest one when we looked last."""
         self.running = 0
         self.acked = self.sent = self.received = 0
@@ -137,8 +137,8 @@ class Connections:
         self._by_client: dict[Client, Connection] = {}
         self._others: dict[int, int] = {}
         """Sockets that are not ours: descriptor to inode."""
-        self._latest: dict[Client, Exchange] = {}
-        self._earlier: dict[Client, list[Exchange]] = {}
+        self._latest: dict[Client, RunningExchange] = {}
+        self._earlier: dict[Client, list[RunningExchange]] = {}
         """HTTP/2: exchanges that were still running when the next one began."""
         self._gone: set[Client] = set()
         self._meters: dict[Client, SocketMeter] = {}
@@ -165,14 +165,14 @@ class Connections:
 
         return watched
 
-    def note(self, client: Client, exchange: Exchange) -> None:
+    def note(self, client: Client, exchange: RunningExchange) -> None:
         """An exchange begins on the connection of this peer."""
         before = self._latest.get(client)
         if before is not None and before.cr_frame is not None:
             self._keep(client, before)
         self._latest[client] = exchange
 
-    def _keep(self, client: Client, running: Exchange) -> None:
+    def _keep(self, client: Client, running: RunningExchange) -> None:
         earlier = self._earlier.setdefault(client, [])
         if len(earlier) >= 2 * self.limits.http2_streams:
             earlier[:] = [each for each in earlier if each.cr_frame is not None]
@@ -249,7 +249,7 @@ class Connections:
             return None
         return Connection(fd, inode, client, now)
 
-    def _running(self, client: Client, latest: Exchange) -> int:
+    def _running(self, client: Client, latest: RunningExchange) -> int:
         """How many exchanges are under way on a connection."""
         running = int(latest.cr_frame is not None)
         if client in self._earlier:
