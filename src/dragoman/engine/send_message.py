@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dragoman.agent import Skill
 from dragoman.agent.parts import parts_of
-from dragoman.agent.tools import offered
+from dragoman.agent.tools import read_tools
 from dragoman.core.errors import BadParams, Conflict, TaskFinished, TaskNotFound, TooMany
 from dragoman.core.events import Opened
 from dragoman.core.extensions import IDEMPOTENCY
@@ -240,7 +240,7 @@ class MessageSender:
             extensions=ctx.extensions,
             context=op.context,
             trace=ctx.trace,
-            tools=offered(op, ctx),
+            tools=read_tools(op, ctx),
             hops=ctx.hops,
             deadline=ctx.deadline,
         )
