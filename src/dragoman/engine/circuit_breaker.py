@@ -28,8 +28,8 @@ class CircuitBreaker:
         return sum(count >= self._failures for count, _ in self._hosts.values())
 
     def wait(self, host: str, now: float) -> float:
-        """Returns the seconds for which a host is to be left alone. After 0 the caller is the probe,
-        and the next one waits for its outcome. A hook without a host fails by itself."""
+        """Returns the seconds for which a host is to be left alone. After 0 the caller is the
+        probe, and the next one waits for its outcome. A hook without a host fails by itself."""
         count, until = self._hosts.get(host, (0, 0.0))
         if count < self._failures:
             return 0.0

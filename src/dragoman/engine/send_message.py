@@ -188,8 +188,8 @@ class MessageSender:
         return run, run.task_id
 
     async def _opened(self, run: Run) -> None:
-        """Waits until a run that may reply directly has replied, or opened its task. Who thinks
-        longer than `max_wait` will not reply directly."""
+        """Waits until a run that may reply directly has replied, or opened its task. A run that
+        takes longer than `max_wait` will not reply directly."""
         runner = self._runner
         rests, now = run.when_resting(), runner.shared.loop.time
         until = now() + runner.settings.max_wait
@@ -298,7 +298,7 @@ class MessageSender:
 
 
 def _who(ctx: Context) -> str:
-    """Who answers, as the audit log of approvals has it."""
+    """Returns the name of the caller as the audit log of approvals has it."""
     who = f"{ctx.tenant}/{ctx.principal}".lstrip("/")
     return f"{who} ({ctx.dialect})" if ctx.dialect else who
 

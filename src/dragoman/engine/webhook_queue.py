@@ -1,4 +1,4 @@
-"""Pusher: takes what is due to webhooks out of the store and hands it to a courier.
+"""The queue of webhooks: takes what is due out of the store and hands it to a transport.
 
 Theory. The store says what comes next for each hook and hides what was taken for a while, so
 nothing is lost when this process dies and nothing overtakes: of one hook there is at most one
@@ -45,8 +45,8 @@ JITTER = 0.2
 LONGEST_ASKED = 3600.0
 """Seconds a receiver may ask us to stay away."""
 GONE = 410
-HOSTS = 10_000
-"""Failing hosts, and hooks that pause, remembered."""
+MOST_HOOKS = 10_000
+"""The number of hooks whose pauses and early ends are remembered."""
 RATE = 256 * 1024
 """Bytes in a second that a task which goes on may cost a hook that is told it as a whole,"""
 PAUSE = 2.0
@@ -60,7 +60,7 @@ OUTCOMES = ("delivered", "retried", "dead", "gone")
 
 
 class WebhookFigures(Struct, frozen=True, kw_only=True):
-    """What became of webhooks, for whoever watches."""
+    """Figures about the webhooks, for the metrics and the health check."""
 
     tries: Counter[str]
     """By `OUTCOMES`, since this process began."""
@@ -92,11 +92,11 @@ class WebhookQueue:
         self._overtaken: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def wake(self) -> None:
-        """Something may be due."""
+        """Has the queue look for deliveries that are due."""
         self._news.set()
 
     async def start(self) -> None:
-        """Begins."""
+        """Starts to deliver."""
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self, grace: float) -> None:
@@ -233,7 +233,7 @@ class WebhookQueue:
     def _paused(self, delivery: Delivery, until: float) -> None:
         self._pauses[_key(delivery)] = until
         self._pauses.move_to_end(_key(delivery))
-        if len(self._pauses) > HOSTS:
+        if len(self._pauses) > MOST_HOOKS:
             self._pauses.popitem(last=False)
 
     async def _failed(self, delivery: Delivery, answer: WebhookAnswer, through: int = 0) -> None:
@@ -271,7 +271,7 @@ class WebhookQueue:
         whole = task if self.sender.wants_task(hook) else None
         if (await self.sender.deliver(hook, found[0], whole)).arrived:
             self._overtaken[key] = None
-            if len(self._overtaken) > HOSTS:
+            if len(self._overtaken) > MOST_HOOKS:
                 self._overtaken.popitem(last=False)
 
     async def _later(
@@ -329,5 +329,5 @@ def _key(delivery: Delivery) -> tuple[str, str]:
 
 
 def _spread(seconds: float) -> float:
-    """Not all at the same time."""
+    """Returns the pause with some jitter, so that not all retries come at the same time."""
     return seconds * random.uniform(1 - JITTER, 1 + JITTER)

@@ -1,4 +1,4 @@
-"""What the queue of webhooks needs of whoever calls them; `net.webhooks` does it over HTTP."""
+"""The transport that calls webhooks for the queue; `net.webhooks` implements it over HTTP."""
 
 from __future__ import annotations
 
