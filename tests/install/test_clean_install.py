@@ -12,7 +12,7 @@ from install.environments import OWN, Environment, build_wheel, install, kinds, 
 from pages import READMES, blocks
 
 pytestmark = pytest.mark.slow
-GRPC = {"grpc", "google"}
+GRPC = {"grpc", "grpc_health", "google"}
 """What only the extra `grpc` brings."""
 TESTS = {"pytest"}
 """What `dragoman.testing.stores` asks for: its reader has tests, and so a pytest."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import Agent, State, Turn
+from dragoman.store.interface import Scope
 from dragoman.testing import Client, served
 from engine.harness import ended
 from relay.boss import boss_in, noted
@@ -148,7 +149,8 @@ async def test_a_cancel_before_the_crash_goes_down_after_it(tmp_path: Path) -> N
             await until((tmp_path / "noted").exists)
         # As the dead process had left it.
         async with Client(Agent("Nobody"), store=store) as other:
-            row = await other.store.ask_cancel((other.context), acked(tmp_path))  # type: ignore[arg-type]
+            scope = Scope("", "anonymous", "Boss")
+            row = await other.store.ask_cancel(scope, acked(tmp_path))
             assert row.cancel
         async with Client(boss_in(tmp_path, address), store=store) as client:
             assert (await ended(client, acked(tmp_path))).state is State.CANCELED

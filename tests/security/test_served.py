@@ -186,7 +186,9 @@ def test_without_doors_nobody_is_told_more() -> None:
 async def test_card_and_metrics_can_be_kept_from_others(
     tmp_path: Path, access: str, alone: int, known: int
 ) -> None:
-    server = Server(store="memory:", grpc_port=0, card_access=access, metrics_access=access)
+    server = Server(
+        store="memory:", grpc_port=0, grpc=True, card_access=access, metrics_access=access
+    )
     async with open_house(tmp_path, server=server) as house:
         for path in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/metrics"):
             assert (await house.client.get(path)).status_code == alone
