@@ -27,7 +27,7 @@ from dragoman.core.operations import (
 )
 from dragoman.core.peer import Context
 from dragoman.engine import Engine, EngineSettings
-from dragoman.engine.webhook_queue import WebhookAnswer
+from dragoman.engine.webhook_transport import WebhookAnswer
 from dragoman.settings import Retention
 from dragoman.store import open_store
 from dragoman.store.interface import AdminFilter

@@ -302,9 +302,9 @@ class Agent:
             return self.skills[self._default]
         if not self.skills:
             raise ConfigError(f"Agent `{self.name}` has no skills; add one with @agent.skill")
-        # Who names none must not come upon one that is not shown to everybody.
-        shown = (skill for skill in self.skills.values() if not skill.extended)
-        return next(shown, None) or next(iter(self.skills.values()))
+        # A caller that names none must not come upon one that is not shown to everybody.
+        public = (skill for skill in self.skills.values() if not skill.extended)
+        return next(public, None) or next(iter(self.skills.values()))
 
     def unknown(self, skill_id: str) -> BadParams:
         """Returns the error for a skill that does not exist, or not for this caller."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 
 from dragoman.core.errors import AgentError
-from dragoman.core.model import Blob, File, Json, Link, Message
+from dragoman.core.model import File, Json, Message
 from dragoman.core.questions import first_data
 
-from .parts import json_of
+from .parts import files_in, json_of
 
 
 class Rejected(AgentError):
@@ -47,10 +47,10 @@ class Answer(str):
     @property
     def files(self) -> tuple[File, ...]:
         """Returns the files that came with the answer."""
-        return tuple(p for p in self.message.parts if isinstance(p, Blob | Link))
+        return files_in(self.message.parts)
 
 
-def bound(name: str, details: Json) -> str:
+def approval_name(name: str, details: Json) -> str:
     """Returns the name of an approval with a digest of its details, so that it counts for nothing
     else."""
     if details is None:

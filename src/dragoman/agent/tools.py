@@ -21,7 +21,7 @@ from dragoman.core.operations import SendMessage
 from dragoman.core.peer import Context
 
 
-def offered(op: SendMessage, ctx: Context) -> tuple[Tool, ...]:
+def read_tools(op: SendMessage, ctx: Context) -> tuple[Tool, ...]:
     """Returns the tools that a caller offers with a send, in its dialect's way or under our
     extension."""
     if ctx.tools:
@@ -38,7 +38,7 @@ def offered(op: SendMessage, ctx: Context) -> tuple[Tool, ...]:
     return found
 
 
-def chosen(tools: Iterable[Tool], name: str, arguments: Json) -> Tool:
+def find_tool(tools: Iterable[Tool], name: str, arguments: Json) -> Tool:
     """Returns the tool of that name. Raises `Unsupported` if there is none, and `AgentMisbehaved`
     if the arguments are wrong."""
     by_name = {tool.name: tool for tool in tools}
@@ -64,5 +64,5 @@ def result_of(tool: Tool, value: Json) -> Json:
 
 
 def _words(error: Json) -> str:
-    said = error.get("message", error) if isinstance(error, dict) else error
-    return str(said)[: json_schema.MOST_CHARS]
+    words = error.get("message", error) if isinstance(error, dict) else error
+    return str(words)[: json_schema.MOST_CHARS]

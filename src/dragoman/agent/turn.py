@@ -4,37 +4,23 @@ records."""
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, TypeVar, get_args, get_origin, overload
-
-import msgspec
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar, overload
 
 from dragoman.core.errors import AgentMisbehaved, Unsupported
 from dragoman.core.events import ArtifactChunk, Ask, Note, Noted, StateChanged
 from dragoman.core.extensions import PROGRESS
-from dragoman.core.model import (
-    AnyPart,
-    Artifact,
-    Blob,
-    File,
-    Json,
-    Link,
-    Message,
-    Role,
-    State,
-    Task,
-    Text,
-)
+from dragoman.core.model import AnyPart, Artifact, File, Json, Message, Role, State, Task, Text
 from dragoman.core.peer import Context
 from dragoman.core.questions import decision_in, first_data, question_part
 from dragoman.workspace import Workspace
 
-from .answers import Answer, Failed, Rejected, bound
-from .parts import builtins_of, json_of, parts_of
+from .answers import Answer, Failed, Rejected, approval_name
+from .parts import builtins_of, files_in, parts_of
 from .remote_calls import AgentClient, TurnAccess
 from .run_api import RunApi
-from .tools import chosen, result_of
+from .steps import run_step
+from .tools import find_tool, result_of
 
 T = TypeVar("T")
 
@@ -75,7 +61,7 @@ class Turn:
     @property
     def files(self) -> tuple[File, ...]:
         """Returns the files of the message: `Blob` with its content, or `Link` with an address."""
-        return tuple(p for p in self.parts if isinstance(p, Blob | Link))
+        return files_in(self.parts)
 
     @property
     def data(self) -> Json:
@@ -247,7 +233,8 @@ class Turn:
         They get the task as it stands, with this message if one is given. Streams and webhooks go
         on, and everyone can ask for the task later.
         """
-        await self._run.detach(self._message_if_any(what, metadata, extensions))
+        given = bool(what or metadata)
+        await self._run.detach(self._message(what, metadata, extensions) if given else None)
 
     async def complete(
         self,
@@ -259,7 +246,8 @@ class Turn:
 
         Artifacts that were given stay; nothing that is said or returned afterwards counts.
         """
-        await self._run.complete(self._message_if_any(what, metadata, extensions))
+        given = bool(what or metadata)
+        await self._run.complete(self._message(what, metadata, extensions) if given else None)
 
     async def reply(
         self,
@@ -290,13 +278,13 @@ class Turn:
 
         The answer is for these details: a run that comes again with others asks again.
         """
-        asked, key = prompt, bound(key or prompt, details)
+        words, key = prompt, approval_name(key or prompt, details)
         while True:
-            message, value = await self._ask(Ask.APPROVAL, asked, key, details, expires)
+            message, value = await self._ask(Ask.APPROVAL, words, key, details, expires)
             decision = decision_in(message, value)
             if decision is not None:
                 return decision
-            asked = f"Please answer yes or no. {prompt}"
+            words = f"Please answer yes or no. {prompt}"
 
     async def need_auth(
         self, schemes: Json, details: Json = None, *, prompt: str = "", key: str = ""
@@ -313,18 +301,12 @@ class Turn:
 
         Arguments and result are checked against the schemas of the tool.
         """
-        tool = chosen(self._run.opened.tools, name, builtins_of(arguments))
+        tool = find_tool(self._run.opened.tools, name, builtins_of(arguments))
         message, value = await self._ask(Ask.TOOL, name, key, arguments, None)
         return result_of(tool, value if value is not None else first_data(message.parts))
 
     async def _ask(
-        self,
-        kind: Ask,
-        prompt: str,
-        key: str,
-        body: Json,
-        expires: float | None,
-        *more: object,
+        self, kind: Ask, prompt: str, key: str, body: Json, expires: float | None, *more: object
     ) -> tuple[Message, Json]:
         name = self._call_key(str(kind), key or prompt)
         body = builtins_of(body)
@@ -352,25 +334,8 @@ class Turn:
 
         A crash within it may call it again; hand `turn.key(name)` to systems outside.
         """
-        recorded_as = self._call_key("step", key or name)
-        raw = recorded = self._run.recorded(recorded_as)
-        if raw is None:
-            await self._run.begin()
-            if inspect.iscoroutinefunction(function):
-                value = await function(*args, **kw)
-            else:
-                value = await asyncio.to_thread(function, *args, **kw)
-                if inspect.isawaitable(value):
-                    value = await value
-            raw = json_of(value, f"The result of step `{name}`")
-        # Always what a replay would give, so a mistake shows on the first run, not after a crash.
-        try:
-            result = msgspec.json.decode(raw, type=_result_type(function))
-        except msgspec.ValidationError as exc:
-            raise AgentMisbehaved(f"The result of step `{name}` breaks its hint: {exc}") from exc
-        if recorded is None:
-            await self._run.record(recorded_as, raw)
-        return result
+        record = self._call_key("step", key or name)
+        return await run_step(self._run, record, name, function, *args, **kw)
 
     def key(self, name: str) -> str:
         """Returns an idempotency key for other systems, which is the same in every attempt of this
@@ -405,14 +370,6 @@ class Turn:
             raise Unsupported("This engine was made without a way to other agents")
         return self._run.outside.agent(access_of(self), address, options)
 
-    def _message_if_any(
-        self,
-        what: tuple[object, ...],
-        metadata: dict[str, Json] | None,
-        extensions: Iterable[str],
-    ) -> Message | None:
-        return self._message(what, metadata, extensions) if what or metadata else None
-
     def _message(
         self,
         what: Iterable[object],
@@ -438,13 +395,3 @@ class Turn:
 def access_of(turn: Turn) -> TurnAccess:
     """Returns the parts of a turn that a relay or a bound client needs beyond its verbs."""
     return TurnAccess(turn._run, turn._call_key, turn._ask)
-
-
-def _result_type(function: Callable[..., Any]) -> Any:
-    try:
-        returns = inspect.signature(function, eval_str=True).return_annotation
-    except (NameError, TypeError, ValueError):
-        return Any
-    if get_origin(returns) in (Awaitable, Coroutine):
-        returns = get_args(returns)[-1]
-    return Any if returns is inspect.Signature.empty else returns

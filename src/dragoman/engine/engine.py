@@ -60,7 +60,8 @@ from .send_message import MessageSender
 from .tail import Place, within
 from .task_ids import TaskNames, by_name
 from .task_reader import TaskReader
-from .webhook_queue import Courier, WebhookFigures, WebhookQueue
+from .webhook_queue import WebhookFigures, WebhookQueue
+from .webhook_transport import WebhookTransport
 
 log = Logger("engine")
 
@@ -87,7 +88,7 @@ class Engine:
         opens_store: bool = True,
         secret: bytes | None = None,
         clock: Clock = wall_clock,
-        sender: Courier | None = None,
+        sender: WebhookTransport | None = None,
         push: Push | None = None,
         retention: Iterable[Retention] = (),
         audit: Audit | None = None,

@@ -33,7 +33,7 @@ class Hooks:
 
     @property
     def webhooks(self) -> WebhookQueue:
-        """Who calls them."""
+        """Returns the queue that calls them. Raises `PushUnsupported` if there is none."""
         if self._webhooks is None:
             raise PushUnsupported()
         return self._webhooks

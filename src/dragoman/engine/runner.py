@@ -187,7 +187,7 @@ class Runner:
         if row.skill not in self.agent.skills:
             run.fail(f"This agent has no skill `{row.skill}` any more", "skill_gone")
             return
-        # Who only waited was not lost at work, and the answer makes the attempts count anew.
+        # A run that only waited was not lost at work, and the answer resets the attempts.
         crashed = row.state not in WAITING and row.attempt > run.skill.max_attempts
         if crashed or (run.skill.on_crash == "fail" and row.attempt > 1):
             run.fail("The process that ran this task was lost", WORKER_LOST)

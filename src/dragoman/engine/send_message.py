@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dragoman.agent import Skill
 from dragoman.agent.parts import parts_of
-from dragoman.agent.tools import offered
+from dragoman.agent.tools import read_tools
 from dragoman.core.errors import BadParams, Conflict, TaskFinished, TaskNotFound, TooMany
 from dragoman.core.events import Opened
 from dragoman.core.extensions import IDEMPOTENCY
@@ -188,8 +188,8 @@ class MessageSender:
         return run, run.task_id
 
     async def _opened(self, run: Run) -> None:
-        """Waits until a run that may reply directly has replied, or opened its task. Who thinks
-        longer than `max_wait` will not reply directly."""
+        """Waits until a run that may reply directly has replied, or opened its task. A run that
+        takes longer than `max_wait` will not reply directly."""
         runner = self._runner
         rests, now = run.when_resting(), runner.shared.loop.time
         until = now() + runner.settings.max_wait
@@ -240,7 +240,7 @@ class MessageSender:
             extensions=ctx.extensions,
             context=op.context,
             trace=ctx.trace,
-            tools=offered(op, ctx),
+            tools=read_tools(op, ctx),
             hops=ctx.hops,
             deadline=ctx.deadline,
         )
@@ -298,7 +298,7 @@ class MessageSender:
 
 
 def _who(ctx: Context) -> str:
-    """Who answers, as the audit log of approvals has it."""
+    """Returns the name of the caller as the audit log of approvals has it."""
     who = f"{ctx.tenant}/{ctx.principal}".lstrip("/")
     return f"{who} ({ctx.dialect})" if ctx.dialect else who
 

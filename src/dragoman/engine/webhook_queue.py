@@ -1,4 +1,4 @@
-"""Pusher: takes what is due to webhooks out of the store and hands it to a courier.
+"""The queue of webhooks: takes what is due out of the store and hands it to a transport.
 
 Theory. The store says what comes next for each hook and hides what was taken for a while, so
 nothing is lost when this process dies and nothing overtakes: of one hook there is at most one
@@ -18,7 +18,6 @@ import asyncio
 import random
 from collections import Counter, OrderedDict
 from contextlib import suppress
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,12 +26,14 @@ from dragoman.core.errors import DragomanError, TaskNotFound
 from dragoman.core.events import Stamped
 from dragoman.core.lifecycle import FINAL, WAITING, added_up
 from dragoman.core.log import Logger
-from dragoman.core.model import Hook, Task
+from dragoman.core.model import Task
 from dragoman.settings import Push
 from dragoman.store.bulkheads import Bulkheads, host_of
 from dragoman.store.interface import Delivery, Store
 
+from .circuit_breaker import CircuitBreaker
 from .task_ids import now_ms
+from .webhook_transport import WebhookAnswer, WebhookTransport
 
 log = Logger("webhooks")
 
@@ -44,8 +45,8 @@ JITTER = 0.2
 LONGEST_ASKED = 3600.0
 """Seconds a receiver may ask us to stay away."""
 GONE = 410
-HOSTS = 10_000
-"""Failing hosts, and hooks that pause, remembered."""
+MOST_HOOKS = 10_000
+"""The number of hooks whose pauses and early ends are remembered."""
 RATE = 256 * 1024
 """Bytes in a second that a task which goes on may cost a hook that is told it as a whole,"""
 PAUSE = 2.0
@@ -59,7 +60,7 @@ OUTCOMES = ("delivered", "retried", "dead", "gone")
 
 
 class WebhookFigures(Struct, frozen=True, kw_only=True):
-    """What became of webhooks, for whoever watches."""
+    """Figures about the webhooks, for the metrics and the health check."""
 
     tries: Counter[str]
     """By `OUTCOMES`, since this process began."""
@@ -69,99 +70,15 @@ class WebhookFigures(Struct, frozen=True, kw_only=True):
     """Seconds since the oldest event that still waits happened."""
 
 
-class WebhookAnswer(Struct, frozen=True, gc=False, kw_only=True):
-    """How a try ended."""
-
-    status: int = 0
-    error: str = ""
-    """What prevented an answer."""
-    retry_after: float | None = None
-    size: int = 0
-    """Bytes that were posted."""
-
-    @property
-    def arrived(self) -> bool:
-        """Only 2xx counts; a redirect is not followed (a2a-wire §13.6)."""
-        return 200 <= self.status < 300
-
-    @property
-    def blames_host(self) -> bool:
-        """Whether others at this host would fare no better."""
-        return self.status == 0 or self.status == 429 or self.status >= 500
-
-
-class Courier(Protocol):
-    """Knows how a hook is called; `net.hooks.Courier` does it over HTTP."""
-
-    async def check(self, hook: Hook) -> None:
-        """`BadParams` for a hook that must not be called."""
-
-    def sealed(self, hook: Hook, known: Hook | None = None) -> Hook:
-        """The hook as it may be stored; secrets that are given masked are those of the `known`
-        one. `BadParams` if they are not."""
-
-    def masked(self, hook: Hook) -> Hook:
-        """A stored hook as it may be shown."""
-
-    def wants_task(self, hook: Hook) -> bool:
-        """Whether it is told whole tasks."""
-
-    def host(self, hook: Hook) -> str:
-        """Whom it calls; empty if that cannot be said."""
-
-    async def deliver(self, hook: Hook, entry: Stamped, task: Task | None) -> WebhookAnswer:
-        """One try."""
-
-    async def close(self) -> None:
-        """Lets go of connections."""
-
-
-class Breaker:
-    """Which hosts fail, and when each may be tried again (loop time)."""
-
-    def __init__(self, failures: int, probe: float) -> None:
-        self._failures = failures
-        self._probe = probe
-        self._hosts: OrderedDict[str, tuple[int, float]] = OrderedDict()
-
-    @property
-    def open(self) -> int:
-        """How many hosts are left alone."""
-        return sum(count >= self._failures for count, _ in self._hosts.values())
-
-    def wait(self, host: str, now: float) -> float:
-        """Seconds to leave a host alone; 0: try now, and whoever asks next waits for that.
-        What has no host at all fails by itself."""
-        count, until = self._hosts.get(host, (0, 0.0))
-        if count < self._failures:
-            return 0.0
-        if until > now:
-            return until - now
-        self._hosts[host] = (count, now + self._probe)
-        return 0.0
-
-    def heard(self, host: str, now: float, *, failed: bool) -> None:
-        """How a try ended."""
-        if not failed or not host:
-            self._hosts.pop(host, None)
-            return
-        count, _ = self._hosts.pop(host, (0, 0.0))
-        self._hosts[host] = (count + 1, now + self._probe)
-        if count + 1 == self._failures:
-            log.warning("A host fails, and is only probed now", host=host, seconds=self._probe)
-        if len(self._hosts) > HOSTS:
-            self._hosts.popitem(last=False)
-
-
 class WebhookQueue:
     """Delivers what is due to the webhooks of an agent's tasks, several at a time."""
 
-    def __init__(self, agent: str, store: Store, sender: Courier, settings: Push) -> None:
+    def __init__(self, agent: str, store: Store, sender: WebhookTransport, settings: Push) -> None:
         self._agent = agent
         self.sender = sender
         self.settings = settings
         self._store = store
-        self._breaker = Breaker(settings.failures, settings.probe)
+        self._breaker = CircuitBreaker(settings.failures, settings.probe)
         self._pauses: OrderedDict[tuple[str, str], float] = OrderedDict()
         """Until when (loop time) hooks that are told whole tasks wait for more."""
         self._flights: dict[asyncio.Task[None], Delivery] = {}
@@ -175,11 +92,11 @@ class WebhookQueue:
         self._overtaken: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def wake(self) -> None:
-        """Something may be due."""
+        """Has the queue look for deliveries that are due."""
         self._news.set()
 
     async def start(self) -> None:
-        """Begins."""
+        """Starts to deliver."""
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self, grace: float) -> None:
@@ -287,7 +204,7 @@ class WebhookQueue:
             answer = await self.sender.deliver(hook, *found)
         finally:
             self._calls.discard(call)
-        self._breaker.heard(host, now(), failed=answer.blames_host)
+        self._breaker.record(host, now(), failed=answer.blames_host)
         through = found[0].seq
         if answer.arrived:
             if whole:
@@ -316,7 +233,7 @@ class WebhookQueue:
     def _paused(self, delivery: Delivery, until: float) -> None:
         self._pauses[_key(delivery)] = until
         self._pauses.move_to_end(_key(delivery))
-        if len(self._pauses) > HOSTS:
+        if len(self._pauses) > MOST_HOOKS:
             self._pauses.popitem(last=False)
 
     async def _failed(self, delivery: Delivery, answer: WebhookAnswer, through: int = 0) -> None:
@@ -354,7 +271,7 @@ class WebhookQueue:
         whole = task if self.sender.wants_task(hook) else None
         if (await self.sender.deliver(hook, found[0], whole)).arrived:
             self._overtaken[key] = None
-            if len(self._overtaken) > HOSTS:
+            if len(self._overtaken) > MOST_HOOKS:
                 self._overtaken.popitem(last=False)
 
     async def _later(
@@ -412,5 +329,5 @@ def _key(delivery: Delivery) -> tuple[str, str]:
 
 
 def _spread(seconds: float) -> float:
-    """Not all at the same time."""
+    """Returns the pause with some jitter, so that not all retries come at the same time."""
     return seconds * random.uniform(1 - JITTER, 1 + JITTER)

@@ -15,7 +15,7 @@ from dragoman.core.errors import BadParams, DragomanError
 from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, Task
 from dragoman.dialects.a2a.push import push, wants_task
-from dragoman.engine.webhook_queue import WebhookAnswer
+from dragoman.engine.webhook_transport import WebhookAnswer
 from dragoman.security.outbound.guarded_http import (
     GuardedHttp,
     GuardedReply,
@@ -37,7 +37,7 @@ _SCHEME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # RFC 9110 §5.6.2: a
 
 
 class WebhookSender:
-    """Carries deliveries; implements `engine.pusher.Courier`."""
+    """Carries deliveries; implements `engine.webhook_transport.WebhookTransport`."""
 
     def __init__(
         self,

@@ -1,0 +1,53 @@
+"""Steps: calls whose results are recorded, so that a run that starts again does not repeat them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from dragoman.core.errors import AgentMisbehaved
+
+from .parts import json_of
+from .run_api import RunApi
+
+
+async def run_step(
+    run: RunApi, key: str, name: str, function: Callable[..., Any], *args: Any, **kw: Any
+) -> Any:
+    """Returns the recorded result of a function, or calls it and records its result under `key`.
+
+    A plain function runs in a thread.
+    """
+    raw = recorded = run.recorded(key)
+    if raw is None:
+        await run.begin()
+        if inspect.iscoroutinefunction(function):
+            value = await function(*args, **kw)
+        else:
+            value = await asyncio.to_thread(function, *args, **kw)
+            if inspect.isawaitable(value):
+                value = await value
+        raw = json_of(value, f"The result of step `{name}`")
+    # The first run too gets what a replay would get. So a result that does not survive its own
+    # encoding is noticed while the author tries the skill, and not after the first crash.
+    try:
+        result = msgspec.json.decode(raw, type=_result_type(function))
+    except msgspec.ValidationError as exc:
+        raise AgentMisbehaved(f"The result of step `{name}` breaks its hint: {exc}") from exc
+    if recorded is None:
+        await run.record(key, raw)
+    return result
+
+
+def _result_type(function: Callable[..., Any]) -> Any:
+    try:
+        returns = inspect.signature(function, eval_str=True).return_annotation
+    except (NameError, TypeError, ValueError):
+        return Any
+    if get_origin(returns) in (Awaitable, Coroutine):
+        returns = get_args(returns)[-1]
+    return Any if returns is inspect.Signature.empty else returns
