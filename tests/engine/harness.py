@@ -181,13 +181,13 @@ class Slow:
 async def read_by(client: Client, task_id: str, count: int = 1) -> None:
     """Waits until so many readers follow a task of this engine and have seen all there is."""
     run = client.engine.runner.runs[task_id]
-    await until(lambda: len(run._readers or ()) >= count)
+    await until(lambda: len(run.log._readers or ()) >= count)
 
 
 async def written(client: Client) -> None:
     """Waits until the store has everything that was said by what runs here."""
     runs = client.engine.runner.runs
-    await until(lambda: all(run.committed == run.fold.seq for run in runs.values()))
+    await until(lambda: all(run.log.committed == run.writer.fold.seq for run in runs.values()))
 
 
 async def in_state(client: Client, task_id: str, *states: State, seconds: float = LIMIT) -> Task:

@@ -52,7 +52,7 @@ def boss_in(folder: Path, address: str) -> Agent:
 async def noted(client: Client, task_id: str) -> bool:
     """Whether it is in the store which task of the other agent belongs to ours."""
     run = client.engine.runner.runs.get(task_id)
-    return run is None or bool(await client.store.records(run.claim))
+    return run is None or bool(await client.store.records(run.writer.claim))
 
 
 async def main(store: str, folder: Path, address: str, skill: str) -> None:
