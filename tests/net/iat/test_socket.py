@@ -194,7 +194,7 @@ async def test_both_sides_ask_on_one_socket() -> None:
 async def test_stopping_closes_sockets() -> None:
     async with open_house() as house:
         socket = await connect(house.ws)
-        await until(lambda: house.app.iat.sockets)
+        await until(lambda: house.app.server.sockets)
         house.app.server.end_streams()
         with pytest.raises(ConnectionClosed) as closed:
             await socket.recv()
