@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from cli.run import ENVIRON, dragoman, serving
-from client.test_restart import free_port
+from ports import own_port
 
 AGENT = """
 from dragoman import Agent
@@ -39,7 +39,7 @@ class Home(NamedTuple):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    folder, grpc = tmp_path_factory.mktemp("home"), free_port()
+    folder, grpc = tmp_path_factory.mktemp("home"), own_port()
     (folder / "agent.py").write_text(AGENT)
     flags = ("agent.py", "--store", "memory:", "--grpc", "--grpc-port", str(grpc))
     with serving(*flags, cwd=folder, IAT_SECRET=SECRET) as found:
@@ -110,5 +110,5 @@ def test_what_is_no_address_is_said(home: Home) -> None:
     for url in ("iat+ftp://x", "soap+http://x", "iat+http://"):
         done = dragoman("send", url, "hi", cwd=home.folder)
         assert done.returncode == 2, (url, done.stderr)
-    gone = dragoman("send", f"iat+ws://127.0.0.1:{free_port()}", "hi", cwd=home.folder)
+    gone = dragoman("send", f"iat+ws://127.0.0.1:{own_port()}", "hi", cwd=home.folder)
     assert gone.returncode == 3, gone.stderr

@@ -26,6 +26,7 @@ from iat.flat_agent import FlatAgent, Streaming, running
 from iat.team import SECRET as TEAM_SECRET
 from iat.team import settings
 from iat.test_secret import shown
+from waiting import until
 
 WAYS = ["iat+http", "iat+ws"]
 
@@ -220,8 +221,11 @@ async def test_a_reader_that_stops_to_ask_holds_up_nothing() -> None:
     ):
         events = agent.stream("900", skill="story")
         first: Any = await anext(events)
-        while (await agent.get(first.task_id)).state is not State.COMPLETED:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+
+        async def completed() -> bool:
+            return (await agent.get(first.task_id)).state is State.COMPLETED
+
+        await until(completed)
         told = [event async for event in events]
         assert len(told) > 900
         assert events.task is not None

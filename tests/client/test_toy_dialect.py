@@ -21,6 +21,7 @@ from dragoman.core.model import Artifact, Status, Text
 from dragoman.core.operations import GetTask, SendMessage, Watch
 from dragoman.core.session import Call, CallerSession, End, Fault, Frame, Id, Result, Signal, Update
 from dragoman.dialects import DIALECTS, register
+from waiting import until
 
 
 class ToyCaller(CallerSession):
@@ -135,19 +136,21 @@ async def app(scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]
 
 @asynccontextmanager
 async def toy_server() -> AsyncIterator[int]:
-    from client.test_restart import free_port
+    from ports import own_port
 
-    port = free_port()
+    port = own_port()
     server = Server(app, address="127.0.0.1", port=port, interface=Interfaces.ASGINL)
     serving = asyncio.create_task(server.serve())
-    for _ in range(600):
+
+    async def listens() -> bool:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
-            await asyncio.sleep(0.1)
-        else:
-            writer.close()
-            break
+            return False
+        writer.close()
+        return True
+
+    await until(listens)
     try:
         yield port
     finally:
