@@ -90,7 +90,7 @@ async def test_an_answer_without_our_state_is_not_believed(change: Callable[[str
         told = card(it=oauth(authority, "authorizationCode"))
         async with CardAuth(keyring(LAPTOP, agent.origin)) as auth:
             alice = Wanderer(change)
-            with pytest.raises(Unauthenticated, match="in time"):
+            with pytest.raises(Unauthenticated, match="within the time limit"):
                 await entrance(auth, alice).log_in(agent.origin, told, Options(wait=0.5))
             assert auth.tokens.all() == ()
         assert alice.answers[0] in (400, 404)
@@ -242,7 +242,7 @@ async def test_a_device_code_that_is_refused_or_forgotten() -> None:
                 now[0] += 1000
 
             never = WithDevice(asked, Alice(browser=False), sleep=hours, clock=lambda: now[0])
-            with pytest.raises(Unauthenticated, match="within the time limit"):
+            with pytest.raises(Unauthenticated, match="in time"):
                 await never(asked.on_card(flow), OAuthClient("laptop"), ())
 
 
