@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman import Agent, Turn
-from dragoman.client import ClientLimits
+from dragoman import Agent, Turn, connect
+from dragoman.client import ClientLimits, RemoteAgent, SharedSecret
+from dragoman.core.auth_schemes import Secret
 from dragoman.core.card import Card
 from dragoman.core.model import Blob
 from dragoman.core.peer import Context
@@ -19,10 +21,15 @@ from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.observability.log import Log
 from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address
-from dragoman.settings import Push, Server, Settings
+from dragoman.settings import Iat, Push, Server, Settings
 from waiting import forever
 
-NAMES = [d.name for d in DIALECTS.values() if d.callee is not None and d.name.startswith("a2a")]
+NAMES = [d.name for d in DIALECTS.values() if d.callee is not None and d.name != "iat-flat"]
+SCHEMES = {"iat": "iat+http", "iat-ws": "iat+ws"}
+"""Dialects whose agents are called by an address of their own, without a card."""
+SECRET = "the-secret-of-the-desk"
+os.environ["TEST_DESK_SECRET"] = SECRET
+AUTH = SharedSecret(SECRET, to="Desk")
 QUICK = ClientLimits(backoff=0.01, backoff_most=0.05, retries=30, poll=0.02, idle=3, patience=20)
 CURSOR = "urn:dragoman:cursor:1"
 
@@ -86,9 +93,21 @@ class House:
         self.app, self.port = app, port
         self.url = f"http://127.0.0.1:{port}"
 
-    def at(self, dialect: str) -> str:
-        """The address for a dialect: one has its own."""
-        return f"{self.url}/a2a-go" if dialect == "a2a-go" else self.url
+    def at(self, dialect: str, port: int = 0) -> str:
+        """The address for a dialect: some have their own."""
+        url = f"{SCHEMES.get(dialect, 'http')}://127.0.0.1:{port or self.port}"
+        return f"{url}/a2a-go" if dialect == "a2a-go" else url
+
+    def connect(
+        self, dialect: str, *, port: int = 0, card: Card | None = None, **about: Any
+    ) -> AbstractAsyncContextManager[RemoteAgent]:
+        """Talks to it in a dialect, through another port perhaps."""
+        about = {"limits": QUICK, **about}
+        if dialect in SCHEMES:
+            about = {"auth": AUTH, **about}
+        elif card is None:
+            card = self.card()
+        return connect(self.at(dialect, port), card=card, dialect=dialect, **about)
 
     def card(self, *, cursor: bool = True, http: int = 0, grpc: int = 0) -> Card:
         """The card, as it may be changed on the way: other ports, no cursor."""
@@ -116,7 +135,8 @@ async def house(agent: Agent | None = None, **settings: Any) -> AsyncIterator[Ho
     server = Server(
         grpc=True, grpc_port=0, store="memory:", allow_private=True, hosts=(".example",)
     )
-    known = Settings(server=server, push=Push(enabled=True), **settings)
+    iat = Iat(secret=Secret(env="TEST_DESK_SECRET"))
+    known = Settings(server=server, push=Push(enabled=True), iat=iat, **settings)
     sock = bind("127.0.0.1", 0)
     base = address(sock)
     app = App(agent, engine_for(agent, known), known, Log("error"), base)

@@ -18,7 +18,7 @@ from dragoman.core.model import State, Task
 
 FULL = bool(os.environ.get("DRAGOMAN_FULL"))
 CUTS = 40 if FULL else 6
-"""In each of 16 combinations of dialect and cursor."""
+"""In each combination of dialect and cursor."""
 CHUNKS = 40
 
 
@@ -62,11 +62,8 @@ async def test_every_event_once_in_order_through_cuts(dialect: str, cursor: bool
         http, http_port = await enter(cutting(served.port, seed, strip=not cursor))
         grpc, grpc_port = await enter(cutting(served.app.ports["grpc"], seed))
         card = served.card(cursor=cursor, http=http_port, grpc=grpc_port)
-        address = served.at(dialect).replace(str(served.port), str(http_port))
-        agent = await enter(connect(address, card=card, dialect=dialect, limits=QUICK))
-        direct = await enter(
-            connect(served.at(dialect), card=served.card(), dialect=dialect, limits=QUICK)
-        )
+        agent = await enter(served.connect(dialect, port=http_port, card=card))
+        direct = await enter(served.connect(dialect))
         for _ in range(CUTS * 3):
             # 0.1 numbers artifacts anew in every stream, so there the task is compared always.
             numbered = cursor and dialect not in ("a2a-0.1", "a2a-go")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from client.our_server import QUICK
+from client.our_server import QUICK, SECRET
 from dragoman import State, connect
+from dragoman.client import SharedSecret
 from dragoman.core.events import Stamped
 from ports import own_port
 from waiting import until
@@ -44,10 +46,11 @@ class Server:
     def _start(self) -> subprocess.Popen[bytes]:
         store = f"sqlite:///{self.folder / 'tasks.db'}"
         command = [sys.executable, "-m", "dragoman", "serve", "agent.py", "--store", store]
-        ports = ["--port", str(self.port), "--grpc-port", str(self.grpc)]
+        ports = ["--port", str(self.port), "--grpc", "--grpc-port", str(self.grpc)]
         return subprocess.Popen(
             [*command, *ports],
             cwd=self.folder,
+            env={**os.environ, "IAT_SECRET": SECRET},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -79,12 +82,14 @@ class Server:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-1.0-grpc"])
-async def test_a_stream_outlives_its_server(tmp_path: Path, dialect: str) -> None:
+@pytest.mark.parametrize("way", ["http", "a2a+grpc", "iat+http", "iat+ws"])
+async def test_a_stream_outlives_its_server(tmp_path: Path, way: str) -> None:
     server = Server(tmp_path)
     try:
         await server.ready()
-        async with connect(server.url, dialect=dialect, limits=QUICK) as agent:
+        url = f"{way}://127.0.0.1:{server.grpc if way == 'a2a+grpc' else server.port}"
+        auth = SharedSecret(SECRET, to="Counter") if way.startswith("iat") else None
+        async with connect(url, auth=auth, limits=QUICK) as agent:
             events = agent.stream("go")
             numbers: list[int] = []
             async for event in events:

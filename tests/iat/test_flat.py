@@ -15,7 +15,7 @@ from dragoman import State
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import ArtifactChunk
 from dragoman.iat import Host
-from dragoman.iat.sub_agent import MISSES, Reachable
+from dragoman.iat.sub_agent import MISSES, AddressTransport
 from dragoman.testing.served import served
 from iat.flat_agent import Echoing, FlatAgent, Streaming, running
 from iat.team import SECRET, engine_host, registering, settings, story, worker
@@ -139,7 +139,7 @@ async def test_an_address_is_tried_again_whatever_went_wrong(
             dial, failed = host.dial, []
             assert dial is not None
 
-            def failing_once(url: str, to: str = "", **how: bool) -> Reachable:
+            def failing_once(url: str, to: str = "", **how: bool) -> AddressTransport:
                 if not failed:
                     failed.append(url)
                     raise ValueError("nobody thought of this")

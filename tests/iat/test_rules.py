@@ -187,13 +187,13 @@ async def test_in_a_ring_of_three_hosts_a_message_dies(tmp_path: Path, way: str)
             own = settings(tmp_path, name, host=joining(urls[-1], way, hosts[len(urls) - 1].name))
             urls.append(await stack.enter_async_context(served(host, own)))
         # The last one closes the ring: the first is a sub-agent of the third.
-        from dragoman.iat.http_line import IatHttpLine
+        from dragoman.iat.transports import http_transport
 
         hosts[2].agents["one"] = SubAgent(
             "one",
             Card(name="one", description="", version=""),
             (),
-            IatHttpLine(f"{urls[0]}/iat", "three", "one", secret=SECRET, trusted=True),
+            http_transport(f"{urls[0]}/iat", "three", "one", secret=SECRET, typed=True),
         )
         await hosts[0].find("two", LIMIT)
         await hosts[1].find("three", LIMIT)
@@ -201,7 +201,7 @@ async def test_in_a_ring_of_three_hosts_a_message_dies(tmp_path: Path, way: str)
         assert task.state is State.FAILED
         assert task.status.message.metadata["reason"] == "ttl_exceeded"
         assert ran == ["one", "two", "three", "one"]
-        await hosts[2].agents.pop("one").line.close()
+        await hosts[2].agents.pop("one").transport.close()
 
 
 def _count(host: Host, ran: list[str]) -> None:

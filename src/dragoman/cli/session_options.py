@@ -16,11 +16,12 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from dragoman.client import ClientLimits, RemoteAgent, connect
+from dragoman.client import Auth, ClientLimits, RemoteAgent, SharedSecret, connect
+from dragoman.client.addresses import dialects_of, origins_of, schemes, web_form
 from dragoman.client.auth import CardAuth
 from dragoman.client.auth.origins import is_loopback, printable
-from dragoman.client.connect import origins_of, web_form
 from dragoman.core.card import Card
+from dragoman.core.dialect import SharedSecretProof
 from dragoman.core.errors import (
     BadParams,
     CardUntrusted,
@@ -40,14 +41,20 @@ from dragoman.core.errors import (
 )
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Message, State, Task
+from dragoman.dialects import DIALECTS
 from dragoman.security.outbound.guarded_http import Rules, parse
 
 DONE, NOT_DONE, MISTAKE, NOBODY, WAITS, INTERRUPTED = 0, 1, 2, 3, 4, 130
 """The exit codes; `docs/guide/cli.md` has the table."""
 
-SPOKEN = ("https", "http", "a2a+grpc", "a2a+grpcs")
 
-Url = Annotated[str, Parameter(help="Address of the agent, or of its card (ends in .json).")]
+Url = Annotated[
+    str,
+    Parameter(
+        help="Address of the agent, or of its card (ends in .json); with a dialect in front: "
+        "iat+http://, iat+ws://, a2a+grpc://."
+    ),
+]
 TaskId = Annotated[str, Parameter(help="Id of the task.")]
 
 
@@ -65,6 +72,12 @@ class SessionOptions:
     origin: Annotated[
         tuple[str, ...], Parameter(help="Another origin that may get your credentials; repeatable.")
     ] = ()
+    to: Annotated[
+        str,
+        Parameter(
+            help="Name of the agent that you share a secret with, to prove it. [secret: IAT_SECRET]"
+        ),
+    ] = ""
     ca: Annotated[Path | None, Parameter(help="Certificates (PEM) of the authority to trust.")] = (
         None
     )
@@ -104,7 +117,7 @@ async def agent_at(
             address,
             card=card,
             dialect=way.dialect or None,
-            auth=auth,
+            auth=_with_secret(auth, address, way),
             origins=others,
             ca=way.ca or "",
             allow_private=way.allow_private,
@@ -116,13 +129,35 @@ async def agent_at(
         yield agent
 
 
+def _with_secret(auth: Auth, address: str, way: SessionOptions) -> Auth:
+    """The secret that is shared with the agent beside other credentials, if its name is given: what
+    is signed is for that name alone."""
+    if not way.to:
+        return auth
+    proof = _proof(address, way.dialect)
+    if proof is None:
+        raise ConfigError(
+            "--to is for dialects that prove a shared secret: iat+http://, iat+ws://."
+        )
+    secret = os.environ.get(proof.variable, "")
+    if not secret:
+        raise ConfigError(f"--to needs the secret that you share with the agent: {proof.variable}.")
+    return SharedSecret(secret, to=way.to, beside=auth)
+
+
+def _proof(address: str, dialect: str = "") -> SharedSecretProof | None:
+    """How a shared secret is proved at this address."""
+    named = [*dialects_of(address), *filter(None, (DIALECTS.get(dialect),))]
+    return next((how.proof for how in named if how.proof is not None), None)
+
+
 def completed(url: str) -> str:
     """Returns the address with its scheme: https if none is given, or http on this machine."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         near = is_loopback(f"http://{url}")
         scheme, rest = "http" if near else "https", url
-    if scheme not in SPOKEN or not rest.strip("/") or any(c.isspace() for c in rest):
+    if scheme not in schemes() or not rest.strip("/") or any(c.isspace() for c in rest):
         raise ConfigError(f"This is no address of an agent: {printable(url)}")
     address = f"{scheme}://{rest}"
     try:
@@ -197,7 +232,10 @@ NEXT: tuple[tuple[type[DragomanError], str], ...] = (
 
 
 def advice(error: DragomanError, url: str) -> str:
-    """Returns what the user can do next, unless the error says it already."""
+    """What to do next, unless the error says it already."""
+    named = isinstance(error, Unauthenticated) and "+" in url.partition("://")[0]
+    if named and (proof := _proof(url)) is not None:
+        return f"If you share a secret with it, set {proof.variable} and name it: --to NAME"
     if "dragoman " in error.message or " --" in error.message:
         return ""
     found = (text for kind, text in NEXT if isinstance(error, kind))

@@ -3,7 +3,7 @@
 from .agent import RemoteAgent
 from .connect import connect
 from .conversation import Conversation
-from .credentials import Auth, Certificate, Credentials
+from .credentials import Auth, Certificate, Credentials, SharedSecret
 from .event_stream import Events
 from .limits import ClientLimits
 
@@ -15,5 +15,6 @@ __all__ = [
     "Credentials",
     "Events",
     "RemoteAgent",
+    "SharedSecret",
     "connect",
 ]

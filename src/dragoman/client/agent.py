@@ -52,7 +52,7 @@ class RemoteAgent:
     @property
     def dialect(self) -> str:
         """What is spoken now; it changes when a way fails and another one is taken."""
-        return self._remote.line.dialect.name
+        return self._remote.transport.dialect.name
 
     @property
     def limits(self) -> ClientLimits:

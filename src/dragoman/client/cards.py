@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.core.card import Card, Interface
+from dragoman.core.card import Card, CardSkill, Extension, Interface
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import (
     DragomanError,
     Forbidden,
@@ -27,11 +28,15 @@ from dragoman.core.errors import (
     Unauthenticated,
     Unparseable,
 )
+from dragoman.core.extensions import SKILLS
+from dragoman.core.model import Json
+from dragoman.core.session import Introduction
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.a2a import PYTHON_A2A
 from dragoman.dialects.a2a.cards import documents
 from dragoman.security.outbound.failures import is_web_page
 
+from .addresses import mount_of
 from .credentials import NONE, Credentials, Wallet
 from .retry import Pauses
 from .transports.http import Address, Http, HttpReply
@@ -67,6 +72,8 @@ class FoundCard(Struct, frozen=True):
     card: Card
     url: str
     raw: bytes = b""
+    declared: bool = True
+    """Whether the agent itself said it; else it is all that an address tells."""
 
 
 class _Kept(Struct, frozen=True):
@@ -130,6 +137,17 @@ class Finder:
         statuses = [exc for exc in failures if isinstance(exc, PeerMisbehaved)]
         why = statuses[0] if statuses else failures[0]
         raise PeerUnreachable(f"There is no agent card at {address}: {why.message}") from why
+
+    async def manifest(self, url: str, dialect: Dialect) -> Introduction | None:
+        """What the agent at a web address says of itself, in a dialect without cards; None if it
+        says nothing there."""
+        if dialect.manifest is None:
+            return None
+        try:
+            body = await self._fetch(mount_of(url, dialect) + dialect.manifest.path)
+            return dialect.manifest.read(body)
+        except (PeerRefused, PeerMisbehaved, Unauthenticated, Forbidden):
+            return None
 
     async def _fetch(self, url: str) -> bytes:
         address = self._http.address(url)
@@ -205,6 +223,27 @@ def places(address: str) -> Iterable[str]:
         return (f"{base}?{query}" if query else base,)
     base = base.rstrip("/")
     return (*(base + path for path in WELL_KNOWN), f"{base or address}/")
+
+
+def introduced_card(met: Introduction | None, url: str, interfaces: tuple[Interface, ...]) -> Card:
+    """The card of an agent that has none: of what it said of itself, if it said anything. Its
+    tools are the skills it has."""
+    if met is None or met.card is None:
+        return Card(name=url, description="", version="", interfaces=interfaces)
+    schemas: dict[str, Json] = {
+        tool.name: {"input": tool.parameters, "output": tool.returns or None} for tool in met.tools
+    }
+    others = tuple(each for each in met.card.extensions if each.uri != SKILLS)
+    skills = Extension(uri=SKILLS, params={"schemas": schemas})
+    return replace(
+        met.card,
+        interfaces=interfaces,
+        extensions=(*others, skills) if schemas else others,
+        skills=tuple(
+            CardSkill(id=tool.name, name=tool.name, description=tool.description)
+            for tool in met.tools
+        ),
+    )
 
 
 class _Said(Struct, rename="camel"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,45 +12,20 @@ from msgspec.structs import replace
 
 from dragoman.core.card import Card, Interface
 from dragoman.core.dialect import Dialect
-from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable
+from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable, Unauthenticated
 from dragoman.core.extensions import DIALECTS as OTHER_DIALECTS
 from dragoman.dialects import DIALECTS
 
+from .addresses import dialects_of, origins_of, paths_at, web_form
 from .agent import RemoteAgent
-from .cards import Finder, FoundCard, Trusts
+from .cards import Finder, FoundCard, Trusts, introduced_card
 from .credentials import Auth, Certificate, Wallet, auth_of, origin_of
 from .failover import FailoverPeer
 from .files import Files
 from .limits import ClientLimits
-from .negotiation import choices, line, lines
+from .negotiation import choices, fits, sorted_by, transport, transports
 from .transports.http import Http
 from .transports.transport import Transport
-
-GRPC = {"a2a+grpc": "http", "a2a+grpcs": "https"}
-"""Addresses that are gRPC services and have no card to find."""
-
-
-def web_form(address: str) -> str:
-    """The address as one of the web, which origins are."""
-    scheme, _, rest = address.partition("://")
-    return f"{GRPC[scheme]}://{rest}" if scheme in GRPC else address
-
-
-def origins_of(address: str, others: Iterable[str] = ()) -> list[str]:
-    """The origin of an address, and of others; whichever has no scheme has that of the address.
-
-    Where localhost was typed, the addresses it stands for belong to it: cards name either.
-    """
-    url = web_form(address)
-    scheme = url.partition("://")[0]
-    own, *more = (
-        origin_of(web_form(each) if "://" in each else f"{scheme}://{each}")
-        for each in (url, *others)
-    )
-    name, _, port = own.rpartition(":")
-    if name == f"{scheme}://localhost":
-        more += (f"{scheme}://{each}:{port}" for each in ("127.0.0.1", "[::1]"))
-    return [own, *dict.fromkeys(more)]
 
 
 @asynccontextmanager
@@ -72,18 +47,19 @@ async def connect(
 ) -> AsyncIterator[RemoteAgent]:
     """An agent, ready to be talked to.
 
-    `address` is where it lives (`https://agent.example.com`), its card (`.../card.json`), or a
-    gRPC service (`a2a+grpc://host:port`, with TLS `a2a+grpcs://`); `card` if you have it already.
+    `address` is where it lives (`https://agent.example.com`) or its card (`.../card.json`); `card`
+    if you have it already. With a dialect in front it needs no card: `a2a+grpc://host:port` (with
+    TLS `a2a+grpcs://`), `iat+http://`, `iat+https://`, `iat+ws://`, `iat+wss://`.
 
     How to speak is read from the card, the newest version first. `dialect` leaves only one (a name
     such as `a2a-0.3-rest`, a binding, or a version), `prefer` lists what to try first.
 
-    `auth` is a bearer token, headers, or an `Auth`. It is told to the origin of `address` and to
-    those in `origins`, to nobody else. `trust` decides whether a card is believed. `extensions`
-    are activated in every call, such as `urn:dragoman:work:1`. Addresses that the card names are
-    only called if they are public, or `allow_private` is set, or on the same host; if `address` is
-    on this machine, they may be on it too. A host that was typed must stay where it was found
-    first: its name may not lead to a nearer network later (DNS rebinding).
+    `auth` is a bearer token, headers, or an `Auth` such as `SharedSecret`. It is told to the origin
+    of `address` and to those in `origins`, to nobody else. `trust` decides whether a card is
+    believed. `extensions` are activated in every call, such as `urn:dragoman:work:1`. Addresses
+    that the card names are only called if they are public, or `allow_private` is set, or on the
+    same host; if `address` is on this machine, they may be on it too. A host that was typed must
+    stay where it was found first: its name may not lead to a nearer network later (DNS rebinding).
 
     Server certificates are always verified, by the system's authorities or by `ca` alone;
     `certificate` is ours. `timeout` is for answers nobody works for; `limits` has all the others.
@@ -91,9 +67,7 @@ async def connect(
     limits = limits or ClientLimits()
     if timeout is not None:
         limits = replace(limits, answer=timeout)
-    scheme, colon, _ = address.partition("://")
-    if not colon:
-        raise ConfigError(f"An address begins with https://, http:// or a2a+grpc://: {address!r}")
+    named = dialects_of(address)
     url = web_form(address)
     own = Certificate(*certificate) if isinstance(certificate, tuple) else certificate
     typed = urlsplit(url)
@@ -106,16 +80,14 @@ async def connect(
         ca=str(ca),
         certificate=wallet.certificate,
     )
+    search = _Search(http, wallet, Finder(http, wallet, trust), str(ca))
     remote: FailoverPeer | None = None
     try:
-        if scheme in GRPC:
-            found = _grpc_service(url)
-            prefer = prefer or ("GRPC",)
+        if named:
+            found, ways = await search.by_scheme(url, named, card, dialect or "", prefer)
         else:
-            found = await _card(address, card, dialect or "", Finder(http, wallet, trust))
-        wallet.card = found.card
-        ways = _lines(found, address, dialect or "", prefer, http, wallet, str(ca), limits)
-        remote = FailoverPeer(ways, found.card, limits)
+            found, ways = await search.by_card(address, card, dialect or "", prefer)
+        remote = FailoverPeer(ways, found.card, limits, declared=found.declared)
         yield RemoteAgent(remote, Files(http, wallet), found.url, extensions)
     finally:
         if remote is not None:
@@ -123,57 +95,120 @@ async def connect(
         await http.close()
 
 
-async def _card(
-    address: str, given: Card | bytes | Path | None, dialect: str, finder: Finder
-) -> FoundCard:
-    if isinstance(given, Card):
-        return FoundCard(given, address)
-    if given is not None:
+Given = Card | bytes | Path | None
+
+
+class _Search:
+    """Finds out who is at an address, and how to speak there."""
+
+    def __init__(self, http: Http, wallet: Wallet, finder: Finder, ca: str) -> None:
+        self._http, self._wallet, self._finder, self._ca = http, wallet, finder, ca
+
+    async def by_card(
+        self, address: str, given: Given, dialect: str, prefer: Sequence[str]
+    ) -> tuple[FoundCard, list[Transport]]:
+        """The agent at an ordinary address, as its card says."""
+        how = DIALECTS.get(dialect)
+        if how is None or how.versions:
+            found = await self._card(address, given, how)
+            self._wallet.card = found.card
+            ways = choices(found.card, dialect, prefer, self._http.limits.interfaces)
+            return found, transports(ways, found.card, self._http, self._wallet, self._ca)
+        # Cards have no word for this dialect.
+        found = await self._card(address, given, how)
+        self._wallet.card = found.card
+        url = _spoken_at(found, address, how)
+        interface = Interface(url=url, binding=how.binding, version="")
+        paths = paths_at(url, how) if how.manifest is not None else ()
+        return found, [transport(interface, how, self._http, self._wallet, self._ca, paths)]
+
+    async def by_scheme(
+        self, url: str, named: Sequence[Dialect], given: Given, dialect: str, prefer: Sequence[str]
+    ) -> tuple[FoundCard, list[Transport]]:
+        """The agent at an address that says how to speak."""
+        fitting = [how for how in named if not dialect or fits(how, dialect)]
+        if not fitting:
+            spoken = ", ".join(how.name for how in named)
+            raise ConfigError(f"At this address {spoken} is spoken, and not {dialect}")
+        how = fitting[0]
+        met = None if given is not None else await self._finder.manifest(url, how)
+        paths = paths_at(url, how, mount=met is not None)
+        ways = [
+            transport(interface, each, self._http, self._wallet, self._ca, paths)
+            for interface, each in sorted_by(
+                ((_interface(url, each), each) for each in fitting), prefer
+            )
+        ]
+        if given is not None:
+            found = await self._given(url, given)
+        else:
+            try:
+                if met is None and how.conversation is not None:
+                    met = await ways[0].meet()
+            except Unauthenticated:
+                pass  # the first call tells
+            except BaseException:
+                await ways[0].close()
+                raise
+            interfaces = tuple(way.interface for way in ways)
+            card = introduced_card(met, url, interfaces)
+            found = FoundCard(card, url, declared=met is not None)
+        self._wallet.card = found.card
+        return found, ways
+
+    async def _given(self, address: str, given: Card | bytes | Path) -> FoundCard:
+        if isinstance(given, Card):
+            return FoundCard(given, address)
         body = given if isinstance(given, bytes) else await asyncio.to_thread(given.read_bytes)
-        return FoundCard(await finder.believed(body, origin_of(address)), address)
-    how = DIALECTS.get(dialect)
-    found: FoundCard | None = None
-    try:
-        found = await finder.find(address)
-    except PeerUnreachable:
-        if how is None:
-            raise
-    if how is not None and how.path and (found is None or not _elsewhere(found.card, dialect)):
-        found = await _own_card(address, how.path, finder) or found
-    if found is None:
-        # A caller that names a dialect needs no card; the oldest servers may have none.
-        assert how is not None  # noqa: S101  else there was an error
-        version = how.versions[0] if how.versions else ""
-        interface = Interface(url=address, binding=how.binding, version=version)
-        return FoundCard(_unknown(address, (interface,)), address)
-    return found
+        return FoundCard(await self._finder.believed(body, origin_of(address)), address)
+
+    async def _card(self, address: str, given: Given, how: Dialect | None) -> FoundCard:
+        if given is not None:
+            return await self._given(address, given)
+        found: FoundCard | None = None
+        try:
+            found = await self._finder.find(address)
+        except PeerUnreachable:
+            if how is None:
+                raise
+        if how is not None and how.path and (found is None or not _listed(found.card, how.name)):
+            found = await self._own_card(address, how.path) or found
+        if found is None:
+            # A caller that names a dialect needs no card; the oldest servers may have none.
+            assert how is not None  # noqa: S101  else there was an error
+            met = await self._finder.manifest(address, how)
+            return FoundCard(introduced_card(met, address, (_interface(address, how),)), address)
+        return found
+
+    async def _own_card(self, address: str, path: str) -> FoundCard | None:
+        """The card that a dialect has at a place of its own, if the server has such a place."""
+        base = address.partition("?")[0].rstrip("/")
+        if base.endswith((path, ".json")):
+            return None
+        try:
+            return await self._finder.find(base + path)
+        except DragomanError:
+            return None
 
 
-async def _own_card(address: str, path: str, finder: Finder) -> FoundCard | None:
-    """The card that a dialect has at a place of its own, if the server has such a place."""
-    base = address.partition("?")[0].rstrip("/")
-    if base.endswith((path, ".json")):
-        return None
-    try:
-        return await finder.find(base + path)
-    except DragomanError:
-        return None
+def _interface(url: str, how: Dialect) -> Interface:
+    return Interface(url=url, binding=how.binding, version=next(iter(how.versions), ""))
 
 
 def _spoken_at(found: FoundCard, address: str, how: Dialect) -> str:
     """Where a dialect is spoken for which cards have no word."""
     base = address.partition("?")[0].rstrip("/")
-    if base.endswith(how.path):
+    if how.path and base.endswith(how.path):
         return address
-    if listed := _elsewhere(found.card, how.name):
+    if listed := _listed(found.card, how.name):
         return listed
-    if base.endswith(".json") or found.url.startswith(f"{base}{how.path}/"):
+    if base.endswith(".json") or (how.path and found.url.startswith(f"{base}{how.path}/")):
         named = (each.url for each in found.card.interfaces if each.binding in ("JSONRPC", ""))
         return next(named, address)
     return address
 
 
-def _elsewhere(card: Card, dialect: str) -> str:
+def _listed(card: Card, dialect: str) -> str:
     """The address of a dialect for which cards have no word, from our own extension."""
     for extension in card.extensions:
         if extension.uri == OTHER_DIALECTS:
@@ -182,32 +217,3 @@ def _elsewhere(card: Card, dialect: str) -> str:
                 if isinstance(each, dict) and each.get("dialect") == dialect:
                     return str(each.get("url", ""))
     return ""
-
-
-def _unknown(name: str, interfaces: tuple[Interface, ...]) -> Card:
-    return Card(name=name, description="", version="", interfaces=interfaces)
-
-
-def _grpc_service(url: str) -> FoundCard:
-    interfaces = tuple(
-        Interface(url=url, binding="GRPC", version=version) for version in ("1.0", "0.3")
-    )
-    return FoundCard(_unknown(url, interfaces), url)
-
-
-def _lines(
-    found: FoundCard,
-    address: str,
-    dialect: str,
-    prefer: Sequence[str],
-    http: Http,
-    wallet: Wallet,
-    ca: str,
-    limits: ClientLimits,
-) -> list[Transport]:
-    if dialect in DIALECTS and not DIALECTS[dialect].versions:
-        how = DIALECTS[dialect]
-        interface = Interface(url=_spoken_at(found, address, how), binding="", version="")
-        return [line(interface, how, http, wallet, ca)]
-    ways = choices(found.card, dialect, prefer, limits.interfaces)
-    return lines(ways, found.card, http, wallet, ca)

@@ -18,6 +18,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.core.card import Card, Requirements
 from dragoman.core.errors import BadParams, ConfigError
@@ -35,9 +36,19 @@ class Credentials(Struct, frozen=True, kw_only=True):
     """Parameters of the URL. There are none over gRPC."""
     until: float | None = None
     """When to ask the `Auth` again (`time.time()`); None: not before they are refused."""
+    secret: str = ""
+    """A secret that both sides have. It is never sent: what we say is signed with it, in dialects
+    that can do so, and only for `to`."""
+    to: str = ""
+    """The name of the agent that signed messages are for."""
+    me: str = ""
+    """What we are called, in dialects whose callers have a name."""
 
     def __repr__(self) -> str:
-        return f"Credentials(headers={[*self.headers]}, query={[*self.query]})"
+        return (
+            f"Credentials(headers={[*self.headers]}, query={[*self.query]}, "
+            f"secret={bool(self.secret)}, to={self.to!r}, me={self.me!r})"
+        )
 
 
 NONE = Credentials()
@@ -86,6 +97,35 @@ class Fixed:
     def certificate(self, origin: str) -> Certificate | None:
         """None."""
         return None
+
+
+class SharedSecret:
+    """Proves a secret that both sides have, and never sends it.
+
+    `to` is the name of the agent, as its operator told you: messages are signed for it, and without
+    a name nothing is signed. An agent that chose the name itself could show what we signed to
+    another one. `me` is what we are called. `beside` supplies what else is sent along.
+    """
+
+    def __init__(
+        self, secret: str, *, to: str, me: str = "dragoman", beside: Auth | None = None
+    ) -> None:
+        self._given = Credentials(secret=secret if to else "", to=to, me=me)
+        self._beside = beside
+
+    async def credentials(
+        self, origin: str, card: Card | None, required: Requirements, *, refused: str | None
+    ) -> Credentials:
+        """The secret to sign with."""
+        if self._beside is None or refused is not None:
+            return self._given
+        beside = await self._beside.credentials(origin, card, required, refused=None)
+        given = self._given
+        return replace(beside, secret=given.secret, to=given.to, me=given.me)
+
+    def certificate(self, origin: str) -> Certificate | None:
+        """What there is beside the secret."""
+        return self._beside.certificate(origin) if self._beside is not None else None
 
 
 def auth_of(given: Auth | str | Mapping[str, str] | None) -> Auth | None:

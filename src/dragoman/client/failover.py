@@ -1,23 +1,26 @@
-"""An agent elsewhere as a `Peer`: the best line that works, tried again where that is safe.
+"""An agent elsewhere as a `Peer`: the best transport that works, tried again where that is safe.
 
 Theory. A call that failed may be repeated if it did nothing (it never arrived, or was refused as
 too much), if doing it twice is doing it once (reading), or if the other side can tell that it has
 it already (a send with an idempotency key, to a server that declares it). Everything else that
 broke on the way is told to the caller, who knows what it would mean.
 
-Spec 0.3 §5.6.3: if the preferred way fails, another one of the card is tried. A line fails when
-nobody is there, or when what is there does not speak the dialect; an answer that says no is one.
+Spec 0.3 §5.6.3: if the preferred way fails, another one of the card is tried. A transport fails
+when nobody is there, or when what is there does not speak the dialect; an answer that says no is
+an answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from time import monotonic
 from typing import Any, cast
 
-from dragoman.core.card import Card
+from msgspec.structs import replace
+
+from dragoman.core.card import Card, Extension
 from dragoman.core.errors import (
     DragomanError,
     NotCancelable,
@@ -48,17 +51,29 @@ RESTS = FINAL | WAITING | {State.UNKNOWN}
 
 
 class FailoverPeer:
-    """A `Peer` over the lines of one card, the preferred first."""
+    """A `Peer` over the transports of one card, the preferred first."""
 
-    def __init__(self, lines: Sequence[Transport], card: Card, limits: ClientLimits) -> None:
-        self._lines = list(lines)
+    def __init__(
+        self,
+        transports: Sequence[Transport],
+        card: Card,
+        limits: ClientLimits,
+        *,
+        declared: bool = True,
+    ) -> None:
+        self._transports = list(transports)
         self.limits = limits
         self.card = card
+        self._declared = declared
+        """Whether the card says which extensions there are. Else the first answer may."""
+        if not declared:
+            for each in transports:
+                each.on_extensions = self._learn
 
     @property
-    def line(self) -> Transport:
+    def transport(self) -> Transport:
         """The one in use."""
-        return self._lines[0]
+        return self._transports[0]
 
     @property
     def card(self) -> Card:
@@ -74,13 +89,23 @@ class FailoverPeer:
         self.remembers = IDEMPOTENCY in declared
         """Whether a send with the same key is the same send."""
 
+    def _learn(self, extensions: Iterable[str]) -> None:
+        """The other side shows that it has these, of those that we asked for."""
+        known = {extension.uri for extension in self.card.extensions}
+        asked = {CURSOR, IDEMPOTENCY} - known
+        if new := asked.intersection(extensions):
+            more = tuple(Extension(uri=uri) for uri in sorted(new))
+            self.card = replace(self.card, extensions=(*self.card.extensions, *more))
+
     @property
     def numbered(self) -> bool:
         """Whether events have numbers from which a stream goes on."""
-        return self._cursor and not self.line.dialect.names_tasks
+        return self._cursor and not self.transport.dialect.names_tasks
 
     def context(self, ctx: Context) -> Context:
         """What we always activate, where it is understood."""
+        if not self._declared:
+            return with_extensions(ctx, (CURSOR, IDEMPOTENCY))
         return with_extensions(ctx, (CURSOR,)) if self.numbered else ctx
 
     def may_repeat(self, op: Operation[Any], ctx: Context) -> bool:
@@ -119,7 +144,9 @@ class FailoverPeer:
     def names(self, op: Operation[Any]) -> bool:
         """Whether this opens a task under a name of ours, by which it can be found."""
         return (
-            self.line.dialect.names_tasks and isinstance(op, SendMessage) and not op.message.task_id
+            self.transport.dialect.names_tasks
+            and isinstance(op, SendMessage)
+            and not op.message.task_id
         )
 
     async def find(self, op: SendMessage, ctx: Context) -> Task | None:
@@ -149,32 +176,32 @@ class FailoverPeer:
         return task
 
     async def _call(self, op: Operation[R], ctx: Context) -> R:
-        if len(self._lines) == 1:
-            return await self._lines[0].call(op, ctx)
+        if len(self._transports) == 1:
+            return await self._transports[0].call(op, ctx)
         first: DragomanError | None = None
-        for line in self.lines():
+        for transport in self.transports():
             try:
-                value = await line.call(op, ctx)
+                value = await transport.call(op, ctx)
             except DragomanError as exc:
                 if not interface_unusable(exc, op):
                     raise
                 first = first or exc
             else:
                 if first is not None:
-                    self.prefer(line, first)
+                    self.prefer(transport, first)
                 return value
-        assert first is not None  # noqa: S101  there is at least one line
+        assert first is not None  # noqa: S101  there is at least one transport
         raise first
 
-    def lines(self) -> Iterator[Transport]:
-        """The lines to try, in order."""
-        return iter(tuple(self._lines))
+    def transports(self) -> Iterator[Transport]:
+        """The transports to try, in order."""
+        return iter(tuple(self._transports))
 
-    def prefer(self, line: Transport, why: DragomanError) -> None:
-        """This line works where others did not: from now on it comes first. Not if the others only
-        lack this one operation."""
+    def prefer(self, transport: Transport, why: DragomanError) -> None:
+        """Puts a transport first that works where others did not, unless the others only lack this
+        one operation."""
         if not isinstance(why, Unsupported) or isinstance(why, VersionUnsupported):
-            self._lines.sort(key=lambda each: each is not line)
+            self._transports.sort(key=lambda each: each is not transport)
 
     def follow(self, op: Streamed, ctx: Context) -> ResumableStream:
         """A stream that survives, and what was seen of it."""
@@ -187,6 +214,6 @@ class FailoverPeer:
                 yield batch
 
     async def close(self) -> None:
-        """Ends what the lines hold."""
-        for line in self._lines:
-            await line.close()
+        """Ends what the transports hold."""
+        for transport in self._transports:
+            await transport.close()

@@ -13,16 +13,17 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from dragoman.core.card import Card, Interface
-from dragoman.core.dialect import Dialect
+from dragoman.core.dialect import Dialect, Wire
 from dragoman.core.errors import BadParams, ConfigError, DragomanError, Unsupported
 from dragoman.dialects import DIALECTS
 
 from .credentials import Wallet
 from .transports.http import Http
-from .transports.transport import HttpTransport, Transport
+from .transports.http_transport import HttpTransport
+from .transports.transport import Transport
 
-_ORDER = list(DIALECTS)
 _HAS_GRPC = importlib.util.find_spec("grpc") is not None
+Choice = tuple[Interface, Dialect]
 
 
 def spoken(interface: Interface) -> Dialect | None:
@@ -35,29 +36,35 @@ def spoken(interface: Interface) -> Dialect | None:
 
 def choices(
     card: Card, dialect: str = "", prefer: Sequence[str] = (), most: int = 16
-) -> list[tuple[Interface, Dialect]]:
+) -> list[Choice]:
     """The ways to this agent, the best first; none twice."""
-    for word in filter(None, (dialect, *prefer)):
-        _known(word)
     found = [(interface, how) for interface in card.interfaces[:most] if (how := spoken(interface))]
     if dialect:
-        fitting = [(interface, how) for interface, how in found if _fits(how, dialect)]
+        check_known(dialect)
+        fitting = [(interface, how) for interface, how in found if fits(how, dialect)]
         found = fitting or _forced(card, dialect)
     if not _HAS_GRPC:
-        found = [(interface, how) for interface, how in found if how.binding != "GRPC"]
+        found = [(interface, how) for interface, how in found if how.wire is not Wire.GRPC]
+    return sorted_by(found, prefer)
 
-    def place(way: tuple[Interface, Dialect]) -> tuple[int, str]:
-        _, how = way
-        liked = [number for number, word in enumerate(prefer) if _fits(how, word)]
+
+def sorted_by(found: Iterable[Choice], prefer: Sequence[str]) -> list[Choice]:
+    """What the user prefers first, then the newest."""
+    for word in prefer:
+        check_known(word)
+
+    def place(choice: Choice) -> tuple[int, str]:
+        _, how = choice
+        liked = [number for number, word in enumerate(prefer) if fits(how, word)]
         newest = how.versions[0] if how.versions else ""
         return (liked[0] if liked else len(prefer), _reversed(newest))
 
     return sorted(found, key=place)
 
 
-def _forced(card: Card, dialect: str) -> list[tuple[Interface, Dialect]]:
-    """A version that the card does not list, where it lists another one over the same binding:
-    whoever names it knows better."""
+def _forced(card: Card, dialect: str) -> list[Choice]:
+    """A version that the card does not list, where it lists another one over the same binding: a
+    user who names it knows better."""
     how = DIALECTS.get(dialect)
     if how is None:
         return []
@@ -70,46 +77,59 @@ def _reversed(version: str) -> str:
     return "".join(chr(0x7F - ord(char)) for char in version)
 
 
-def _fits(how: Dialect, word: str) -> bool:
+def fits(how: Dialect, word: str) -> bool:
+    """Whether a name, a binding or a version means this dialect."""
     return word in (how.name, how.binding, *how.versions) or word.upper() == how.binding
 
 
-def _known(word: str) -> None:
-    words = {
-        *DIALECTS,
-        *(dialect.binding for dialect in DIALECTS.values()),
-        *(version for dialect in DIALECTS.values() for version in dialect.versions),
-    }
-    if word not in words and word.upper() not in words:
-        listed = ", ".join(_ORDER)
-        raise ConfigError(f"There is no dialect {word!r}. Dialects are: {listed}")
+def check_known(word: str) -> None:
+    """`ConfigError` for what is no dialect, binding or version."""
+    if not any(fits(how, word) for how in DIALECTS.values()):
+        raise ConfigError(f"There is no dialect {word!r}. Dialects are: {', '.join(DIALECTS)}")
 
 
-def lines(
-    ways: Iterable[tuple[Interface, Dialect]], card: Card, http: Http, wallet: Wallet, ca: str
+def transports(
+    found: Iterable[Choice], card: Card, http: Http, wallet: Wallet, ca: str
 ) -> list[Transport]:
-    """A line for each way that may be called."""
-    found: list[Transport] = []
+    """A transport for each way that may be called."""
+    usable: list[Transport] = []
     refused: DragomanError | None = None
-    for interface, how in ways:
+    for interface, how in found:
         try:
-            found.append(line(interface, how, http, wallet, ca))
+            usable.append(transport(interface, how, http, wallet, ca))
         except BadParams as exc:  # an address that may not be called is as good as none
             refused = refused or exc
-    if not found:
+    if not usable:
         if refused is not None:
             raise refused
         offered = ", ".join(f"{i.binding} {i.version}" for i in card.interfaces) or "nothing"
         raise Unsupported(f"The agent offers {offered}, and none of that fits")
     if card.security:
-        found.sort(key=lambda each: not wallet.allows(each.origin))
-    return found
+        usable.sort(key=lambda each: not wallet.allows(each.origin))
+    return usable
 
 
-def line(interface: Interface, how: Dialect, http: Http, wallet: Wallet, ca: str) -> Transport:
-    """The line for one interface."""
-    if how.binding != "GRPC":
-        return HttpTransport(http, interface, how, wallet)
+def transport(
+    interface: Interface,
+    how: Dialect,
+    http: Http,
+    wallet: Wallet,
+    ca: str,
+    paths: Sequence[str] = (),
+) -> Transport:
+    """The transport for one interface; `paths` are those to try there."""
+    match how.wire:
+        case Wire.HTTP:
+            return HttpTransport(http, interface, how, wallet, paths=paths)
+        case Wire.WEBSOCKET:
+            from .transports.websocket import WebSocketTransport
+
+            return WebSocketTransport(http, interface, how, wallet, paths=paths)
+        case Wire.GRPC:
+            return _grpc(interface, how, http, wallet, ca)
+
+
+def _grpc(interface: Interface, how: Dialect, http: Http, wallet: Wallet, ca: str) -> Transport:
     try:
         from .transports.grpc import GrpcTransport
     except ModuleNotFoundError as exc:

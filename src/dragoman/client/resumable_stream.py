@@ -24,6 +24,7 @@ from dragoman.core.errors import (
     UnknownMethod,
     Unsupported,
 )
+from dragoman.core.events import Asked, Stamped, StateChanged
 from dragoman.core.model import Message, Task
 from dragoman.core.operations import GetTask, Operation, R, SendMessage, Streamed, Watch
 from dragoman.core.peer import Batch, Context, Peer
@@ -50,10 +51,10 @@ class Ways(Protocol):
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """One call, tried again where that is safe."""
 
-    def lines(self) -> Iterable[Peer]:
+    def transports(self) -> Iterable[Peer]:
         """Each way, the preferred first."""
 
-    def prefer(self, line: Any, why: DragomanError) -> None:
+    def prefer(self, transport: Any, why: DragomanError) -> None:
         """This one works, those before it did not."""
 
     def names(self, op: Operation[Any]) -> bool:
@@ -93,14 +94,16 @@ class ResumableStream:
                     async for batch in batches:
                         self._patience.heard()
                         self._doubted = False
+                        seen.numbered = self._ways.numbered  # it may be known only now
                         if seen.unsure:
                             new = await self._looked()
                         else:
                             new = seen.take(batch.entries)
                         if new:
                             pauses.count = 0
-                        yield Batch(new, seen.over)
-                        if seen.over:
+                        asks = seen.asks and _brings_to_rest(new)
+                        yield Batch(new, seen.over or asks)
+                        if seen.over or asks:
                             return
                         ended = batch.last
             except NoSnapshot:
@@ -132,12 +135,12 @@ class ResumableStream:
                 yield batch
 
     async def _connection(self) -> AsyncGenerator[Batch, None]:
-        """One connection, over the first line that works."""
+        """One connection, over the first transport that works."""
         op, ctx = self._next()
         ways = self._ways
         why: DragomanError | None = None
-        for line in ways.lines():
-            steps = line.stream(op, ctx)
+        for transport in ways.transports():
+            steps = transport.stream(op, ctx)
             try:
                 try:
                     batch = await anext(steps, None)
@@ -148,14 +151,14 @@ class ResumableStream:
                     continue
                 self.connections += 1
                 if why is not None:
-                    ways.prefer(line, why)
+                    ways.prefer(transport, why)
                 while batch is not None:
                     yield batch
                     batch = await anext(steps, None)
                 return
             finally:
                 await steps.aclose()
-        assert why is not None  # noqa: S101  there is at least one line
+        assert why is not None  # noqa: S101  there is at least one transport
         raise why
 
     async def _looked(self) -> list[Entry]:
@@ -264,3 +267,11 @@ class ResumableStream:
                 return
             pause = limits.poll if new else min(pause * 1.5, limits.poll * 10)
             await asyncio.sleep(pause)
+
+
+def _brings_to_rest(new: list[Entry]) -> bool:
+    """Whether something happened just now, other than that we began to listen. In some dialects a
+    stream goes on behind a question; for our callers it ends there in every dialect, so that they
+    can answer."""
+    last = new[-1] if new else None
+    return isinstance(last, Stamped) and isinstance(last.event, Asked | StateChanged)

@@ -39,7 +39,7 @@ _PASSING = frozenset({500, 502, 504})
 
 
 def interface_unusable(exc: DragomanError, op: Operation[Any]) -> bool:
-    """Whether this says that the line is wrong, and surely nothing was done."""
+    """Whether this says that the interface is wrong, and surely nothing was done."""
     match exc:
         case PeerUnreachable():
             return not exc.sent

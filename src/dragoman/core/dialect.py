@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
 
-from .session import Session, Signal
+from .session import CallerConversation, Introduction, Session, Signal
 
 
 class Wire(StrEnum):
@@ -39,6 +39,39 @@ class Route(Struct, frozen=True):
     callee: Callable[[], Session] | None = None
     """The callee at this route, if it is not the dialect's: for an older or simpler way to say the
     same, which only foreign callers use."""
+
+
+class CallerIdentity(Struct, frozen=True, kw_only=True):
+    """Who asks whom in a conversation, and the clock and the ids for it."""
+
+    me: str
+    """What we are called in messages."""
+    to: str = ""
+    """What the other side is called; empty: its introduction tells."""
+    joins: bool = False
+    """Whether we join the other side, to be asked by it."""
+    now: Callable[[], int] = lambda: 0
+    """Milliseconds."""
+    new_id: Callable[[], str] | None = None
+
+
+class SharedSecretProof(Struct, frozen=True):
+    """How a dialect proves that we have a shared secret, without sending it."""
+
+    headers: Callable[[str, bytes, float], Mapping[str, str]]
+    """The headers that prove it, for this secret, this body and this time in seconds. The body
+    names whom it is for."""
+    variable: str = ""
+    """The environment variable in which people keep the secret."""
+
+
+class Manifest(Struct, frozen=True):
+    """Where an agent of a dialect without cards says who it is."""
+
+    path: str
+    """Relative to the mount point of the agent."""
+    read: Callable[[bytes], Introduction]
+    """What it says; `PeerMisbehaved` for what is no manifest."""
 
 
 def unchanged(signal: Signal) -> Signal:
@@ -77,6 +110,19 @@ class Dialect(Struct, frozen=True, kw_only=True):
     own_card: bool = False
     """Whether its clients look for a card of its own below its first route."""
 
+    conversation: Callable[[CallerIdentity], CallerConversation] | None = None
+    """For a dialect that begins with an introduction: makes the caller's side of all exchanges with
+    one agent. None: each exchange stands alone, and `caller` makes its session."""
+    proof: SharedSecretProof | None = None
+    """How callers prove a shared secret, if they can."""
+    manifest: Manifest | None = None
+    foreign_paths: tuple[str, ...] = ()
+    """Where servers of others have it that are not at the path of its first route."""
+    http2: bool = False
+    """Whether callers speak HTTP/2 at once, also without TLS (RFC 9113 §3.3), and HTTP/1.1 to those
+    who hang up on that. Only for dialects whose first message is an introduction: it is said twice
+    then."""
+
     prefix: str = ""
     """What the paths of its requests begin with."""
     path: str = ""
@@ -93,3 +139,9 @@ class Dialect(Struct, frozen=True, kw_only=True):
         if self.callee is None or not self.binding or self.along_with:
             return None
         return self.binding, self.versions[0]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where to find it at an address without a path, in the order to try."""
+        own = [route.path for route in self.routes[:1]]
+        return (*own, *self.foreign_paths)

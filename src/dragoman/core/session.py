@@ -12,6 +12,7 @@ from .errors import DragomanError
 from .events import Stamped
 from .model import Hook, Json, Message, Task
 from .operations import AnyOperation, HookPage, TaskPage
+from .peer import Context
 
 Id = str | int | float | None
 """The id that the caller gave its call. It is echoed unchanged."""
@@ -77,6 +78,8 @@ class Introduction(Struct, frozen=True, gc=False):
     tools: tuple[Tool, ...] = ()
     workspace: str = ""
     """The folder in which it works, if it says so."""
+    callable: bool = True
+    """Whether it can be asked in turn. A client that only asks cannot."""
 
 
 class Ping(Struct, frozen=True, gc=False):
@@ -130,10 +133,36 @@ class Session(ABC):
         return ()
 
 
+class CallerSession(Session):
+    """The side that asks, over one exchange or one connection. Every caller transport carries it.
+
+    The defaults suit a dialect whose answers belong to the exchange they come in.
+    """
+
+    def using(self, ctx: Context) -> None:
+        """Sets what the next call is made with, where the dialect itself has words for it: tools,
+        trace, cursor, hops, idempotency key, deadline."""
+        return
+
+    def repeated(self) -> Iterable[Frame]:
+        """Takes the frames to send once more, since the other side did not know the form of the
+        ones before. Until they are answered, there is no answer."""
+        return ()
+
+    def expects(self, frame: Frame) -> bool:
+        """Whether this frame answers a call of this side. On a channel where both sides ask, every
+        other frame is for the callee."""
+        return True
+
+    def abandon(self, id: Id) -> None:
+        """Nobody waits for the answer to this call any more."""
+        return
+
+
 class Duplex(ABC):
     """The caller and the callee session that share one channel, where both sides may ask."""
 
-    caller: Session
+    caller: CallerSession
     callee: Session
     name = ""
     """How this side is called: the ids of its calls begin with it."""
@@ -142,3 +171,26 @@ class Duplex(ABC):
     def whose(self, frame: Frame) -> Session | None:
         """The session that a frame is for: the caller's if it answers a call of ours, else the
         callee's; None if our own words came back. Raises `DragomanError` if it cannot be read."""
+
+
+class CallerConversation(ABC):
+    """What a caller keeps from one exchange or connection to the next, in a dialect that begins
+    with an `Introduction`: who it is to the other side, and which form that one speaks. Pure."""
+
+    @property
+    @abstractmethod
+    def recognized(self) -> bool:
+        """Whether its sessions show who we are, by something that the other side gave us: a
+        session token. Nothing else has to be proved then."""
+
+    @abstractmethod
+    def begin(self) -> CallerSession:
+        """A session for one exchange or one connection."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Drops what the other side gave us, since it does not take it any more."""
+
+    @abstractmethod
+    def name_peer(self, name: str) -> None:
+        """What the other side is called in messages from now on, unless it has a name already."""

@@ -37,7 +37,7 @@ class StreamState:
     """What of one task was told so far."""
 
     def __init__(self, op: Streamed, *, numbered: bool, cursor: int = 0) -> None:
-        self._numbered = numbered
+        self.numbered = numbered
         """Whether the numbers of events can be relied on."""
         self._fold: Fold | None = None
         self._task_id = op.task_id if not isinstance(op, SendMessage) else op.message.task_id
@@ -59,7 +59,7 @@ class StreamState:
     @property
     def unsure(self) -> bool:
         """Whether nothing says where in the task the stream is that we listen to."""
-        return self.patched or (self._watches and not self._numbered)
+        return self.patched or (self._watches and not self.numbered)
 
     @property
     def task_id(self) -> str:
@@ -162,14 +162,14 @@ class StreamState:
     def _lags(self, entry: Stamped, task: Task) -> bool:
         """Whether the task lacks what its own stream has told: some servers keep artifacts only
         when the work is done."""
-        if self._fold is None or task.state in FINAL or (self._numbered and entry.seq):
+        if self._fold is None or task.state in FINAL or (self.numbered and entry.seq):
             return False
         theirs = {made.artifact_id: made for made in Fold.of(task, 0).task().artifacts}
         made = self._fold.task().artifacts
         return any(_shorter(theirs.get(ours.artifact_id), ours) for ours in made)
 
     def _followed(self, entry: Stamped) -> list[Entry]:
-        numbered = self._numbered and entry.seq > 0
+        numbered = self.numbered and entry.seq > 0
         if not numbered and entry.seq:
             entry = replace(entry, seq=0)
         if numbered and entry.seq <= self.seq:
@@ -210,12 +210,12 @@ class StreamState:
         if said is not None and (not task.history or said.message_id in _ids(task.history)):
             self._unheard = None
         if self._fold is None:
-            if not self._numbered and entry.seq:
+            if not self.numbered and entry.seq:
                 entry = replace(entry, seq=0)
             self._fold = Fold.of(task, entry.seq)
             self.seq = entry.seq
             return [entry]
-        if self._numbered and entry.seq and entry.seq <= self.seq:
+        if self.numbered and entry.seq and entry.seq <= self.seq:
             return []
         fold = self._fold
         fold.context_id = fold.context_id or task.context_id  # 0.1 tells it only here
@@ -237,7 +237,7 @@ class StreamState:
             step = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
             fold.add(step)
             new.append(step)
-        if self._numbered and entry.seq:
+        if self.numbered and entry.seq:
             self.seq = fold.seq = entry.seq
             if new and isinstance(new[-1], Stamped):
                 new[-1] = replace(new[-1], seq=entry.seq)

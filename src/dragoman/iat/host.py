@@ -38,7 +38,7 @@ from dragoman.relay import Relay
 from dragoman.security.iat import PROVED
 from dragoman.workspace import WISH
 
-from .sub_agent import AgentLine, Dial, KnownAgent, Reachable, SubAgent, SubAgentSocket
+from .sub_agent import AddressTransport, AgentTransport, Dial, KnownAgent, SubAgent
 from .tools import HostTool, tool_of
 from .upstream import PREFIX, SubAgentUpstream, stop_task
 
@@ -89,7 +89,7 @@ class Host(Agent):
         self.tools: dict[str, HostTool] = {}
         self.agents: dict[str, SubAgent] = {}
         self.dial: Dial | None = None
-        """Makes the line to a sub-agent at an address; set by the server."""
+        """Makes the transport to a sub-agent at an address; set by the server."""
         self.peer: Peer | None = None
         """The engine that runs the host's tasks; set by the server."""
         self.sessions: Callable[[str], Awaitable[Collection[object]]] = _none
@@ -149,25 +149,25 @@ class Host(Agent):
             raise Forbidden("`agent_id` is somebody else, who is at work.")
 
     def joined(self, met: Introduction, caller: Context, peer: Peer | None) -> None:
-        """Someone introduced itself. Without a line to it, it is only a caller."""
-        if met.card is None:
+        """Someone introduced itself. Without a way to ask it, it is only a caller."""
+        if met.card is None or not met.callable:
             return
         if met.who in self._placed:
             # The operator said where it is: its work goes nowhere else.
             log.warning("An agent registered that is called at its own address", agent=met.who)
             return
-        line: AgentLine | None = None
+        transport: AgentTransport | None = None
         place = _place(met, peer)
         if isinstance(peer, WebSocketPeer):
-            line = SubAgentSocket(peer)
+            transport = peer
         elif met.card.interfaces and self.dial is not None:
             # Whoever has the secret may sign by itself. For others nothing is signed: they might be
             # called as somebody else is, and show it there.
             signs = PROVED in caller.schemes
-            line = self.dial(str(place), met.who, signs=signs)
-        if line is None:
+            transport = self.dial(str(place), met.who, signs=signs)
+        if transport is None:
             return
-        sub = SubAgent(met.who, met.card, met.tools, line, met.workspace, place)
+        sub = SubAgent(met.who, met.card, met.tools, transport, met.workspace, place)
         if isinstance(peer, WebSocketPeer):
             peer.on_lost = sub.leave
         log.info("An agent registered", agent=met.who, tools=len(met.tools))
@@ -210,11 +210,11 @@ class Host(Agent):
         assert self.dial is not None  # noqa: S101  set by the server before it begins
         tries = 0
         while True:
-            line: Reachable | None = None
+            transport: AddressTransport | None = None
             try:
-                line = self.dial(url, name, typed=True, signs=bool(name))
+                transport = self.dial(url, name, typed=True, signs=bool(name))
                 async with asyncio.timeout(GREETING):
-                    met = await line.meet()
+                    met = await transport.meet()
                 called = name or met.who
                 if not name and called not in self._placed:
                     await self._check_unregistered(called)
@@ -223,7 +223,7 @@ class Host(Agent):
                     log.error("Two agents have one name; give one a NAME=", agent=called, at=url)
                     return
                 card = met.card or Card(name=called, description="", version="")
-                sub = SubAgent(called, card, met.tools, line, met.workspace)
+                sub = SubAgent(called, card, met.tools, transport, met.workspace)
                 log.info("An agent was reached", agent=called, at=url)
                 self._came(sub)
                 await self._beat(sub)
@@ -235,8 +235,8 @@ class Host(Agent):
                 tries += 1
                 log.error("An agent cannot be called", exc, at=url)
             finally:
-                if line is not None:
-                    await line.close()
+                if transport is not None:
+                    await transport.close()
             await asyncio.sleep(pause(tries))
 
     async def _check_unregistered(self, name: str) -> None:
@@ -273,7 +273,7 @@ class Host(Agent):
             del self.agents[sub.name]
             if not self.stopping:
                 self.news(sub)
-        await sub.line.close()
+        await sub.transport.close()
 
     async def find(self, name: str = "", seconds: float | None = None) -> SubAgent:
         """The sub-agent of that name (or the only one), waited for if it is away."""

@@ -22,14 +22,15 @@ from dragoman.core.errors import ConfigError, DragomanError, PeerUnreachable, Un
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
 from dragoman.core.peer import Context
-from dragoman.core.session import Frame, Id, Introduction, Ping, Result, Signal
+from dragoman.core.session import Frame, Introduction, Result, Signal
 from dragoman.dialects.iat.caller import IatCaller
+from dragoman.dialects.iat.signature import signed
 from dragoman.dialects.iat.wire import answer_in
 from dragoman.net.websocket.endpoint import Socket
-from dragoman.security.iat import signed
+from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.workspace import WISH
 
-from .http_line import IatHttpLine
+from .transports import http_transport, websocket
 
 if TYPE_CHECKING:
     from .service import IatService
@@ -109,34 +110,32 @@ class Registration:
         us = self._service.ourselves()
         assert us.card is not None  # noqa: S101  an agent of ours always has one
         us = replace(us, card=replace(us.card, interfaces=(endpoint,)))
-        line = IatHttpLine(
-            _path(self._url, "/iat"),
+        transport = http_transport(
+            self._url,
             self._service.me,
             self._host,
             secret=self._secret,
-            greeting="register",
-            trusted=True,
+            typed=True,
             introduces=us,
+            joins=True,
         )
         try:
-            self.root = _root_in(await line.hello())
+            self.root = _root_in(await transport.introduce())
             self._known()
             while True:
                 await asyncio.sleep(beat)
                 async with asyncio.timeout(beat):
-                    await line.ping()  # a host that forgot us is told again who we are
+                    await transport.ping()  # a host that forgot us is told again who we are
         finally:
-            await line.close()
+            await transport.close()
 
     async def _over_socket(self, beat: float) -> None:
-        from .websocket_client import dialed
-
         service = self._service
         caller = IatCaller(me=service.me, to=self._host, greeting="register")
         hello = replace(service.ourselves(), id=secrets.token_hex(16))
-        (frame,) = caller.send(hello)
+        frames = list(caller.send(hello))
         # The handshake proves that we have the secret: its headers sign the first frame.
-        proof = signed(self._secret, frame.body, time.time()) if self._secret else {}
+        proof = signed(self._secret, frames[0].body, time.time()) if self._secret else {}
         size = service.settings.message_size
         duplex = service.duplex(caller)
 
@@ -153,16 +152,17 @@ class Registration:
                 service.guard.sessions.adopt(token, who, host)
                 duplex.callee.token = token
 
-        async with dialed(_path(self._url, "/iat/ws"), size, proof) as (receive, send):
+        async with websocket(self._url, size, proof) as (receive, send):
             scope: dict[str, Any] = {"type": "websocket", "headers": []}
             line = Socket(
                 *(service.socket_driver(), "GET /iat/ws", scope, receive, send),
                 duplex=duplex,
                 on_first_answer=know,
             )
+            assert line.peer is not None  # noqa: S101  this socket has both sides
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._stay(line, hello.id, frame, beat))
+                    group.create_task(self._stay(line.peer, str(hello.id), frames, beat))
                     await line.run()
                     raise PeerUnreachable("The host closed the connection")
             except ExceptionGroup as failures:
@@ -170,16 +170,13 @@ class Registration:
             finally:
                 line.close()
 
-    async def _stay(self, line: Socket, id: Id, frame: Frame, beat: float) -> None:
-        assert line.peer is not None  # noqa: S101  this socket has both sides
-        async with asyncio.timeout(ANSWER):
-            await line.peer.say_prepared(id, frame)
+    async def _stay(self, host: WebSocketPeer, id: str, hello: list[Frame], beat: float) -> None:
+        await host.say_prepared(id, hello, ANSWER)
         self._known()
         while True:
             await asyncio.sleep(beat)
             # A host that is gone does not always hang up: silence for a beat is the same.
-            async with asyncio.timeout(beat):
-                await line.peer.ask(lambda id: Ping(id))
+            await host.ping(beat)
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
@@ -201,8 +198,3 @@ def _root_in(welcome: Signal | None) -> str:
 def _root(said: Mapping[str, Json]) -> str:
     root = said.get(WISH)
     return root if isinstance(root, str) else ""
-
-
-def _path(url: str, path: str) -> str:
-    """The host's address, with the path of the dialect if none was given."""
-    return url if urlsplit(url).path.strip("/") else url.rstrip("/") + path

@@ -22,6 +22,7 @@ from dragoman.dialects.iat import ROLE, IatCallee, IatCaller, IatDuplex, IatSock
 from dragoman.dialects.iat.callee import NOTHING, UNHEARD
 from dragoman.dialects.iat.plain_endpoints import PlainCallee
 from dragoman.dialects.iat.requests import introduction
+from dragoman.dialects.iat.signature import SIGNATURE
 from dragoman.dialects.iat.wire import MOST_TTL, Envelope
 from dragoman.engine.task_ids import new_id, now_ms
 from dragoman.net.driver import Admitted, Driver
@@ -31,8 +32,8 @@ from dragoman.net.service import Factory, Service
 from dragoman.net.websocket.endpoint import SocketDriver, SocketLimits
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.security.access_control import AccessControl
-from dragoman.security.authentication import cursor_in, deadline_in
-from dragoman.security.iat import HEADER, JOINING, SIGNATURE, IatAuthenticator, IatSession
+from dragoman.security.authentication import cursor_in, deadline_in, key_in
+from dragoman.security.iat import HEADER, JOINING, IatAuthenticator, IatSession
 from dragoman.security.route_policy import Policy, policy
 from dragoman.security.verifiers import read_secret
 from dragoman.settings import Settings
@@ -40,8 +41,8 @@ from dragoman.store.sessions import SessionBook
 from dragoman.workspace import granted
 
 from .host import Host
-from .http_line import IatHttpLine
 from .registration import Registration
+from .transports import http_transport
 from .workspace_guard import WorkspaceLimitedPeer
 
 PROTOCOL = "iat/1"
@@ -128,10 +129,10 @@ class IatService(Service):
     def _serve_host(self, host: Host, secret: str, *, allow_private: bool) -> None:
         host.peer, self.joined = self.server.peer, host.joined
         self.check_claim, host.sessions = host.check_claim, self.guard.sessions.named
-        host.dial = lambda url, to="", *, typed=False, signs=False: IatHttpLine(
+        host.dial = lambda url, to="", *, typed=False, signs=False: http_transport(
             *(url, self.me, to),
             secret=secret if signs else "",
-            trusted=typed,
+            typed=typed,
             allow_private=allow_private,
         )
 
@@ -213,6 +214,7 @@ class IatService(Service):
                 name=self.agent.name,
                 description=self.agent.description,
                 version=self.agent.version,
+                extensions=self.agent.card(()).extensions,
             ),
             tuple(
                 Tool(
@@ -240,7 +242,8 @@ class IatService(Service):
         token, until = sessions.issue(met.who, _bare(found.caller), met.tools)
         if isinstance(peer, WebSocketPeer):
             # From now on both sides of this socket speak with this caller, and show its token.
-            peer.caller.to, peer.caller.token = met.who, token
+            assert isinstance(peer.caller, IatCaller)  # noqa: S101  as `duplex` makes it
+            peer.caller.state.to, peer.caller.state.token = met.who, token
             caller.callee.token = token
         # The next message may reach another process, which asks the store.
         await sessions.landed()
@@ -309,11 +312,13 @@ def _context(session: IatCallee, said: Envelope, found: IatSession) -> Context:
     caller = replace(
         found.caller, dialect=session.dialect, tools=session.tools, hops=MOST_TTL - said.ttl
     )
-    # Headers say both where there are some: not on a WebSocket.
+    # Headers say these where there are some: not on a WebSocket.
     if said.cursor:
         caller = replace(caller, cursor=cursor_in(said.cursor))
     if said.deadline:
         caller = replace(caller, deadline=deadline_in(said.deadline))
+    if said.key:
+        caller = replace(caller, idempotency_key=key_in(said.key))
     return caller
 
 

@@ -1,4 +1,4 @@
-"""A sub-agent as its host knows it: who it is, what it can do, and the line to it."""
+"""A sub-agent as its host knows it: who it is, what it can do, and how it is reached."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from dragoman.core.errors import (
 from dragoman.core.model import Message, Role
 from dragoman.core.operations import AnyOperation, Operation, R, Resolve, SendMessage, Streamed
 from dragoman.core.peer import Batch, Context, Peer
-from dragoman.core.session import Introduction, Ping
-from dragoman.net.websocket.peer import WebSocketPeer
+from dragoman.core.session import Introduction
 
 MISSES = 3
 """Pulses without an answer, before a sub-agent counts as offline (dialects §2.2)."""
 
 
-class AgentLine(Protocol):
+class AgentTransport(Protocol):
     """How a sub-agent is asked: over the socket it opened, or at the address it gave."""
 
     async def call(self, op: Operation[R], ctx: Context) -> R: ...
@@ -41,21 +40,21 @@ class AgentLine(Protocol):
     async def close(self) -> None: ...
 
 
-class Reachable(AgentLine, Protocol):
-    """The line to an address: it can find out who is there."""
+class AddressTransport(AgentTransport, Protocol):
+    """The same to an address: it can find out who is there."""
 
     async def meet(self) -> Introduction: ...
 
 
 class Dial(Protocol):
-    """Makes the line to an address. One that the operator typed may be anywhere.
+    """Makes the transport to an address. One that the operator typed may be anywhere.
 
     `signs` is for an agent whose name is not its own word alone: what it is sent is signed for
     that name."""
 
     def __call__(
         self, url: str, to: str = "", *, typed: bool = False, signs: bool = False
-    ) -> Reachable: ...
+    ) -> AddressTransport: ...
 
 
 class SubAgent:
@@ -66,11 +65,11 @@ class SubAgent:
         name: str,
         card: Card,
         tools: tuple[Tool, ...],
-        line: AgentLine,
+        transport: AgentTransport,
         workspace: str = "",
         place: object = None,
     ) -> None:
-        self.name, self.card, self.tools, self.line = name, card, tools, line
+        self.name, self.card, self.tools, self.transport = name, card, tools, transport
         self.workspace = workspace
         """The folder it works in, as it told us."""
         self.place = place
@@ -94,7 +93,7 @@ class SubAgent:
         """Whether the sub-agent answers within this time."""
         try:
             async with asyncio.timeout(seconds):
-                await self.line.ping()
+                await self.transport.ping()
         except (Unauthenticated, Forbidden):
             return False
         except (CallError, PeerRefused, PeerMisbehaved):
@@ -109,34 +108,8 @@ class SubAgent:
         self.changed.set()
 
 
-class SubAgentSocket:
-    """The line over a WebSocket that the sub-agent opened."""
-
-    def __init__(self, duplex: WebSocketPeer) -> None:
-        self._duplex = duplex
-
-    async def call(self, op: Operation[R], ctx: Context) -> R:
-        """The answer."""
-        return await self._duplex.call(op, ctx)
-
-    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Every step."""
-        return self._duplex.stream(op, ctx)
-
-    async def tell(self, op: AnyOperation, ctx: Context) -> None:
-        """Says something that nobody answers."""
-        await self._duplex.tell(op, ctx)
-
-    async def ping(self) -> None:
-        """Returns when it answers."""
-        await self._duplex.ask(lambda id: Ping(id))
-
-    async def close(self) -> None:
-        """The socket is the sub-agent's; whoever serves it closes it."""
-
-
 class KnownAgent:
-    """The line to an agent of another dialect: whatever `connect` gives."""
+    """An agent of another dialect: whatever `connect` gives."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer

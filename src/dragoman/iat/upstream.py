@@ -64,7 +64,7 @@ class SubAgentUpstream(Upstream):
         """The sub-agent, waited for while it is away."""
         self._sub = await self._host.find(self.name)
         self.name = self._sub.name
-        return self._sub.line
+        return self._sub.transport
 
     async def lost(self) -> None:
         """A sub-agent that comes back registers anew, or answers at its address."""
@@ -97,7 +97,7 @@ class SubAgentUpstream(Upstream):
         }
         if (root := self._root(self._sub)) is not None:
             metadata[WISH] = root
-        if isinstance(self._sub.line, KnownAgent) and self._tools:
+        if isinstance(self._sub.transport, KnownAgent) and self._tools:
             # Envelopes have a place for tools; elsewhere our extension is it.
             metadata[TOOLS] = msgspec.to_builtins(self._tools)
         message = Message(message_id=key, role=turn.message.role, parts=turn.message.parts)
@@ -129,7 +129,7 @@ class SubAgentUpstream(Upstream):
     async def answer(self, peer: Peer, op: Resolve, ctx: Context) -> None:
         """A foreign agent answers no answer."""
         if self._sub is not None and op.question.startswith(THEIRS):
-            await self._sub.line.tell(op, ctx)
+            await self._sub.transport.tell(op, ctx)
         else:
             await super().answer(peer, op, ctx)
 
@@ -145,7 +145,7 @@ async def stop_task(host: Host, name: str, task_id: str) -> None:
         return
     with suppress(DragomanError, TimeoutError, OSError):
         async with asyncio.timeout(GIVE_UP):
-            await sub.line.tell(CancelTask(task_id=task_id), Context())
+            await sub.transport.tell(CancelTask(task_id=task_id), Context())
 
 
 def _in(name: str, allowed: object) -> bool:

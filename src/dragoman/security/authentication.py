@@ -60,7 +60,7 @@ def told(caller: Context, headers: Mapping[str, str]) -> Context:
         caller,
         extensions=extensions_in(headers),
         cursor=cursor_in(headers.get("last-event-id")),
-        idempotency_key=_key_in(headers.get("idempotency-key", "")),
+        idempotency_key=key_in(headers.get("idempotency-key", "")),
         trace=trace_in(headers.get("traceparent", "")),
         hops=_hops_in(headers.get(HOPS, "")),
         deadline=deadline_in(headers.get(DEADLINE, "")),
@@ -104,7 +104,8 @@ def deadline_in(value: str) -> float | None:
     return float(value) if _SECONDS(value) else None
 
 
-def _key_in(value: str) -> str:
+def key_in(value: str) -> str:
+    """The idempotency key; `BadParams` if it is too long."""
     if len(value) > MOST_KEY_CHARS:
         raise BadParams(f"Idempotency-Key is longer than {MOST_KEY_CHARS} characters.")
     return value

@@ -32,6 +32,7 @@ from dragoman.core.card import Tool
 from dragoman.core.errors import Forbidden, Unauthenticated
 from dragoman.core.log import Logger
 from dragoman.core.peer import ANYONE, Context
+from dragoman.dialects.iat.signature import SIGNATURE, TIMESTAMP, signature
 from dragoman.dialects.iat.wire import Envelope, bare_token
 from dragoman.settings import Iat
 from dragoman.store.sessions import SessionBook, TokenSession
@@ -365,7 +366,6 @@ def _tokens(said: Envelope, headers: Mapping[str, str]) -> list[str]:
     return [token for token in given if token]
 
 
-SIGNATURE, TIMESTAMP = "x-iat-signature", "x-iat-timestamp"
 _MOST_DIGITS = 11
 
 
@@ -394,14 +394,3 @@ class Signatures:
         until = int((now + 2 * self._window) * 1000)
         if not await self._book.first(hashlib.sha256(wanted).digest(), until):
             raise Unauthenticated("This message was sent before.")
-
-
-def signed(secret: str, body: bytes, now: float) -> dict[str, str]:
-    """The headers that show who sends a body, and nothing that could be used for another one."""
-    stamp = str(int(now))
-    return {TIMESTAMP: stamp, SIGNATURE: signature(secret.encode(), stamp, body)}
-
-
-def signature(secret: bytes, stamp: str, body: bytes) -> str:
-    """How a message is signed."""
-    return hmac.new(secret, stamp.encode() + b"." + body, hashlib.sha256).hexdigest()

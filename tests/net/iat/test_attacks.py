@@ -16,9 +16,10 @@ from websockets.asyncio.client import connect
 from dragoman import Agent, Turn
 from dragoman.core.auth_schemes import ApiKeys, Known, Secret
 from dragoman.core.errors import ConfigError, Unauthenticated
+from dragoman.dialects.iat.signature import signature
 from dragoman.iat.service import IatService
 from dragoman.observability.log import HELD_BACK, Log
-from dragoman.security.iat import Signatures, signature
+from dragoman.security.iat import Signatures
 from dragoman.server.app import App, engine_for
 from dragoman.settings import Iat, Server, Settings
 from dragoman.store.memory.sessions import MemorySessions

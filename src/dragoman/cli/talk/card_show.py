@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -11,19 +12,20 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
+from dragoman.client.addresses import dialects_of
 from dragoman.client.auth import CardAuth
 from dragoman.client.cards import Finder, FoundCard
 from dragoman.client.credentials import Wallet
 from dragoman.client.limits import ClientLimits
 from dragoman.client.transports.http import Http
 from dragoman.core.card import ApiKey, Card, HttpAuth, MutualTls, OAuth2, OpenId, Scheme
-from dragoman.core.errors import CardUntrusted
-from dragoman.dialects.a2a.cards import validate
+from dragoman.core.errors import CallError, CardUntrusted
+from dragoman.dialects.a2a.cards import documents, validate
 from dragoman.dialects.a2a.cards.canonical import Uncanonical, document_in
 from dragoman.security.card_trust import Trust
 
 from .. import formatting, json_output
-from ..session_options import DONE, NOT_DONE, Url, completed, run
+from ..session_options import DONE, NOT_DONE, SessionOptions, Url, agent_at, completed, run
 
 UNSIGNED, GOOD, UNKNOWN, BROKEN = "not signed", "good", "unknown key", "broken"
 
@@ -32,9 +34,15 @@ def sheet(
     url: Url,
     /,
     *,
+    to: Annotated[
+        str, Parameter(help="Name of the agent, to prove a secret that you share with it.")
+    ] = "",
     json: Annotated[bool, Parameter(help="Answer as JSON.")] = False,
 ) -> None:
     """Show an agent's card: skills, interfaces, security, signature and problems.
+
+    Of an agent without a card it is what the agent says of itself: its manifest or introduction
+    (iat+http://, iat+ws://), its extended card (a2a+grpc://).
 
     A signature is checked with the keys that the card's own host publishes: it says that the card
     is whole, not that its owner is someone you trust. `dragoman card verify` does that.
@@ -44,13 +52,15 @@ def sheet(
     """
 
     async def work() -> int:
-        async with CardAuth.of(os.environ) as auth:
-            found = await card_at(completed(url), auth)
-        state, about = await _signature(found)
-        try:
-            problems = validate.problems(document_in(found.raw))
-        except Uncanonical as exc:
-            problems = [validate.Problem("", str(exc))]
+        address = completed(url)
+        if dialects_of(address):
+            found = await _described(address, SessionOptions(to=to))
+            state, about, problems = UNSIGNED, "", []
+        else:
+            async with CardAuth.of(os.environ) as auth:
+                found = await card_at(address, auth)
+            state, about = await _signature(found)
+            problems = _problems(found)
         if json:
             json_output.show(_told(found, state, about, problems))
         else:
@@ -59,6 +69,23 @@ def sheet(
         return NOT_DONE if bad else DONE
 
     run(work, url, as_json=json)
+
+
+async def _described(address: str, way: SessionOptions) -> FoundCard:
+    """What an agent without a card says of itself, spelled as a card."""
+    async with agent_at(address, way) as agent:
+        if agent.dialect.endswith("-grpc"):
+            # There is no other word for it, and not every agent has an extended card.
+            with suppress(CallError):
+                await agent.extended_card()
+        return FoundCard(agent.card, agent.url, documents.merged(agent.card))
+
+
+def _problems(found: FoundCard) -> list[validate.Problem]:
+    try:
+        return validate.problems(document_in(found.raw))
+    except Uncanonical as exc:
+        return [validate.Problem("", str(exc))]
 
 
 async def card_at(url: str, auth: CardAuth) -> FoundCard:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 
 from cyclopts import Parameter
 
+from dragoman.client.addresses import web_form
 from dragoman.client.auth import CardAuth, StoredToken
 from dragoman.client.auth.login import Login, Options
 from dragoman.client.auth.origins import is_safe, shown
@@ -60,7 +61,7 @@ def login(
         return
     if not url:
         raise ConfigError("Where? Give the address of an agent, or --list.")
-    url = completed(url)
+    url = web_form(completed(url))
     origin = origin_of(url)
     if forget:
         count = auth.tokens.drop(origin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +12,21 @@ import grpc
 from dragoman.core.card import Interface
 from dragoman.core.dialect import Dialect
 from dragoman.core.errors import ConfigError, PeerUnreachable
-from dragoman.core.operations import AnyOperation, CancelTask, Invoke, SendMessage, Streamed
+from dragoman.core.events import Stamped
+from dragoman.core.extensions import CURSOR
+from dragoman.core.operations import Streamed
 from dragoman.core.peer import Batch, Context
-from dragoman.core.session import Frame
+from dragoman.core.session import Call, Frame, Signal
 from dragoman.dialects.a2a.grpc.caller import failed
 from dragoman.net.http.addresses import web_url
-from dragoman.security.outbound import guarded_http
 
 from ..credentials import Credentials, Wallet
-from .http import Address, Http
-from .transport import Transport, answer_in, steps
+from .http import Http
+from .transport import Asking, Transport, first_answer, steps
 
 _DETAILS = "grpc-status-details-bin"
-_SLOW = (SendMessage, CancelTask, Invoke)
-TRY = 2.0
-"""Seconds for one of several addresses of a name."""
+_EXTENSIONS = ("a2a-extensions", "x-a2a-extensions")
 _NEVER_LEFT = ("failed to connect", "dns resolution failed", "name resolution failure")
-
-
-async def _listens(host: str, port: int) -> bool:
-    """Whether somebody is there: gRPC is given one address, and a name may have several."""
-    try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), TRY)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
 
 
 class GrpcTransport(Transport):
@@ -48,7 +37,7 @@ class GrpcTransport(Transport):
     ) -> None:
         self._http = http
         self._address = http.address(web_url(interface.url, http.scheme))
-        super().__init__(interface, dialect, wallet, self._address.origin)
+        super().__init__(interface, dialect, wallet, self._address.origin, http.limits)
         self._ca = ca
         self._channel: grpc.aio.Channel | None = None
         self._where = ""
@@ -71,8 +60,10 @@ class GrpcTransport(Transport):
 
     async def _connect(self) -> None:
         """Makes a channel to where the agent is now, unless there is one already."""
-        address, limits = self._address, self._http.limits
-        where = await self._checked(address)
+        address, limits = self._address, self.limits
+        # The address itself: gRPC would resolve the name again, and could be given another one.
+        found, port = await self._http.reachable(address), address.target.port
+        where = f"[{found}]:{port}" if ":" in found else f"{found}:{port}"
         if self._channel is not None:
             if where == self._where:
                 return
@@ -95,19 +86,6 @@ class GrpcTransport(Transport):
         else:
             self._channel = grpc.aio.insecure_channel(where, options=options)
 
-    async def _checked(self, address: Address) -> str:
-        """The address itself: gRPC would resolve the name again, and could be told another."""
-        port = address.target.port
-        try:
-            async with asyncio.timeout(self._http.limits.connect):
-                found = await self._http.addresses(address)
-                while len(found) > 1 and not await _listens(found[0], port):
-                    found.pop(0)
-        except (TimeoutError, guarded_http.Unreachable) as exc:
-            why = str(exc) or "it did not answer in time"
-            raise PeerUnreachable(f"{self.origin} cannot be reached: {why}") from exc
-        return f"[{found[0]}]:{port}" if ":" in found[0] else f"{found[0]}:{port}"
-
     def _tls(self) -> grpc.ChannelCredentials:
         certificate = self.wallet.certificate(self.origin)
         try:
@@ -122,22 +100,29 @@ class GrpcTransport(Transport):
         headers = {**self._headers(frame, ctx), **who.headers}
         return tuple(headers.items())
 
-    async def _call(self, op: AnyOperation, ctx: Context, who: Credentials) -> Any:
-        session, frame = self._said(op, ctx, stream=False)
+    async def _answer(
+        self, make: Callable[[Any], Asking], ctx: Context, who: Credentials
+    ) -> Signal:
+        session, signal = self._session(ctx, who), make(self._new_id())
+        (frame,) = self._frames(session, signal)
         channel = await self._open()
-        limits = self._http.limits
-        ask = channel.unary_unary(frame.target)
-        seconds = limits.wait if isinstance(op, _SLOW) else limits.answer
+        asked = channel.unary_unary(frame.target)(
+            frame.body,
+            metadata=self._metadata(frame, ctx, who),
+            timeout=self._seconds(signal),
+        )
         try:
-            body = await ask(frame.body, metadata=self._metadata(frame, ctx, who), timeout=seconds)
+            body = await asked
+            await self._learn(asked)
         except grpc.aio.AioRpcError as exc:
-            return answer_in(session.receive(self._failed(exc)))
-        return answer_in(session.receive(Frame(body, "", {}, 0)))
+            return first_answer(session.receive(self._failed(exc)))
+        return first_answer(session.receive(Frame(body, "", {}, 0)))
 
     async def _stream(
         self, op: Streamed, ctx: Context, who: Credentials
     ) -> AsyncGenerator[Batch, None]:
-        session, frame = self._said(op, ctx, stream=True)
+        session = self._session(ctx, who)
+        (frame,) = self._frames(session, Call(self._new_id(), op, True))
         channel = await self._open()
         asked = channel.unary_stream(frame.target)(
             frame.body, metadata=self._metadata(frame, ctx, who)
@@ -145,15 +130,17 @@ class GrpcTransport(Transport):
         try:
             while True:
                 try:
-                    async with asyncio.timeout(self._http.limits.idle):
+                    async with asyncio.timeout(self.limits.idle):
                         body = await asked.read()
                 except TimeoutError:
                     raise PeerUnreachable(f"{self.origin} fell silent", sent=True) from None
                 except grpc.aio.AioRpcError as exc:
-                    body, told = grpc.aio.EOF, self._failed(exc)
+                    body, heard = grpc.aio.EOF, self._failed(exc)
                 else:
-                    told = Frame(b"" if body is grpc.aio.EOF else body, "", {}, 0)
-                entries, last, error = steps(session.receive(told))
+                    heard = Frame(b"" if body is grpc.aio.EOF else body, "", {}, 0)
+                entries, last, error = steps(session.receive(heard))
+                if self.on_extensions is not None and any(_is_numbered(each) for each in entries):
+                    self.on_extensions((CURSOR,))
                 if entries or last:
                     yield Batch(entries, last)
                 if error is not None:
@@ -162,6 +149,14 @@ class GrpcTransport(Transport):
                     return
         finally:
             asked.cancel()
+
+    async def _learn(self, asked: Any) -> None:
+        """Where no card says what the other side understands, its answers do."""
+        if self.on_extensions is None:
+            return
+        headers = dict(await asked.trailing_metadata() or ())
+        listed = (str(headers.get(name, "")) for name in _EXTENSIONS)
+        self.on_extensions(uri.strip() for each in listed for uri in each.split(","))
 
     def _failed(self, exc: grpc.aio.AioRpcError) -> Frame:
         code, text = exc.code(), exc.details() or ""
@@ -181,3 +176,8 @@ class GrpcTransport(Transport):
         self._older, self._channel = [], None
         for channel in channels:
             await channel.close(None)
+
+
+def _is_numbered(entry: object) -> bool:
+    """Whether an event has a number. In A2A it has one only by our extension."""
+    return isinstance(entry, Stamped) and entry.seq > 0

@@ -34,6 +34,8 @@ from dragoman.security.outbound.guarded_http import HttpStream as HttpStream
 from ..credentials import Certificate, Credentials
 from ..limits import ClientLimits
 
+TRY = 2.0
+"""Seconds for one of several addresses of a name."""
 ALL_PORTS = tuple(range(1, 65536))
 
 
@@ -70,7 +72,6 @@ class Http:
         allow_private: bool = False,
         ca: str = "",
         certificate: Callable[[str], Certificate | None] = lambda origin: None,
-        prior_knowledge: bool = False,
         resolve: Resolve | None = None,
     ) -> None:
         self.limits = limits
@@ -78,14 +79,20 @@ class Http:
         """Of the address that was typed."""
         rules = Rules(allow_private=allow_private, ports=ALL_PORTS)
         self._ca = ca
-        self._guarded = GuardedHttp(
-            rules,
-            resolve,
-            connections=limits.connections,
-            typed=TypedHost(host.lower(), rules),
-            tls=lambda origin: self.tls(certificate(origin)),
-            http2=True,
-            prior_knowledge=prior_knowledge,
+        self._certificate = certificate
+        self._tls: dict[str, ssl.SSLContext] = {}
+        typed = TypedHost(host.lower(), rules)
+        self._guarded, self._http2 = (
+            GuardedHttp(
+                rules,
+                resolve,
+                connections=limits.connections,
+                typed=typed,
+                tls=self.tls_for,
+                http2=True,
+                prior_knowledge=prior,
+            )
+            for prior in (False, True)
         )
 
     @property
@@ -96,6 +103,20 @@ class Http:
     async def addresses(self, address: Address) -> list[str]:
         """The checked addresses of a host, for a transport with sockets of its own."""
         return await self._guarded.addresses(address.target)
+
+    async def reachable(self, address: Address) -> str:
+        """One checked address of a host at which somebody listens, for a transport that is given
+        one; `PeerUnreachable` if there is none in time."""
+        port = address.target.port
+        try:
+            async with asyncio.timeout(self.limits.connect):
+                found = await self.addresses(address)
+                while len(found) > 1 and not await _listens(found[0], port):
+                    found.pop(0)
+        except (TimeoutError, Unreachable) as exc:
+            why = str(exc) or "it did not answer in time"
+            raise PeerUnreachable(f"{address.origin} cannot be reached: {why}") from exc
+        return found[0]
 
     def address(self, url: str) -> Address:
         """The URL, if it may be called at all."""
@@ -113,6 +134,13 @@ class Http:
             raise ConfigError(f"The CA or the client certificate cannot be used: {why}") from None
         return context
 
+    def tls_for(self, origin: str) -> ssl.SSLContext:
+        """What verifies the server of an origin, with our certificate for it."""
+        found = self._tls.get(origin)
+        if found is None:
+            found = self._tls[origin] = self.tls(self._certificate(origin))
+        return found
+
     async def ask(
         self,
         verb: str,
@@ -124,16 +152,20 @@ class Http:
         *,
         seconds: float,
         max_size: int,
+        http2: bool = False,
     ) -> HttpReply:
-        """One exchange; `PeerUnreachable` if there is no answer in time."""
+        """One exchange; `PeerUnreachable` if there is no answer in time. `http2` is spoken at once
+        where no TLS could have said so (RFC 9113 §3.3)."""
         try:
             async with (
                 asyncio.timeout(seconds),
-                self.stream(verb, address, path, headers, body, who, idle=seconds) as stream,
+                self.stream(
+                    *(verb, address, path, headers, body, who), idle=seconds, http2=http2
+                ) as stream,
             ):
                 got = await read_all(stream, max_size)
         except TimeoutError as exc:
-            raise _told(exc, address) from exc
+            raise _unreachable(exc, address) from exc
         return HttpReply(stream.status, stream.headers, got)
 
     @asynccontextmanager
@@ -147,11 +179,12 @@ class Http:
         who: Credentials,
         *,
         idle: float,
+        http2: bool = False,
     ) -> AsyncIterator[HttpStream]:
         """An answer as it comes. Silence longer than `idle` breaks it."""
         if who.query:
             path += ("&" if "?" in path else "?") + urlencode(who.query)
-        opening = self._guarded.open(
+        opening = (self._http2 if http2 else self._guarded).open(
             verb,
             address.target,
             path=path,
@@ -164,11 +197,21 @@ class Http:
             async with opening as stream:
                 yield stream._replace(chunks=_chunks(stream.chunks, address))
         except Unreachable as exc:
-            raise _told(exc, address) from exc
+            raise _unreachable(exc, address) from exc
 
     async def close(self) -> None:
         """Ends all connections."""
         await self._guarded.close()
+        await self._http2.close()
+
+
+async def _listens(host: str, port: int) -> bool:
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), TRY)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
 
 
 async def _chunks(chunks: AsyncIterator[bytes], address: Address) -> AsyncIterator[bytes]:
@@ -176,7 +219,7 @@ async def _chunks(chunks: AsyncIterator[bytes], address: Address) -> AsyncIterat
         async for chunk in chunks:
             yield chunk
     except Unreachable as exc:
-        raise _told(exc, address) from exc
+        raise _unreachable(exc, address) from exc
 
 
 async def read_all(stream: HttpStream, max_size: int) -> bytes:
@@ -187,6 +230,6 @@ async def read_all(stream: HttpStream, max_size: int) -> bytes:
     return got
 
 
-def _told(exc: Exception, address: Address) -> PeerUnreachable:
+def _unreachable(exc: Exception, address: Address) -> PeerUnreachable:
     """What went wrong on the way, as our error."""
     return PeerUnreachable(explained(exc, address.origin), sent=was_sent(exc))

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable
 
-from dragoman.core.dialect import Dialect, Route, Wire
+from dragoman.core.dialect import Dialect, Manifest, Route, SharedSecretProof, Wire
 from dragoman.core.session import Session
 
 from .callee import IatCallee, IatSocketCallee
-from .caller import IatCaller
+from .caller import IatCaller, IatConversation
 from .duplex import IatDuplex
 from .losses import carried, carried_by_socket
 from .plain_endpoints import PlainCallee, PlainStream
+from .requests import manifest_in
+from .signature import signed
 
 ROLE = SCHEME = "iat"
 ENVELOPES = Route("/iat")
@@ -19,6 +21,8 @@ PLAIN = (
     Route("/a2a/stream", callee=PlainStream),
 )
 """Where real hosts post content without an envelope around it."""
+PROOF = SharedSecretProof(signed, "IAT_SECRET")
+MANIFEST = Manifest("/manifest", manifest_in)
 
 
 def _nested(extensions: Iterable[str] = (), tenant: str = "") -> Session:
@@ -39,6 +43,11 @@ DIALECTS = (
         scheme=SCHEME,
         role=ROLE,
         listed_as="HTTP+SSE",
+        conversation=IatConversation,
+        proof=PROOF,
+        manifest=MANIFEST,
+        foreign_paths=("/a2a",),
+        http2=True,
     ),
     Dialect(
         name="iat-flat",
@@ -58,6 +67,9 @@ DIALECTS = (
         scheme=SCHEME,
         role=ROLE,
         listed_as="WEBSOCKET",
+        conversation=IatConversation,
+        proof=PROOF,
+        manifest=MANIFEST,
     ),
 )
 

@@ -1,8 +1,8 @@
 """IAT on the side that asks: the host. One session is an HTTP exchange or a WebSocket.
 
 It speaks one form, and hears both. An agent that does not know the nested form says `ignored`, or
-answers with an error without an id (dialects §2.6): then `fell_back` is the flat form of what was
-said, to be sent again. In the flat form `execute` is `execute_task`, and its `query` is `content`.
+answers with an error without an id (dialects §2.6): then what was said is to be sent again in the
+flat form (`repeated`). In the flat form `execute` is `execute_task`, and its `query` is `content`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.core.card import Tool
+from dragoman.core.dialect import CallerIdentity
 from dragoman.core.errors import DragomanError, PeerMisbehaved, VersionUnsupported
 from dragoman.core.model import Json
 from dragoman.core.operations import Invoke, Resolve
 from dragoman.core.peer import Context
 from dragoman.core.session import (
     Call,
+    CallerConversation,
+    CallerSession,
     End,
     Fault,
     Frame,
@@ -26,7 +29,6 @@ from dragoman.core.session import (
     Introduction,
     Ping,
     Result,
-    Session,
     Signal,
     Update,
 )
@@ -40,9 +42,9 @@ from .wire import (
     MOST_TTL,
     TTL,
     Envelope,
+    EnvelopeReader,
     Kind,
     answer_in,
-    envelope_in,
     envelope_out,
     word,
 )
@@ -58,51 +60,62 @@ class Open(Struct):
     events: int = 0
 
 
-class IatCaller(Session):
+class IatState(Struct):
+    """What a caller knows of a conversation beyond one exchange."""
+
+    me: str = "host"
+    to: str = ""
+    """Whom the messages are for."""
+    token: str = ""
+    """What each message carries to show who sends it: the session token of the other side."""
+    flat: bool = False
+    """Whether the other side knows only the flat form."""
+
+
+class IatCaller(CallerSession):
     """One conversation, on the side that asks."""
 
     def __init__(
         self,
         *,
+        state: IatState | None = None,
         me: str = "host",
         to: str = "",
-        token: str = "",
         flat: bool = False,
-        ttl: int = TTL,
-        trace: str = "",
-        tools: Iterable[Tool] = (),
-        workspace: str = "",
         greeting: str = "HELO",
         now: Callable[[], int] = lambda: 0,
         new_id: Callable[[], str] | None = None,
     ) -> None:
-        self.token = token
-        """What each envelope carries to show who sends it."""
-        self.flat = flat
-        self.to = to
-        self._me, self._ttl, self._trace, self._cursor = me, ttl, trace, ""
-        self._deadline = ""
-        self._tools = tuple(tools)
+        self.state = state or IatState(me, to, "", flat)
+        self._ttl, self._trace, self._cursor, self._key, self._deadline = TTL, "", "", "", ""
+        self._tools: tuple[Tool, ...] = ()
         """What an `execute` allows."""
-        self._workspace = workspace
         self._greeting = greeting
         """`HELO` from a host, `register` from an agent that joins one."""
         self._now = now
         self._new_id = new_id or self._count
         self._counted = 0
         self._open: dict[str, Open] = {}
-        self.read: Callable[[bytes], Envelope] = envelope_in
-        self.fell_back: tuple[Frame, ...] = ()
-        """What has to be said once more, in the flat form."""
+        self._repeated: tuple[Frame, ...] = ()
+        self.read: Callable[[bytes], Envelope] = EnvelopeReader()
 
     def using(self, ctx: Context) -> None:
-        """What the next call is made with: tools, trace, place in the stream, hops and seconds of
-        work left."""
+        """What the next call is made with: tools, trace, place in the stream, hops left."""
         self._tools = tuple(t if isinstance(t, Tool) else Tool(name=t) for t in ctx.tools)
         self._trace = ctx.trace or self._trace
         self._cursor = "" if ctx.cursor is None else str(ctx.cursor)
+        self._key = ctx.idempotency_key
         self._deadline = "" if ctx.deadline is None else f"{ctx.deadline:.3f}"
         self._ttl = max(0, min(MOST_TTL - ctx.hops, MOST_TTL)) if ctx.hops else TTL
+
+    def repeated(self) -> Iterable[Frame]:
+        """What has to be said once more, in the flat form."""
+        frames, self._repeated = self._repeated, ()
+        return frames
+
+    def abandon(self, id: Id) -> None:
+        """Nobody waits for the answer to this call any more."""
+        self._open = {name: each for name, each in self._open.items() if each.id != id}
 
     def _count(self) -> str:
         self._counted += 1
@@ -121,6 +134,9 @@ class IatCaller(Session):
                 action, payload = found
                 if action == "execute":
                     payload |= self._allowed()
+                    if not signal.stream and not signal.silent:
+                        # On a WebSocket everyone hears a stream that does not say otherwise.
+                        payload["stream"] = False
                 kind = Kind.NOTIFICATION if signal.silent else Kind.REQUEST
                 return self._ask(signal, kind, action, payload, op)
             case Introduction():
@@ -139,8 +155,6 @@ class IatCaller(Session):
         if self._tools:
             told["allowed_tools"] = [tool.name for tool in self._tools]
             told["tools"] = tools_out(self._tools)
-        if self._workspace:
-            told["workspace_root"] = self._workspace
         return told
 
     def _ask(
@@ -159,16 +173,17 @@ class IatCaller(Session):
             payload=payload,
             id=self._new_id() if id is None else word(id),
             parent=parent,
-            sender=self._me,
-            to=self.to,
+            sender=self.state.me,
+            to=self.state.to,
             at=self._now(),
             trace=self._trace,
             ttl=self._ttl,
-            token=self.token,
+            token=self.state.token,
             cursor=self._cursor,
+            key=self._key,
             deadline=self._deadline,
         )
-        if self.flat:
+        if self.state.flat:
             said = _flattened(said)
         streams = isinstance(signal, Call) and signal.stream
         if not (isinstance(signal, Call) and signal.silent):
@@ -177,15 +192,26 @@ class IatCaller(Session):
             self._open[name] = Open(id, said, op, streams)
         return (_frame(said, streams),)
 
-    def expects(self, heard: Envelope) -> bool:
+    def expects(self, frame: Frame) -> bool:
         """Whether an envelope belongs to a call of this side."""
+        heard = self._envelope(frame)
+        if heard is None:
+            return False
         if heard.parent not in self._open:
             return heard.action == IGNORED and self._find_nested() is not None
         return heard.kind is not Kind.REQUEST or heard.action in ASKED
 
-    def echoed(self, heard: Envelope) -> bool:
+    def echoes(self, frame: Frame) -> bool:
         """Whether this is our own request that came back: a hub may tell everyone everything."""
-        return heard.kind is Kind.REQUEST and heard.id in self._open
+        heard = self._envelope(frame)
+        return heard is not None and heard.kind is Kind.REQUEST and heard.id in self._open
+
+    def _envelope(self, frame: Frame) -> Envelope | None:
+        """The envelope in a frame, if anything of ours waits for one."""
+        try:
+            return self.read(frame.body) if self._open else None
+        except DragomanError:
+            return None
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """What a whole response, or one envelope of a stream, says."""
@@ -198,10 +224,6 @@ class IatCaller(Session):
             told = errors.error_for(status) if status >= 400 else error
             found = self._find("")
             return (self._fault(found, told),)
-        return self.take(heard)
-
-    def take(self, heard: Envelope) -> Iterable[Signal]:
-        """What an envelope says to whoever waits for it."""
         found = self._find(heard.parent)
         if found is None and heard.action == IGNORED:
             found = self._find_nested()  # they do not see our ids, and answer in our order
@@ -222,14 +244,14 @@ class IatCaller(Session):
         action = {"task_result": DONE}.get(heard.action, heard.action)
         if over and (error_told(action, said) or (heard.fault and action != DONE)):
             raise errors.error_in(said.get(ERROR, said.get("message", said.get("content"))))
-        if (
-            over
-            and isinstance(found.op, Introduction)
-            and isinstance(said.get("session_token"), str)
-        ):
-            self.token = said["session_token"]
+        if over and isinstance(found.op, Introduction):
+            token = said.get("session_token")
+            self.state.token = token if isinstance(token, str) else self.state.token
         if over and isinstance(found.op, Introduction | Ping):
-            return (self._done(found, _met(found, heard)),)
+            met = _met(found, heard)
+            if isinstance(met, Introduction):
+                self.state.to = self.state.to or met.who
+            return (self._done(found, met),)
         if over and isinstance(found.op, Invoke):
             return (self._done(found, Result(found.id, said.get("result"))),)
         if not found.stream:
@@ -250,9 +272,9 @@ class IatCaller(Session):
         """They do not know our form: say it in the other one, once."""
         if found.said.flat:
             return (self._fault(found, VersionUnsupported("The agent ignores both forms")),)
-        self.flat = True
+        self.state.flat = True
         found.said = _flattened(found.said)
-        self.fell_back = (*self.fell_back, _frame(found.said, found.stream))
+        self._repeated = (*self._repeated, _frame(found.said, found.stream))
         return ()
 
     def _nothing(self) -> Iterable[Signal]:
@@ -281,6 +303,33 @@ class IatCaller(Session):
             return Fault(None, error)
         self._open = {name: each for name, each in self._open.items() if each is not found}
         return Fault(found.id, error)
+
+
+class IatConversation(CallerConversation):
+    """All exchanges of a caller with one agent."""
+
+    def __init__(self, identity: CallerIdentity) -> None:
+        self._identity = identity
+        self._state = IatState(identity.me, identity.to)
+
+    @property
+    def recognized(self) -> bool:
+        """Whether there is a session token."""
+        return bool(self._state.token)
+
+    def begin(self) -> IatCaller:
+        """One exchange, or one WebSocket."""
+        greeting = "register" if self._identity.joins else "HELO"
+        now, new_id = self._identity.now, self._identity.new_id
+        return IatCaller(state=self._state, greeting=greeting, now=now, new_id=new_id)
+
+    def forget(self) -> None:
+        """Drops the token."""
+        self._state.token = ""
+
+    def name_peer(self, name: str) -> None:
+        """Says it in `to`."""
+        self._state.to = self._state.to or name
 
 
 def _met(found: Open, heard: Envelope) -> Result | Introduction:

@@ -20,7 +20,7 @@ class IatDuplex(Duplex):
 
     def whose(self, frame: Frame) -> Session | None:
         """The caller's if it expects it. A hub may tell everyone everything, us included."""
-        said = self._read(frame.body)
-        if self.caller.echoed(said):
+        self._read(frame.body)
+        if self.caller.echoes(frame):
             return None
-        return self.caller if self.caller.expects(said) else self.callee
+        return self.caller if self.caller.expects(frame) else self.callee

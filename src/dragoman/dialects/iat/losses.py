@@ -36,10 +36,10 @@ def carried(signal: Signal) -> Signal:
 
 
 def carried_by_socket(signal: Signal) -> Signal:
-    """The same of a WebSocket: every send that waits is told as a stream, whatever was asked."""
+    """The same of a WebSocket: nobody can hear the stream of a send that is not waited for."""
     told = carried(signal)
     match told:
         case Call(op=SendMessage(wait=wait), silent=silent):
-            return replace(told, stream=wait and not silent)
+            return replace(told, stream=told.stream and wait and not silent)
         case _:
             return told

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.core import json_schema
-from dragoman.core.card import Card, Interface, Tool
-from dragoman.core.errors import BadParams
+from dragoman.core.card import Card, Extension, Interface, Tool
+from dragoman.core.errors import BadParams, DragomanError, PeerMisbehaved
 from dragoman.core.model import AnyPart, Data, Json, Message, Role, Text
 from dragoman.core.operations import (
     AnyOperation,
@@ -23,8 +23,9 @@ from dragoman.core.operations import (
 from dragoman.core.questions import answer_value
 from dragoman.core.session import Id, Introduction
 
+from ..jsonrpc import check
 from .events import FULL, THEIRS, Payload, question_id, question_in
-from .wire import Envelope
+from .wire import Envelope, Kind
 
 ALIASES = {"execute_task": "execute", "task_result": "done", "helo": "HELO", "hello": "HELO"}
 """What real hosts say, and what the requirement calls it."""
@@ -88,6 +89,8 @@ class Introduced(Struct, frozen=True, gc=False):
     endpoint: str | None = None
     tools: tuple[Json, ...] | None = None
     workspace_root: str | None = None
+    actions: tuple[Json, ...] | None = None
+    extensions: tuple[str, ...] | None = None
 
 
 class ToolIn(Struct, frozen=True, gc=False):
@@ -101,6 +104,9 @@ class ToolIn(Struct, frozen=True, gc=False):
     returns: Json = None
     output_schema: Json = None
     outputSchema: Json = None  # noqa: N815
+
+
+_read_manifest = msgspec.json.Decoder(dict[str, Json]).decode
 
 
 def execute_in(said: Envelope) -> SendMessage:
@@ -300,9 +306,21 @@ def introduced(id: Id, said: Envelope) -> Introduction:
         interfaces=(Interface(url=found.endpoint, binding="IAT", version="1"),)
         if found.endpoint
         else (),
+        extensions=tuple(Extension(uri=uri) for uri in found.extensions or ()),
     )
     tools = tools_in(found.tools or ())
-    return Introduction(id, who, card, tools, found.workspace_root or "")
+    # An agent that does not say what it does may be asked; a client that does nothing says so.
+    asked = found.actions is None or bool(found.actions)
+    return Introduction(id, who, card, tools, found.workspace_root or "", asked)
+
+
+def manifest_in(body: bytes) -> Introduction:
+    """The agent that a manifest describes; `PeerMisbehaved` for what is none."""
+    try:
+        check(body)
+        return introduced(None, Envelope(kind=Kind.RESPONSE, payload=_read_manifest(body)))
+    except (DragomanError, msgspec.DecodeError, RecursionError) as exc:
+        raise PeerMisbehaved(f"This is not a manifest: {exc}") from None
 
 
 def granted(id: Id, said: Envelope) -> Introduction:
@@ -316,11 +334,14 @@ def granted(id: Id, said: Envelope) -> Introduction:
 def introduction(met: Introduction) -> Payload:
     """How we introduce ourselves."""
     card = met.card
-    told: Payload = {"agent_id": met.who, "tools": tools_out(met.tools), "actions": [*ACTIONS]}
+    actions = [*ACTIONS] if met.callable else []
+    told: Payload = {"agent_id": met.who, "tools": tools_out(met.tools), "actions": actions}
     if card is not None:
         told |= {"name": card.name, "description": card.description, "version": card.version}
         if card.interfaces:
             told["endpoint"] = card.interfaces[0].url
+        if card.extensions:
+            told["extensions"] = [extension.uri for extension in card.extensions]
     if met.workspace:
         told["workspace_root"] = met.workspace
     return told

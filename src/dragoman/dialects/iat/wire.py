@@ -69,9 +69,12 @@ class Envelope(Struct, frozen=True, gc=False, kw_only=True):
     """Hops left, this one included."""
     token: str = ""
     cursor: str = ""
-    """The seq of the last event the sender has: where WebSockets have no headers."""
+    """The seq of the last event the sender has. Frames of a WebSocket have no headers, so this and
+    what follows has a place in the metadata, under the name of its header."""
+    key: str = ""
+    """The idempotency key."""
     deadline: str = ""
-    """The seconds of work that the sender allows, likewise."""
+    """Seconds of work after which the sender wants no result any more."""
     flat: bool = False
     fault: bool = False
     """Whether it was heard as an error. Nobody answers an error with an error."""
@@ -89,15 +92,18 @@ class HeaderIn(Struct, frozen=True, gc=False, rename={"sender": "from"}):
     action: str | None = ""
 
 
-class MetadataIn(
-    Struct, frozen=True, gc=False, rename={"cursor": "last-event-id", "deadline": DEADLINE}
-):
+HEADERS = {"cursor": "last-event-id", "key": "idempotency-key", "deadline": DEADLINE}
+"""Members of the metadata that are called like headers of HTTP."""
+
+
+class MetadataIn(Struct, frozen=True, gc=False, rename=HEADERS):
     """`metadata`, as it is heard."""
 
     trace_id: str | None = ""
     ttl: int | None = None
     auth_token: str | None = ""
     cursor: Word = None
+    key: str | None = ""
     deadline: str | float | None = None
 
 
@@ -134,12 +140,14 @@ class Header(Struct, frozen=True, gc=False, rename={"sender": "from"}):
     timestamp: int
 
 
-class Metadata(Struct, frozen=True, gc=False, omit_defaults=True, rename={"deadline": DEADLINE}):
+class Metadata(Struct, frozen=True, gc=False, omit_defaults=True, rename=HEADERS):
     """`metadata`, as we write it."""
 
     trace_id: str
     ttl: int | None = None
     auth_token: str = ""
+    cursor: str = ""
+    key: str = ""
     deadline: str = ""
 
 
@@ -219,6 +227,7 @@ def envelope_in(body: bytes) -> Envelope:
         ttl=max(0, min(hops, MOST_TTL)),
         token=bare_token(metadata.auth_token or ""),
         cursor=_word(metadata.cursor),
+        key=metadata.key or "",
         deadline="" if metadata.deadline is None else str(metadata.deadline),
         flat=flat,
         fault=kind is Kind.RESPONSE and (header.type == ERROR or action in (ERROR, IGNORED)),
@@ -261,7 +270,7 @@ def envelope_out(told: Envelope) -> bytes:
             ),
             Metadata(
                 *(told.trace, told.ttl, f"bearer {told.token}" if told.token else ""),
-                told.deadline,
+                *(told.cursor, told.key, told.deadline),
             ),
             payload,
         )
@@ -271,8 +280,9 @@ def envelope_out(told: Envelope) -> bytes:
 def _flat(told: Envelope) -> Flat:
     asking = told.kind is Kind.REQUEST or not told.parent
     metadata: dict[str, Json] = {"auth_token": f"bearer {told.token}"} if told.token else {}
-    if told.deadline:
-        metadata[DEADLINE] = told.deadline
+    if told.cursor or told.key or told.deadline:
+        said = {name: getattr(told, field) for field, name in HEADERS.items()}
+        metadata |= {name: value for name, value in said.items() if value}
     payload = _plain_error(told.payload) if told.kind is Kind.RESPONSE else told.payload
     return Flat(
         told.id if asking else told.parent,

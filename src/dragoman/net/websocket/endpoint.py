@@ -203,7 +203,7 @@ class Socket:
         if self._duplex is not None:
             # Names that nobody else has: so what comes back to us is known.
             names = f"{self._duplex.name}-{secrets.token_hex(8)}-"
-            self.peer = WebSocketPeer(self._duplex.caller, self._say, names)  # type: ignore[arg-type]
+            self.peer = WebSocketPeer(self._duplex.caller, self._say, names)
         self.ctx = ANYONE
         """The caller, where the handshake says who it is."""
         self.on_recognized: Callable[[], None] | None = None

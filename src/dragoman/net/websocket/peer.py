@@ -1,7 +1,8 @@
 """Asking over a channel that both sides talk on: a caller session as a Peer.
 
-Whoever reads the channel hands what is for us to `hear`; what we say goes out through `say`. Each
-call has a queue of its own with a bound: a reader that is slow holds up its channel, nothing grows.
+Whoever reads the channel hands the frames that are for us (`CallerSession.expects`) to `hear`; what
+we say goes out through `say`. Each call has a queue of its own with a bound: a reader that is slow
+holds up its channel, nothing grows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dragoman.core.operations import AnyOperation, Operation, R, Streamed
 from dragoman.core.peer import Batch, Context
 from dragoman.core.session import (
     Call,
+    CallerSession,
     End,
     Fault,
     Frame,
@@ -28,7 +30,6 @@ from dragoman.core.session import (
     Signal,
     Update,
 )
-from dragoman.dialects.iat.caller import IatCaller
 
 AHEAD = 256
 """Events that wait for their reader."""
@@ -40,29 +41,28 @@ class WebSocketPeer:
     """The peer at the other end of a WebSocket; implements `peer.Peer`."""
 
     def __init__(
-        self, caller: IatCaller, say: Callable[[bytes], Awaitable[None]], prefix: str = ""
+        self, caller: CallerSession, say: Callable[[bytes], Awaitable[None]], prefix: str = ""
     ) -> None:
         self.caller = caller
         self._say = say
         self._names = (f"{prefix}{number}" for number in count(1))
         self._waiting: dict[Id, asyncio.Queue[Signal]] = {}
-        self._gone = False
+        self.closed = False
         self.on_lost: Callable[[], None] = lambda: None
-        """For who wants to know at once that the channel is closed."""
+        """Called as soon as the channel is closed."""
 
     async def hear(self, frame: Frame) -> None:
-        """Takes what is for a call of ours."""
+        """Takes a frame that answers a call of ours."""
         for signal in self.caller.receive(frame):
             queue = self._waiting.get(signal.id)
             if queue is not None:
                 await queue.put(signal)
-        again, self.caller.fell_back = self.caller.fell_back, ()
-        for frame in again:
-            await self._say(frame.body)
+        for again in self.caller.repeated():
+            await self._say(again.body)
 
     def lost(self) -> None:
         """The channel is closed: nobody will answer any more."""
-        self._gone = True
+        self.closed = True
         self.on_lost()
         for id, queue in self._waiting.items():
             error = PeerUnreachable("The connection was closed", sent=True)
@@ -75,79 +75,111 @@ class WebSocketPeer:
 
     async def tell(self, op: AnyOperation, ctx: Context) -> None:
         """Says something that is not answered: a foreign agent answers no answer."""
-        if self._gone:
-            raise PeerUnreachable("The connection was closed")
+        self._check_open()
         self.caller.using(ctx)
         for frame in list(self.caller.send(Call(None, op, silent=True))):
             await self._say(frame.body)
 
+    async def ping(self, seconds: float = TIMEOUT) -> None:
+        """Returns when the other side answers."""
+        await self.ask(Ping, None, seconds)
+
     async def ask(
-        self, signal: Callable[[str], Call | Introduction | Ping], ctx: Context | None = None
+        self,
+        signal: Callable[[str], Call | Introduction | Ping],
+        ctx: Context | None = None,
+        seconds: float = TIMEOUT,
     ) -> Signal:
-        """The one answer to a call, a greeting or a ping."""
-        async with asyncio.timeout(TIMEOUT):
-            return await self._answer(*await self._begin(signal, ctx))
+        """The one answer to a call, an introduction or a ping."""
+        id, frames = self.prepare(signal, ctx)
+        return await self.say_prepared(id, frames, seconds)
 
-    async def say_prepared(self, id: Id, frame: Frame) -> Signal:
-        """The one answer to what `caller` has put into a frame before the channel was open."""
-        queue = self._waiting[id] = asyncio.Queue(AHEAD)
-        await self._say(frame.body)
-        return await self._answer(id, queue)
-
-    async def _answer(self, id: Id, queue: asyncio.Queue[Signal]) -> Signal:
-        try:
-            told = await queue.get()
-        finally:
-            del self._waiting[id]
-        if isinstance(told, Fault):
-            raise told.error
-        return told
-
-    async def _begin(
+    def prepare(
         self, signal: Callable[[str], Call | Introduction | Ping], ctx: Context | None = None
-    ) -> tuple[Id, asyncio.Queue[Signal]]:
-        if self._gone:
-            raise PeerUnreachable("The connection was closed")
+    ) -> tuple[str, list[Frame]]:
+        """The frames that ask for something, and its name; to be said also before the channel is
+        open. `Unsupported` if the dialect has no words for it."""
         id = next(self._names)
         if ctx is not None:
             self.caller.using(ctx)
-        frames: list[Frame] = list(self.caller.send(signal(id)))
+        frames = list(self.caller.send(signal(id)))
         if not frames:
             raise Unsupported()
+        return id, frames
+
+    async def say_prepared(self, id: str, frames: list[Frame], seconds: float = TIMEOUT) -> Signal:
+        """The one answer to what was prepared."""
+        queue = await self._say_all(id, frames)
+        try:
+            async with asyncio.timeout(seconds):
+                found = await queue.get()
+        except TimeoutError:
+            raise PeerUnreachable("There was no answer in time", sent=True) from None
+        finally:
+            self._abandon(id)
+        if isinstance(found, Fault):
+            raise found.error
+        return found
+
+    async def _say_all(self, id: str, frames: list[Frame]) -> asyncio.Queue[Signal]:
+        self._check_open()
         queue = self._waiting[id] = asyncio.Queue(AHEAD)
-        for frame in frames:
-            await self._say(frame.body)
-        return id, queue
+        try:
+            for frame in frames:
+                await self._say(frame.body)
+        except BaseException:
+            self._abandon(id)
+            raise
+        return queue
+
+    def _abandon(self, id: str) -> None:
+        del self._waiting[id]
+        self.caller.abandon(id)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise PeerUnreachable("The connection was closed")
+
+    async def close(self) -> None:
+        """The channel belongs to whoever opened or serves it, who closes it."""
 
     # Peer.
 
-    async def call(self, op: Operation[R], ctx: Context) -> R:
+    async def call(self, op: Operation[R], ctx: Context, seconds: float = TIMEOUT) -> R:
         """The answer, or a `DragomanError`."""
         # `Operation[R]` binds the answer's type to the operation's; the wire cannot say so.
         asked = cast(AnyOperation, op)
-        told = await self.ask(lambda id: Call(id, asked), ctx)
-        if not isinstance(told, Result):
+        found = await self.ask(lambda id: Call(id, asked), ctx, seconds)
+        if not isinstance(found, Result):
             raise PeerMisbehaved("This is not an answer")
-        return cast(R, told.value)
+        return cast(R, found.value)
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Every step, as it comes."""
-        id, queue = await self._begin(lambda id: Call(id, op, stream=True), ctx)
+    async def stream(
+        self, op: Streamed, ctx: Context, silence: float | None = None
+    ) -> AsyncGenerator[Batch, None]:
+        """Every step, as it comes. An empty batch tells of so many seconds of silence."""
+        id, frames = self.prepare(lambda id: Call(id, op, stream=True), ctx)
+        queue = await self._say_all(id, frames)
         try:
             while True:
                 entries: list[Stamped | Message] = []
-                told = await queue.get()
+                try:
+                    async with asyncio.timeout(silence):
+                        signal = await queue.get()
+                except TimeoutError:
+                    yield Batch((), last=False)
+                    continue
                 while True:
-                    if isinstance(told, Fault):
-                        raise told.error
-                    if isinstance(told, Update):
-                        entries.append(told.entry)
-                    if isinstance(told, End):
+                    if isinstance(signal, Fault):
+                        raise signal.error
+                    if isinstance(signal, Update):
+                        entries.append(signal.entry)
+                    if isinstance(signal, End):
                         yield Batch(entries, last=True)
                         return
                     if queue.empty():
                         break
-                    told = queue.get_nowait()
+                    signal = queue.get_nowait()
                 yield Batch(entries, last=False)
         finally:
-            del self._waiting[id]
+            self._abandon(id)

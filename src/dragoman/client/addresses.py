@@ -1,0 +1,94 @@
+"""Addresses as people type them: `https://...`, or with a dialect in front, as `iat+wss://...`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from dragoman.core.dialect import Dialect, Wire
+from dragoman.core.errors import ConfigError
+from dragoman.dialects import DIALECTS
+
+from .credentials import origin_of
+
+WEB = ("https", "http")
+_WIRES = {
+    "http": (Wire.HTTP, "http"),
+    "https": (Wire.HTTP, "https"),
+    "ws": (Wire.WEBSOCKET, "http"),
+    "wss": (Wire.WEBSOCKET, "https"),
+    "grpc": (Wire.GRPC, "http"),
+    "grpcs": (Wire.GRPC, "https"),
+}
+"""What stands behind the `+`: the wire, and the scheme of the same place on the web."""
+
+
+def schemes() -> list[str]:
+    """What an address may begin with."""
+    named = [
+        f"{scheme}+{name}"
+        for scheme in dict.fromkeys(each.scheme for each in DIALECTS.values() if each.scheme)
+        for name, (wire, _) in _WIRES.items()
+        if _named(scheme, wire)
+    ]
+    return [*WEB, *named]
+
+
+def web_form(address: str) -> str:
+    """The address as one of the web, which origins are."""
+    scheme, _, rest = address.partition("://")
+    name, plus, wire = scheme.partition("+")
+    if plus and wire in _WIRES and _named(name, _WIRES[wire][0]):
+        return f"{_WIRES[wire][1]}://{rest}"
+    return address
+
+
+def dialects_of(address: str) -> list[Dialect]:
+    """The dialects that an address names, the best first; none if its card shall tell."""
+    scheme, colon, _ = address.partition("://")
+    name, _, wire = scheme.partition("+")
+    if not colon or (scheme not in WEB and wire not in _WIRES):
+        raise ConfigError(f"An address begins with {', '.join(schemes())}: {address!r}")
+    if scheme in WEB:
+        return []
+    found = _named(name, _WIRES[wire][0])
+    if not found:
+        raise ConfigError(f"An address begins with {', '.join(schemes())}: {address!r}")
+    return found
+
+
+def _named(scheme: str, wire: Wire) -> list[Dialect]:
+    return [each for each in DIALECTS.values() if each.scheme == scheme and each.wire is wire]
+
+
+def origins_of(address: str, others: Iterable[str] = ()) -> list[str]:
+    """The origin of an address, and of others; whichever has no scheme has that of the address.
+
+    Where localhost was typed, the addresses it stands for belong to it: cards name either.
+    """
+    url = web_form(address)
+    scheme = url.partition("://")[0]
+    own, *more = (
+        origin_of(web_form(each) if "://" in each else f"{scheme}://{each}")
+        for each in (url, *others)
+    )
+    name, _, port = own.rpartition(":")
+    if name == f"{scheme}://localhost":
+        more += (f"{scheme}://{each}:{port}" for each in ("127.0.0.1", "[::1]"))
+    return [own, *dict.fromkeys(more)]
+
+
+def paths_at(url: str, dialect: Dialect, *, mount: bool = False) -> list[str]:
+    """Where a dialect may be spoken at a web address. One that has a path is meant as it is, unless
+    it is known that an agent is mounted there."""
+    path = urlsplit(url).path.rstrip("/")
+    if (path and not mount) or path.endswith(dialect.paths):
+        return []
+    return [path + each for each in dialect.paths]
+
+
+def mount_of(url: str, dialect: Dialect) -> str:
+    """The web address of the agent itself, where a dialect's own path was typed."""
+    base = url.partition("?")[0].rstrip("/")
+    found = next((path for path in dialect.paths if path != "/" and base.endswith(path)), "")
+    return base.removesuffix(found)

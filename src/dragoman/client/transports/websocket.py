@@ -1,0 +1,314 @@
+"""Any dialect over WebSockets: the one place that knows the `websockets` package.
+
+Calls share a WebSocket. A stream has one of its own while it lasts, so a slow reader holds up
+nobody else, and the server sees at once that nobody listens any more. What ended in good order
+leaves its WebSocket to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from time import monotonic
+from typing import Any
+from urllib.parse import urlencode
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
+
+from dragoman.core.card import Interface
+from dragoman.core.dialect import Dialect
+from dragoman.core.errors import (
+    DragomanError,
+    PeerRefused,
+    PeerUnreachable,
+    Unauthenticated,
+    Unsupported,
+)
+from dragoman.core.operations import Streamed
+from dragoman.core.peer import Batch, Context
+from dragoman.core.session import CallerSession, Frame, Signal
+from dragoman.net.websocket.peer import WebSocketPeer
+from dragoman.security.outbound.guarded_http import KEEP
+
+from ..credentials import Credentials, Wallet
+from .http import Address, Http
+from .transport import Asking, Transport
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+CLOSING = 1.0
+"""Seconds for the other side to say goodbye."""
+MOST_IDLE = 4
+"""Unused WebSockets that are kept."""
+_NOT_HERE = frozenset((404, 405))
+
+
+class _Connect(connect):
+    """Follows no redirect: only the address that was checked is called."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+async def open_websocket(
+    http: Http, address: Address, path: str, headers: Mapping[str, str], max_size: int
+) -> ClientConnection:
+    """A WebSocket to a checked address. Certificates are verified, and no proxy is looked for."""
+    target, limits = address.target, http.limits
+    secure = target.scheme == "https"
+    where = await http.reachable(address)
+    try:
+        return await _Connect(
+            f"{'wss' if secure else 'ws'}://{target.authority}{path}",
+            host=where,
+            port=target.port,
+            ssl=http.tls_for(address.origin) if secure else None,
+            max_size=max_size,
+            additional_headers=headers,
+            user_agent_header=None,
+            open_timeout=limits.connect,
+            close_timeout=CLOSING,
+            # A connection that is dead does not always end: silence counts as its end.
+            ping_interval=limits.idle / 2,
+            ping_timeout=limits.idle / 2,
+            proxy=None,
+            max_queue=32,
+        )
+    except InvalidStatus as exc:
+        raise _refusal(exc, address, headers) from exc
+    except (InvalidHandshake, InvalidMessage, OSError, EOFError, TimeoutError) as exc:
+        why = str(exc) or "it did not answer in time"
+        raise PeerUnreachable(f"{address.origin} cannot be reached: {why}") from exc
+
+
+def _refusal(exc: InvalidStatus, address: Address, headers: Mapping[str, str]) -> DragomanError:
+    status, given = exc.response.status_code, exc.response.headers
+    if status == 401 or (status == 403 and "authorization" in headers):
+        challenge = given.get("www-authenticate", "")
+        return Unauthenticated("The other side did not open a WebSocket", challenge=challenge)
+    if 300 <= status < 400:
+        where = given.get("location", "")
+        return PeerUnreachable(f"This address has moved to {where[:200]}: use that one")
+    if status in _NOT_HERE:
+        return PeerRefused(f"There is no WebSocket at {address.origin}", code=status)
+    return PeerUnreachable(f"{address.origin} opens no WebSocket: HTTP status {status}")
+
+
+def halves(socket: ClientConnection) -> tuple[Receive, Send]:
+    """A WebSocket as ASGI has its two halves."""
+
+    async def receive() -> dict[str, Any]:
+        try:
+            said = await socket.recv()
+        except ConnectionClosed:
+            return {"type": "websocket.disconnect"}
+        key = "text" if isinstance(said, str) else "bytes"
+        return {"type": "websocket.receive", key: said}
+
+    async def send(message: dict[str, Any]) -> None:
+        try:
+            await socket.send(message["text"])
+        except ConnectionClosed as exc:
+            raise PeerUnreachable("The connection was closed", sent=True) from exc
+
+    return receive, send
+
+
+class _Channel:
+    """One open WebSocket, and what is asked over it."""
+
+    def __init__(self, caller: CallerSession, era: int) -> None:
+        self.era = era
+        """The session that it was opened in."""
+        self.peer = WebSocketPeer(caller, self._say, f"{secrets.token_hex(8)}-")
+        self._socket: ClientConnection | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self.calls = 0
+        self.streams = False
+        self.latest = monotonic()
+        """When it was used last."""
+
+    def begin(self, socket: ClientConnection) -> None:
+        """The WebSocket is open."""
+        self._socket = socket
+        self._reader = asyncio.get_running_loop().create_task(self._read(socket))
+
+    async def _say(self, body: bytes) -> None:
+        assert self._socket is not None  # noqa: S101  nothing is said before it is open
+        try:
+            await self._socket.send(body.decode())
+        except ConnectionClosed as exc:
+            raise PeerUnreachable("The connection was closed", sent=True) from exc
+
+    async def _read(self, socket: ClientConnection) -> None:
+        try:
+            async for body in socket:
+                frame = Frame(body.encode() if isinstance(body, str) else body)
+                if self.peer.caller.expects(frame):
+                    await self.peer.hear(frame)
+        except (ConnectionClosed, DragomanError):
+            pass  # those who wait for an answer are told
+        finally:
+            self.peer.lost()
+
+    async def close(self) -> None:
+        """Ends it."""
+        if self._reader is not None:
+            self._reader.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reader
+        if self._socket is not None:
+            await self._socket.close()
+
+
+class WebSocketTransport(Transport):
+    """The WebSockets to one address."""
+
+    def __init__(
+        self,
+        http: Http,
+        interface: Interface,
+        dialect: Dialect,
+        wallet: Wallet,
+        *,
+        paths: Sequence[str] = (),
+    ) -> None:
+        self._http = http
+        self._address = http.address(interface.url)
+        super().__init__(interface, dialect, wallet, self._address.origin, http.limits)
+        self._paths = list(paths) or [self._address.path]
+        self._channels: set[_Channel] = set()
+
+    async def _answer(
+        self, make: Callable[[Any], Asking], ctx: Context, who: Credentials
+    ) -> Signal:
+        async with self._using(who) as channel:
+            seconds = self._seconds(make(""))
+            return await channel.peer.ask(make, ctx, seconds)
+
+    @asynccontextmanager
+    async def _using(self, who: Credentials) -> AsyncIterator[_Channel]:
+        """A WebSocket for one call, beside others."""
+        channel = await self._open(who, alone=False)
+        channel.calls += 1
+        try:
+            yield channel
+        finally:
+            channel.calls -= 1
+            await self._release(channel)
+
+    async def _stream(
+        self, op: Streamed, ctx: Context, who: Credentials
+    ) -> AsyncGenerator[Batch, None]:
+        channel = await self._open(who, alone=True)
+        channel.streams = True
+        ended = False
+        try:
+            async with aclosing(channel.peer.stream(op, ctx, self.limits.idle / 2)) as batches:
+                async for batch in batches:
+                    if not batch.entries and not batch.last:
+                        await self._check(channel)
+                    yield batch
+                    ended = batch.last
+        finally:
+            channel.streams = False
+            if not ended:
+                # The other side would go on telling what nobody hears.
+                await self._drop(channel)
+            else:
+                await self._release(channel)
+
+    async def _check(self, channel: _Channel) -> None:
+        """A sign of life, in a stream that has been silent: servers close sockets without one."""
+        with suppress(Unsupported):
+            await channel.peer.ping(self.limits.idle / 2)
+
+    async def _open(self, who: Credentials, *, alone: bool) -> _Channel:
+        """An open WebSocket: one that nobody else uses, or one without a stream."""
+        channel = await self._found(alone=alone)
+        if channel is not None:
+            return channel
+        talk = self._talk(who)
+        if alone and (talk is None or talk.recognized):
+            channel, _ = await self._connect(who)
+            return channel
+        async with self._introducing:  # whoever comes meanwhile waits for it
+            channel = await self._found(alone=alone)
+            if channel is None:
+                channel, _ = await self._connect(who)
+            return channel
+
+    async def _found(self, *, alone: bool) -> _Channel | None:
+        now = monotonic()
+        for channel in tuple(self._channels):
+            free = not channel.calls and not channel.streams
+            old = channel.era != self._era
+            # The other side may just be closing one that was not used for long, and what is said
+            # would be lost.
+            if channel.peer.closed or (free and (old or now - channel.latest > KEEP)):
+                await self._drop(channel)
+            elif not old and (free or (not alone and not channel.streams)):
+                return channel
+        return None
+
+    async def _introduce(self, who: Credentials) -> Signal | None:
+        async with self._introducing:
+            _, welcome = await self._connect(who)
+            return welcome
+
+    async def _connect(self, who: Credentials) -> tuple[_Channel, Signal | None]:
+        """A new WebSocket, with an introduction where the other side does not know us."""
+        talk = self._talk(who)
+        session = talk.begin() if talk is not None else self.dialect.caller()
+        assert isinstance(session, CallerSession)  # noqa: S101  as dialects of this wire have it
+        channel = _Channel(session, self._era)
+        hello = None
+        headers = dict(who.headers)
+        if talk is not None and not talk.recognized:
+            # What proves the secret in the handshake signs the first frame.
+            hello = channel.peer.prepare(self._hello)
+            headers |= self._proof(hello[1][0], who)
+        channel.begin(await self._handshake(headers, who))
+        welcome = None
+        if hello is not None:
+            try:
+                said = channel.peer.say_prepared(*hello, self.limits.answer)
+                welcome = await self._welcome(said)
+            except BaseException:
+                await channel.close()
+                raise
+        self._channels.add(channel)
+        return channel, welcome
+
+    async def _handshake(self, headers: Mapping[str, str], who: Credentials) -> ClientConnection:
+        while True:
+            path = self._paths[0]
+            if who.query:
+                path += ("&" if "?" in path else "?") + urlencode(who.query)
+            try:
+                return await open_websocket(
+                    self._http, self._address, path, headers, self.limits.event_size
+                )
+            except PeerRefused:
+                if len(self._paths) == 1:
+                    raise
+                del self._paths[0]
+
+    async def _release(self, channel: _Channel) -> None:
+        channel.latest = monotonic()
+        idle = [each for each in self._channels if not each.calls and not each.streams]
+        if channel.peer.closed or (len(idle) > MOST_IDLE and channel in idle):
+            await self._drop(channel)
+
+    async def _drop(self, channel: _Channel) -> None:
+        self._channels.discard(channel)
+        await channel.close()
+
+    async def close(self) -> None:
+        """Ends every WebSocket."""
+        channels, self._channels = self._channels, set()
+        for channel in channels:
+            await channel.close()
