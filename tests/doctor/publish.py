@@ -54,7 +54,7 @@ def patients(folder: Path) -> dict[str, Callable[[], Any]]:
 
 def examined(url: str) -> Report:
     """The whole examination, and 0.1 if the agent is ours."""
-    return examine(url, Orders(**TEXTS, timeout=5.0))
+    return examine(url, Orders(**TEXTS, timeout=60.0))
 
 
 def findings(report: Report) -> Findings:

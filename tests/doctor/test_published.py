@@ -27,7 +27,7 @@ def test_the_session_is_what_a_terminal_shows(tmp_path: Path) -> None:
 def test_our_own_server_has_a_full_score(tmp_path: Path) -> None:
     with publish.own(tmp_path) as url:
         report = publish.examined(url)
-        oldest = publish.examine(url, publish.Orders(on=("jsonrpc-0.1",), timeout=5.0))
+        oldest = publish.examine(url, publish.Orders(on=("jsonrpc-0.1",), timeout=60.0))
     assert set(report.interfaces) == {
         *("jsonrpc-1.0", "jsonrpc-0.3", "rest-1.0", "rest-0.3", "grpc-1.0", "grpc-0.3"),
     }
