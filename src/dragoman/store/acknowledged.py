@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from .interface import Done
+from .writes import Done
 
 
 async def acknowledged(hand_over: Callable[[Done], None]) -> None:

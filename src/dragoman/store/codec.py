@@ -19,7 +19,7 @@ from dragoman.core.errors import StoreError
 from dragoman.core.events import Stamped
 from dragoman.core.model import Json, Task
 
-from .interface import Input
+from .writes import Input
 
 _msgpack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode

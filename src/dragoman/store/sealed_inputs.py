@@ -13,7 +13,7 @@ from dragoman.core.model import Json, Message
 
 from . import rules
 from .codec import Unpacker, pack
-from .interface import Input
+from .writes import Input
 
 if TYPE_CHECKING:
     from .seal import Seal
@@ -47,7 +47,7 @@ class InputSealer:
     def sealed(self, task_id: str, said: Input) -> Input:
         """The input as it may be stored."""
         box = self._seal.closed(pack(SealedContent(said.message, said.value)), task_id)
-        return replace(rules.wiped(said), by=said.by, sealed=box)
+        return replace(rules.wipe(said), by=said.by, sealed=box)
 
     def opened(self, task_id: str, said: Input) -> Input:
         """The input as it was given; still sealed if that was done with another key."""

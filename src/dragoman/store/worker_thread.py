@@ -19,7 +19,7 @@ from msgspec import Struct
 from dragoman.core.errors import StoreUnavailable
 from dragoman.core.log import Logger
 
-from .interface import Done
+from .writes import Done
 
 log = Logger("store")
 

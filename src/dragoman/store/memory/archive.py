@@ -7,8 +7,9 @@ from heapq import heappush, heappushpop
 
 from dragoman.core.model import State
 
-from ..interface import Filter, Row, Scope
-from ..outbox import MemoryOutbox
+from ..interface import Filter
+from ..task_row import Row, Scope
+from .outbox import MemoryOutbox
 from .records import FrozenTask
 
 Group = tuple[str, str, str, State]

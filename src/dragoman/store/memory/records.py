@@ -9,7 +9,8 @@ from dragoman.core.lifecycle import Fold, added_up
 from dragoman.core.model import Task
 
 from ..codec import pack, unpack_log, unpack_piece, unpack_task
-from ..interface import Input, Record, Row
+from ..task_row import Row
+from ..writes import Input, Record
 
 Key = tuple[str, str, str, str]
 """Agent, tenant, principal, and the idempotency key the caller chose."""
@@ -61,11 +62,11 @@ class FrozenTask(Struct, gc=False):
             return []
         return unpack_log(self.log) if self.task else [self.log]
 
-    def thawed(self) -> Task:
+    def thaw(self) -> Task:
         """The task itself."""
         return unpack_task(self.task) if self.task else added_up(unpack_piece(self.log))
 
     def drop_log(self) -> None:
         """Keeps only what the task came to."""
-        self.task = self.task or pack(self.thawed())
+        self.task = self.task or pack(self.thaw())
         self.log, self.whole = b"", False

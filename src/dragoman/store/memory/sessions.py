@@ -6,8 +6,8 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
+from ..clock import Clock
 from ..sessions import MOST, TokenSession
-from .ledger import Clock
 
 
 class MemorySessions:

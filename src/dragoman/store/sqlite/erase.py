@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from ..interface import AdminFilter, Row
+from ..interface import AdminFilter
+from ..task_row import Row
 from . import statements as rows
 
 _NAMED = ("tenant", "principal", "task_id", "agent")

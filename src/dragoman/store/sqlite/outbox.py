@@ -14,10 +14,11 @@ from dragoman.core.model import Hook
 
 from .. import outbox as post
 from ..bulkheads import Bulkheads, host_of
+from ..clock import Clock
 from ..codec import Unpacker, pack
-from ..interface import Delivery, Scope
-from ..memory.ledger import Clock
+from ..interface import Delivery
 from ..outbox import Letter, Mail, Rule
+from ..task_row import Scope
 
 _SELECT = """
 SELECT n, body, hook.tenant, hook.principal, hook.agent, sent, last_seq, due_at, taken,
@@ -79,7 +80,7 @@ class SqliteOutbox:
         self._db.execute(_INSERT, (*place, pack(hook), host_of(hook.url), sent, due_at))
         self.tasks.add(hook.task_id)
 
-    def grown(self, task_id: str) -> None:
+    def grow(self, task_id: str) -> None:
         """The log of a task grew."""
         self._db.execute(_GROWN, (self._clock(), task_id))
 
@@ -91,7 +92,7 @@ class SqliteOutbox:
         found = self._db.execute(_BY_ID, (hook.task_id, hook.hook_id)).fetchone()
         if found is not None:
             mail = self._mail(found)
-            self._save(mail, post.moved(mail, hook, self._clock()))
+            self._save(mail, post.move(mail, hook, self._clock()))
             return
         self.begin(scope, hook, sent=last - 1 if ended else last, last=last)
 
@@ -129,14 +130,14 @@ class SqliteOutbox:
             refused = changed = False
             for number in self._ready(agent, now, limit - len(deliveries), bulkheads):
                 mail = self._mail(self._db.execute(_BY_N, number).fetchone())
-                principal, host = post.place_of(mail)
+                principal, host = post.bulkheads_of(mail)
                 if bulkheads is not None and not bulkheads.admit(principal, host):
                     refused = True
                     if host and self._db.execute(_HOST, (host, mail.n)).rowcount:
                         changed = True
                     continue
                 changed = True
-                held, delivery = post.taken(mail, now, hold_ms)
+                held, delivery = post.take(mail, now, hold_ms)
                 self._save(mail, held)
                 if delivery is not None:
                     deliveries.append(delivery)
@@ -151,7 +152,7 @@ class SqliteOutbox:
 
     def settle(self, id: int, rule: Rule) -> bool:
         """Something became of a delivery; whether that changed anything."""
-        n, seq = post.parted(id)
+        n, seq = post.split_id(id)
         found = self._db.execute(_BY_N, (n,)).fetchone()
         if found is None:
             return False
@@ -172,7 +173,7 @@ class SqliteOutbox:
     def _dead(self, limit: int, agent: str | None) -> Iterator[Delivery]:
         for n, *rest in self._db.execute(_DEAD_LETTERS, (agent, limit)).fetchall():
             found = self._db.execute(_BY_N, (n,)).fetchone()
-            yield post.told(self._mail(found), _letter(rest))
+            yield post.delivery_of(self._mail(found), _letter(rest))
 
     # Rows.
 

@@ -13,21 +13,12 @@ from dragoman.core.log import Logger
 from dragoman.core.model import Task
 
 from .. import rules
+from ..clock import Clock
 from ..codec import unpack_input
-from ..interface import (
-    AdminFilter,
-    Claim,
-    Filter,
-    HeldTask,
-    Input,
-    Listing,
-    Page,
-    Record,
-    Row,
-    Scope,
-)
-from ..memory.ledger import Clock
+from ..interface import AdminFilter, Filter, Listing, Page
+from ..task_row import Claim, HeldTask, Row, Scope
 from ..worker_thread import Job, Outcome
+from ..writes import Input, Record
 from . import erase
 from . import statements as rows
 from .outbox import SqliteOutbox
@@ -161,7 +152,7 @@ class SqliteReader:
 
     def _check(self, claim: Claim) -> None:
         found = self._rows(rows.BY_ID, claim.task_id)
-        if not found or not rules.held(found[0], claim):
+        if not found or not rules.holds(found[0], claim):
             raise Fenced(task_id=claim.task_id)
 
     def expired(self, argument: tuple[str, int]) -> list[Row]:

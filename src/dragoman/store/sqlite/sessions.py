@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from ..clock import Clock
 from ..codec import Unpacker, pack
-from ..memory.ledger import Clock
 from ..sessions import MOST, TokenSession
 
 R = TypeVar("R")

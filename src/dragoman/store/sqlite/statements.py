@@ -13,7 +13,7 @@ from dragoman.core.lifecycle import FINAL, added_up
 from dragoman.core.model import State, Task
 
 from ..codec import unpack_piece, unpack_task
-from ..interface import Idempotency, Row
+from ..task_row import Idempotency, Row
 
 # The columns are the fields of `Row`, in its order, which is the order in which rows are read.
 _COLUMNS = Row.__struct_fields__
