@@ -107,7 +107,7 @@ class WorkerLocks:
         for _ in range(TRIES):
             handle = os.open(path, os.O_RDWR | os.O_CREAT, FILE)
             # Someone cleaning up may hold the file for a moment, or remove it between our calls.
-            if _lock(handle) and same_file(handle, path):
+            if try_lock(handle) and same_file(handle, path):
                 return handle
             os.close(handle)
             time.sleep(PAUSE)
@@ -144,7 +144,7 @@ def _free(path: Path, *, remove: bool) -> bool:
     except FileNotFoundError:
         return False
     try:
-        free = _lock(handle)
+        free = try_lock(handle)
         if free and remove:
             path.unlink(missing_ok=True)
         return free
@@ -152,7 +152,9 @@ def _free(path: Path, *, remove: bool) -> bool:
         os.close(handle)
 
 
-def _lock(handle: int) -> bool:
+def try_lock(handle: int) -> bool:
+    """Locks an open file without waiting; False if another process has it. Where there are no such
+    locks, everyone gets one."""
     if fcntl is None:
         return True
     try:

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from ..memory.outbox import MemoryOutbox
 from ..memory.task_table import TaskTable
 from ..outbox import Mail, head
-from ..private_files import make_folder
 from .damage import Quarantine
 from .format import file_name
+from .writer import clean_folder
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Mail]).decode
@@ -37,9 +37,7 @@ class FileOutbox:
         self, tasks: TaskTable, outbox: MemoryOutbox, now: int, damaged: Quarantine
     ) -> None:
         """Reads all files. A delivery that was under way when the process ended is due again."""
-        make_folder(self._folder)
-        for spare in self._folder.glob("*.new"):
-            spare.unlink()
+        clean_folder(self._folder)
         for path in self._folder.glob("*.json"):
             if path.stem in damaged.names:
                 damaged.put(path, "its task is damaged")

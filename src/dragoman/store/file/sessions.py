@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from ..clock import Clock
 from ..memory.sessions import MemorySessions
-from ..private_files import make_folder
 from ..sessions import TokenSession
 from .damage import Quarantine
+from .writer import clean_folder
 
 _decode = msgspec.json.Decoder(TokenSession).decode
 
@@ -32,9 +32,7 @@ class FileSessions(MemorySessions):
 
     def recover(self, damaged: Quarantine) -> None:
         """Reads all files; what is over by now goes with the next change."""
-        make_folder(self._folder)
-        for spare in self._folder.glob("*.new"):
-            spare.unlink()
+        clean_folder(self._folder)
         said: dict[bytes, int] = {}
         self._open.clear()
         for path in sorted(self._folder.iterdir()):

@@ -8,7 +8,6 @@ only the row stays in memory. The folder belongs to one process; a second one is
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable
 from functools import partial
@@ -30,9 +29,9 @@ from ..outbox import Mail, Rule
 from ..private_files import make_folder
 from ..sessions import SessionBook
 from ..task_row import Claim, HeldTask, Idempotency, Row, Scope
-from ..worker_locks import same_file
 from ..writes import Done, Draft, Input, Record, Write
 from .damage import Damaged, Quarantine
+from .folder_lock import FolderLock
 from .format import (
     TaskFile,
     describe,
@@ -46,11 +45,6 @@ from .outbox import FileOutbox, content
 from .reader import Shelf
 from .sessions import FileSessions
 from .task_files import TaskFiles
-
-try:
-    import fcntl
-except ModuleNotFoundError:  # pragma: no cover
-    fcntl = None  # type: ignore[assignment]
 
 log = Logger("store")
 
@@ -71,7 +65,7 @@ class FileStore(MemoryStore):
         self.sessions: SessionBook = self._session_files
         self._unwritten: list[asyncio.Future[None]] = []
         """The lines of the change that is being made, on their way to the disk."""
-        self._lock = -1
+        self._lock = FolderLock(folder)
         self._only_agent = ""
 
     # Opening and closing.
@@ -80,29 +74,15 @@ class FileStore(MemoryStore):
         try:
             await asyncio.to_thread(self._recover)
         except OSError as error:
-            self._unlock()
+            self._lock.release()
             raise ConfigError(f"{self._folder} cannot be used as a store: {error}.") from error
-        lock = self._folder / "lock"
-        self._files.start(lambda: same_file(self._lock, lock))
+        self._files.start(self._lock.in_place)
 
     def _recover(self) -> None:
         make_folder(self._folder)
-        make_folder(self._task_folder)
-        self._lock = _take_lock(self._folder)
-        for spare in self._task_folder.glob("*.new"):
-            spare.unlink()
+        self._lock.take()
         damaged = Quarantine(self._folder / "damaged")
-        found: list[TaskFile] = []
-        for path in self._task_folder.glob("*.jsonl"):
-            try:
-                task = read_task(path)
-            except Damaged as error:
-                damaged.put(path, error)
-                continue
-            if task is None:
-                path.unlink()  # its creation was never acknowledged
-            else:
-                found.append(task)
+        found = self._files.recover(damaged)
         self._clear()
         self._only_agent = only_agent(found)
         # Finished tasks are kept in the order in which they ended.
@@ -125,12 +105,7 @@ class FileStore(MemoryStore):
 
     async def close(self) -> None:
         await self._files.close()
-        self._unlock()
-
-    def _unlock(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.release()
 
     # Every change of a row becomes a line.
 
@@ -389,18 +364,3 @@ class FileStore(MemoryStore):
             if hooked:
                 await self._save_hooks(task_id)
         return len(known)
-
-
-def _take_lock(folder: Path) -> int:
-    """Locks the folder for this process; `ConfigError` if another one has it."""
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    if fcntl is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(handle)
-            raise ConfigError(
-                f"{folder} is in use by another process, and a file store takes only one. "
-                "Use sqlite: to share tasks between processes."
-            ) from error
-    return handle

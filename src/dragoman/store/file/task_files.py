@@ -18,8 +18,9 @@ from .. import rules
 from ..acknowledged import resolve
 from ..worker_thread import WorkerThread
 from ..writes import Done
-from .format import FileLine, file_name, last_line, read_whole
-from .writer import Book, FileWriter
+from .damage import Damaged, Quarantine
+from .format import FileLine, TaskFile, file_name, last_line, read_task, read_whole
+from .writer import Book, FileWriter, clean_folder
 
 BATCH = 512
 """How many changes share one write at most."""
@@ -39,6 +40,23 @@ class TaskFiles:
         self._pending = 0
         self._failures = 0
         self._thread: WorkerThread[FileWriter]
+
+    def recover(self, damaged: Quarantine) -> list[TaskFile]:
+        """Reads all tasks, before the thread is started. A file that cannot be read is put
+        aside."""
+        clean_folder(self._folder)
+        found: list[TaskFile] = []
+        for path in self._folder.glob("*.jsonl"):
+            try:
+                task = read_task(path)
+            except Damaged as error:
+                damaged.put(path, error)
+                continue
+            if task is None:
+                path.unlink()  # its creation was never acknowledged
+            else:
+                found.append(task)
+        return found
 
     def start(self, in_place: Callable[[], bool]) -> None:
         """Starts the thread. `in_place` says whether the folder is still the one it was."""

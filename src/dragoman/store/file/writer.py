@@ -14,10 +14,14 @@ from pathlib import Path
 from dragoman.core.errors import DragomanError, StoreUnavailable
 from dragoman.core.log import Logger
 
+from ..private_files import FILE, make_folder
 from ..worker_thread import Job, Outcome
 from .format import FileLine, line_out
 
 log = Logger("store")
+
+_NEW = ".new"
+"""The ending of a file that will take the place of another one."""
 
 
 class Book:
@@ -134,7 +138,7 @@ class FileWriter:
             return
         size = -1
         try:
-            handle = os.open(book.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            handle = os.open(book.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE)
             try:
                 size = os.fstat(handle).st_size
                 _write_all(handle, b"".join(data for _, data in waiting))
@@ -177,10 +181,18 @@ class FileWriter:
         """Nothing is open between two batches."""
 
 
+def clean_folder(folder: Path) -> None:
+    """Makes a folder of the store, or removes the new files that a crash kept from taking the
+    place of old ones."""
+    make_folder(folder)
+    for spare in folder.glob(f"*{_NEW}"):
+        spare.unlink()
+
+
 def _put(path: Path, data: bytes) -> None:
-    """The old content or the new, never half of it."""
-    spare = path.with_suffix(".new")
-    handle = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """Replaces the content of a file. A crash leaves the old content or the new one."""
+    spare = path.with_suffix(_NEW)
+    handle = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE)
     try:
         _write_all(handle, data)
         os.fsync(handle)

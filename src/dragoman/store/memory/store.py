@@ -122,7 +122,7 @@ class MemoryStore(OutboxCalls):
             known = self._tasks.keys.get(key)
             if known is not None:
                 return Existing(known[0], same=known[1] == draft.idempotency.digest)
-        if task_id in self._tasks:
+        if task_id in self._live or task_id in self._finished:
             return Conflict("A task with this id exists.", task_id=task_id)
         try:
             row = rules.open_task(draft)
@@ -137,13 +137,9 @@ class MemoryStore(OutboxCalls):
         except DragomanError as error:
             return error
         digest = draft.idempotency.digest if draft.idempotency is not None else None
-        self._make_room(self._tasks.add(kept, digest))
-        return None
-
-    def _make_room(self, oldest: str) -> None:
-        """Drops the oldest finished task, if there are too many."""
-        if oldest:
+        if oldest := self._tasks.add(kept, digest):
             self._drop(oldest)
+        return None
 
     def append(self, write: Write, done: Done) -> None:
         error = self._append(write)
@@ -167,7 +163,8 @@ class MemoryStore(OutboxCalls):
             live.log.append(piece)
         if task:
             frozen = FrozenTask(row, live.key, pack(live.log), task, keys=tuple(live.keys))
-            self._make_room(self._tasks.finish(frozen))
+            if oldest := self._tasks.finish(frozen):
+                self._drop(oldest)
             return None
         live.row = row
         if write.records:

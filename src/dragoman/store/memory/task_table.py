@@ -82,10 +82,10 @@ class TaskTable:
         if kept.key is not None and digest is not None:
             self.keys[kept.key] = (task_id, digest)
         self._contexts.add(kept.row)
-        if isinstance(kept, FrozenTask):
-            return self.finish(kept)
-        self.live[task_id] = kept
-        return ""
+        if isinstance(kept, LiveTask):
+            self.live[task_id] = kept
+            return ""
+        return self.finish(kept)
 
     def finish(self, frozen: FrozenTask) -> str:
         """Moves a task that has ended to the finished ones; the id of the one that had to make

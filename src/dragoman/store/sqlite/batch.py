@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from ..memory.records import Key
 from ..task_row import Idempotency, Row
+from ..writes import Write
 from . import statements as sql
 from .outbox import SqliteOutbox
 
@@ -103,18 +104,17 @@ class Batch:
         if task_id not in self._new:
             self._touched[task_id] = None
 
-    def add_piece(self, task_id: str, seq: int, piece: bytes, *, final: bool) -> None:
-        """Continues the log of a task."""
-        self._pieces.append((task_id, seq, 1 if final else 0, piece))
-
-    def end(self, task_id: str, frozen: bytes) -> None:
-        """Freezes a task that has ended."""
-        self._ended.append(task_id)
-        self._frozen.append((task_id, frozen))
-
-    def add_record(self, task_id: str, key: str, value: bytes, seq: int) -> None:
-        """Records a call of a run."""
-        self._records.append((task_id, key, value, seq))
+    def append(self, row: Row, write: Write, piece: bytes, frozen: bytes) -> None:
+        """Continues the log of a task. If that ends the task, `frozen` is the whole task."""
+        task_id = row.task_id
+        if piece:
+            self._pieces.append((task_id, write.base + 1, 1 if frozen else 0, piece))
+        self.put(row)
+        if frozen:
+            self._ended.append(task_id)
+            self._frozen.append((task_id, frozen))
+        for record in write.records:
+            self._records.append((task_id, record.key, record.value, record.seq))
 
     def remove(self, gone: Iterable[Gone]) -> None:
         """Forgets tasks that were deleted, and counts them no more."""

@@ -171,13 +171,7 @@ class SqliteWriter:
         # leave half of its write behind.
         piece = pack(write.entries) if write.entries else b""
         frozen = pack(write.ended) if write.ended is not None else b""
-        if piece:
-            self._batch.add_piece(task_id, write.base + 1, piece, final=bool(frozen))
-        self._batch.put(row)
-        if frozen:
-            self._batch.end(task_id, frozen)
-        for record in write.records:
-            self._batch.add_record(task_id, record.key, record.value, record.seq)
+        self._batch.append(row, write, piece, frozen)
         if write.forget:
             self._wipe(task_id, write.forget)
         if task_id in self._outbox.tasks:
