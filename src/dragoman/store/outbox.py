@@ -35,8 +35,8 @@ class Letter(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     error: str = ""
 
 
-class Mail(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A webhook and everything that is due to it."""
+class HookCursor(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """The place of a webhook in the log of its task, and everything that is due to it."""
 
     n: int
     hook: Hook
@@ -62,8 +62,8 @@ class Mail(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 Said = tuple[int, str]
 """The status of an answer, and the error that prevented one."""
 
-Rule = Callable[[Mail, int, int], Mail | None]
-"""Takes a mail, a seq of it and the time; returns the mail as it will be, or None if the seq is
+Rule = Callable[[HookCursor, int, int], HookCursor | None]
+"""Takes a cursor, a seq of it and the time; returns the cursor as it will be, or None if the seq is
 not there."""
 
 
@@ -77,51 +77,53 @@ def split_id(id: int) -> tuple[int, int]:
     return id >> _SEQ_BITS, id & ((1 << _SEQ_BITS) - 1)
 
 
-# Rules: each takes the mail as it is and returns it as it will be.
+# Rules: each takes the cursor as it is and returns it as it will be.
 
 
-def begin(n: int, hook: Hook, scope: Scope, *, sent: int, last: int, now: int) -> Mail:
-    """The mail of a new webhook."""
-    return _schedule(Mail(n=n, hook=hook, scope=scope, sent=sent, last=last), now)
+def begin(n: int, hook: Hook, scope: Scope, *, sent: int, last: int, now: int) -> HookCursor:
+    """The cursor of a new webhook."""
+    return _schedule(HookCursor(n=n, hook=hook, scope=scope, sent=sent, last=last), now)
 
 
-def move(mail: Mail, hook: Hook, now: int) -> Mail:
+def move(cursor: HookCursor, hook: Hook, now: int) -> HookCursor:
     """Replaces the webhook under its id. What is due goes to the new address, and at once."""
-    return _schedule(replace(mail, hook=hook, attempt=0, status=0, error=""), now)
+    return _schedule(replace(cursor, hook=hook, attempt=0, status=0, error=""), now)
 
 
-def grow(mail: Mail, last: int, now: int) -> Mail:
+def grow(cursor: HookCursor, last: int, now: int) -> HookCursor:
     """Notes that the log has grown."""
-    return replace(mail, last=last, due_at=mail.due_at or now)
+    return replace(cursor, last=last, due_at=cursor.due_at or now)
 
 
-def head(mail: Mail) -> Letter | None:
+def head(cursor: HookCursor) -> Letter | None:
     """The next delivery: the oldest event that is neither delivered nor given up."""
-    for letter in mail.letters:
+    for letter in cursor.letters:
         if not letter.dead_at:
             return letter
-    if mail.sent >= mail.last:
+    if cursor.sent >= cursor.last:
         return None
-    return Letter(seq=mail.sent + 1, attempt=mail.attempt, status=mail.status, error=mail.error)
+    return Letter(
+        seq=cursor.sent + 1, attempt=cursor.attempt, status=cursor.status, error=cursor.error
+    )
 
 
-def take(mail: Mail, now: int, hold_ms: int) -> tuple[Mail, Delivery | None]:
+def take(cursor: HookCursor, now: int, hold_ms: int) -> tuple[HookCursor, Delivery | None]:
     """Takes the next delivery, and hides it from others for `hold_ms`."""
-    found = head(mail)
+    found = head(cursor)
     if found is None:
-        return replace(mail, due_at=0), None
+        return replace(cursor, due_at=0), None
     found = replace(found, attempt=found.attempt + 1)
-    mail = replace(_with(mail, found), due_at=now + hold_ms, taken=found.seq)
-    return mail, delivery_of(mail, found)
+    cursor = replace(_with(cursor, found), due_at=now + hold_ms, taken=found.seq)
+    return cursor, delivery_of(cursor, found)
 
 
 def arrive(through: int = 0) -> Rule:
     """The rule for a delivery that arrived, and with it every later one up to `through`."""
 
-    def rule(mail: Mail, seq: int, now: int) -> Mail:
-        if _open(mail, seq) is None:
-            return mail
-        return _free(_without(mail, seq, through), seq, now)
+    def rule(cursor: HookCursor, seq: int, now: int) -> HookCursor:
+        if _open(cursor, seq) is None:
+            return cursor
+        return _free(_without(cursor, seq, through), seq, now)
 
     return rule
 
@@ -129,14 +131,14 @@ def arrive(through: int = 0) -> Rule:
 def postpone(wait_ms: int, said: Said, *, tried: bool) -> Rule:
     """The rule for a delivery that failed; without a try the attempt does not count."""
 
-    def rule(mail: Mail, seq: int, now: int) -> Mail:
-        found = _open(mail, seq)
+    def rule(cursor: HookCursor, seq: int, now: int) -> HookCursor:
+        found = _open(cursor, seq)
         if found is None:
-            return mail
+            return cursor
         status, error = said
         attempt = found.attempt if tried else max(0, found.attempt - 1)
-        mail = _with(mail, replace(found, attempt=attempt, status=status, error=error))
-        return _free(mail, seq, now + wait_ms)
+        cursor = _with(cursor, replace(found, attempt=attempt, status=status, error=error))
+        return _free(cursor, seq, now + wait_ms)
 
     return rule
 
@@ -145,109 +147,110 @@ def give_up(said: Said, through: int = 0) -> Rule:
     """The rule for a delivery that is given up, together with every later one up to `through`:
     one dead letter stands for them all."""
 
-    def rule(mail: Mail, seq: int, now: int) -> Mail:
-        found = _open(mail, seq)
+    def rule(cursor: HookCursor, seq: int, now: int) -> HookCursor:
+        found = _open(cursor, seq)
         if found is None:
-            return mail
+            return cursor
         status, error = said
-        after = _without(mail, seq, through)
-        last = after.sent if seq == mail.sent + 1 else seq
+        after = _without(cursor, seq, through)
+        last = after.sent if seq == cursor.sent + 1 else seq
         dead = replace(found, seq=last, dead_at=now, status=status, error=error)
         return _free(_file(after, dead), seq, now)
 
     return rule
 
 
-def redeliver(mail: Mail, seq: int, now: int) -> Mail | None:
+def redeliver(cursor: HookCursor, seq: int, now: int) -> HookCursor | None:
     """The rule for a dead letter that is tried again."""
-    for letter in mail.letters:
+    for letter in cursor.letters:
         if letter.seq == seq and letter.dead_at:
-            mail = _file(mail, replace(letter, dead_at=0, attempt=0))
-            return mail if mail.taken else replace(mail, due_at=now)
+            cursor = _file(cursor, replace(letter, dead_at=0, attempt=0))
+            return cursor if cursor.taken else replace(cursor, due_at=now)
     return None
 
 
-def bulkheads_of(mail: Mail) -> tuple[Principal, str]:
+def bulkheads_of(cursor: HookCursor) -> tuple[Principal, str]:
     """The principal and the host whose bulkheads a delivery has to pass."""
-    return (mail.scope.tenant, mail.scope.principal), host_of(mail.hook.url)
+    return (cursor.scope.tenant, cursor.scope.principal), host_of(cursor.hook.url)
 
 
-def delivery_of(mail: Mail, letter: Letter) -> Delivery:
+def delivery_of(cursor: HookCursor, letter: Letter) -> Delivery:
     """A letter as callers of the store see it."""
     return Delivery(
-        id=delivery_id(mail.n, letter.seq),
-        hook=mail.hook,
-        scope=mail.scope,
+        id=delivery_id(cursor.n, letter.seq),
+        hook=cursor.hook,
+        scope=cursor.scope,
         seq=letter.seq,
-        last=mail.last if letter.seq > mail.sent else 0,
+        last=cursor.last if letter.seq > cursor.sent else 0,
         attempt=letter.attempt,
-        due_at=0 if letter.dead_at else mail.due_at,
+        due_at=0 if letter.dead_at else cursor.due_at,
         dead_at=letter.dead_at,
         status=letter.status,
         error=letter.error,
     )
 
 
-def waiting(mail: Mail) -> Iterator[Delivery]:
-    """Every delivery of a mail that is on its way, in order."""
-    first = head(mail)
+def waiting(cursor: HookCursor) -> Iterator[Delivery]:
+    """Every delivery to a webhook that is on its way, in order."""
+    first = head(cursor)
     for letter in chain(
-        (letter for letter in mail.letters if not letter.dead_at),
-        (Letter(seq=seq) for seq in range(mail.sent + 1, mail.last + 1)),
+        (letter for letter in cursor.letters if not letter.dead_at),
+        (Letter(seq=seq) for seq in range(cursor.sent + 1, cursor.last + 1)),
     ):
         if first is not None and letter.seq == first.seq:
-            yield delivery_of(mail, first)
+            yield delivery_of(cursor, first)
         else:
-            yield replace(delivery_of(mail, letter), due_at=0)
+            yield replace(delivery_of(cursor, letter), due_at=0)
 
 
-def dead(mail: Mail) -> Iterator[Delivery]:
-    """The dead letters of a mail."""
-    return (delivery_of(mail, letter) for letter in mail.letters if letter.dead_at)
+def dead(cursor: HookCursor) -> Iterator[Delivery]:
+    """The dead letters of a webhook."""
+    return (delivery_of(cursor, letter) for letter in cursor.letters if letter.dead_at)
 
 
-def _open(mail: Mail, seq: int) -> Letter | None:
+def _open(cursor: HookCursor, seq: int) -> Letter | None:
     """A letter that is neither delivered nor dead; None if the news about it comes too late."""
-    if seq == mail.sent + 1 <= mail.last:
-        return Letter(seq=seq, attempt=mail.attempt, status=mail.status, error=mail.error)
-    return next((one for one in mail.letters if one.seq == seq and not one.dead_at), None)
+    if seq == cursor.sent + 1 <= cursor.last:
+        return Letter(seq=seq, attempt=cursor.attempt, status=cursor.status, error=cursor.error)
+    return next((one for one in cursor.letters if one.seq == seq and not one.dead_at), None)
 
 
-def _with(mail: Mail, letter: Letter) -> Mail:
-    if letter.seq == mail.sent + 1:
+def _with(cursor: HookCursor, letter: Letter) -> HookCursor:
+    if letter.seq == cursor.sent + 1:
         said = letter.status, letter.error
-        return replace(mail, attempt=letter.attempt, status=said[0], error=said[1])
-    return _file(mail, letter)
+        return replace(cursor, attempt=letter.attempt, status=said[0], error=said[1])
+    return _file(cursor, letter)
 
 
-def _file(mail: Mail, letter: Letter) -> Mail:
-    others = [one for one in mail.letters if one.seq != letter.seq]
+def _file(cursor: HookCursor, letter: Letter) -> HookCursor:
+    others = [one for one in cursor.letters if one.seq != letter.seq]
     letters = tuple(sorted([*others, letter], key=lambda one: one.seq))
-    return replace(mail, letters=letters)
+    return replace(cursor, letters=letters)
 
 
-def _without(mail: Mail, seq: int, through: int) -> Mail:
-    if seq == mail.sent + 1:
-        sent = max(seq, min(through, mail.last))
-        return replace(mail, sent=sent, attempt=0, status=0, error="")
-    return replace(mail, letters=tuple(one for one in mail.letters if one.seq != seq))
+def _without(cursor: HookCursor, seq: int, through: int) -> HookCursor:
+    if seq == cursor.sent + 1:
+        sent = max(seq, min(through, cursor.last))
+        return replace(cursor, sent=sent, attempt=0, status=0, error="")
+    return replace(cursor, letters=tuple(one for one in cursor.letters if one.seq != seq))
 
 
-def _free(mail: Mail, seq: int, due_at: int) -> Mail:
+def _free(cursor: HookCursor, seq: int, due_at: int) -> HookCursor:
     """Notes that this seq is no longer being delivered."""
     # Another one may be: the news about this seq came after it was taken again.
-    return mail if mail.taken not in (0, seq) else _schedule(mail, due_at)
+    return cursor if cursor.taken not in (0, seq) else _schedule(cursor, due_at)
 
 
-def _schedule(mail: Mail, due_at: int) -> Mail:
-    return replace(mail, taken=0, due_at=due_at if head(mail) is not None else 0)
+def _schedule(cursor: HookCursor, due_at: int) -> HookCursor:
+    return replace(cursor, taken=0, due_at=due_at if head(cursor) is not None else 0)
 
 
 class OutboxCalls:
-    """The calls of `Store` that report on a delivery, each as a rule for its mail."""
+    """The calls of `Store` that report on a delivery, each as a rule for the cursor of
+    its webhook."""
 
     async def _settle(self, id: int, rule: Rule) -> bool:
-        """Applies a rule to the mail of a delivery; whether that changed anything."""
+        """Applies a rule to the webhook of a delivery; whether that changed anything."""
         raise NotImplementedError
 
     async def delivered(self, id: int, through: int = 0) -> None:

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from ..memory.outbox import MemoryOutbox
 from ..memory.task_table import TaskTable
-from ..outbox import Mail, head
+from ..outbox import HookCursor, head
 from .damage import Quarantine
 from .format import file_name
 from .writer import clean_folder
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Mail]).decode
+_decode = msgspec.json.Decoder(list[HookCursor]).decode
 
 
 class FileOutbox:
@@ -43,23 +43,23 @@ class FileOutbox:
                 damaged.put(path, "its task is damaged")
                 continue
             try:
-                mails = _decode(path.read_bytes())
+                cursors = _decode(path.read_bytes())
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 damaged.put(path, error)
                 continue
-            kept = [mail for mail in mails if mail.hook.task_id in tasks]
+            kept = [cursor for cursor in cursors if cursor.hook.task_id in tasks]
             if not kept:
                 path.unlink()  # its task was never acknowledged, or was dropped
-            for mail in kept:
-                row = tasks.row_of(mail.hook.task_id)
-                # The row knows the agent; a mail of an older version does not.
-                mail = replace(mail, last=row.last_seq, scope=row.scope, taken=0)
-                due_at = (mail.due_at or now) if head(mail) is not None else 0
-                outbox.keep(replace(mail, due_at=due_at))
+            for cursor in kept:
+                row = tasks.row_of(cursor.hook.task_id)
+                # The row knows the agent; a cursor of an older version does not.
+                cursor = replace(cursor, last=row.last_seq, scope=row.scope, taken=0)
+                due_at = (cursor.due_at or now) if head(cursor) is not None else 0
+                outbox.keep(replace(cursor, due_at=due_at))
 
 
-def content(mails: Iterable[Mail]) -> bytes:
+def content(cursors: Iterable[HookCursor]) -> bytes:
     """The file for the webhooks of one task; empty if there are none."""
     # One line for each webhook reads better than one for all.
-    lines = [_encode(mail) for mail in mails]
+    lines = [_encode(cursor) for cursor in cursors]
     return b"[" + b",\n ".join(lines) + b"]\n" if lines else b""

@@ -1,4 +1,4 @@
-"""Finished tasks of a file store, read from their files on demand."""
+"""Reads finished tasks of a file store from their files, when someone asks for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECENT = 16
 """How many logs stay decoded, so that reading one page by page is not quadratic."""
 
 
-class Shelf:
+class FileReader:
     """Reads the files of finished tasks, which no longer change."""
 
     def __init__(self, folder: Path) -> None:

@@ -25,7 +25,7 @@ from ..interface import AdminFilter, Filter, Listing, Page
 from ..memory.archive import Place
 from ..memory.records import Key, LiveTask
 from ..memory.store import MemoryStore
-from ..outbox import Mail, Rule
+from ..outbox import HookCursor, Rule
 from ..private_files import make_folder
 from ..sessions import SessionBook
 from ..task_row import Claim, HeldTask, Idempotency, Row, Scope
@@ -42,7 +42,7 @@ from .format import (
     read_task,
 )
 from .outbox import FileOutbox, content
-from .reader import Shelf
+from .reader import FileReader
 from .sessions import FileSessions
 from .task_files import TaskFiles
 
@@ -59,7 +59,7 @@ class FileStore(MemoryStore):
         self._folder = folder
         self._task_folder = folder / "tasks"
         self._files = TaskFiles(self._task_folder, self._restore)
-        self._shelf = Shelf(self._task_folder)
+        self._reader = FileReader(self._task_folder)
         self._hook_files = FileOutbox(folder / "hooks")
         self._session_files = FileSessions(folder / "sessions", clock, self._files.replace)
         self.sessions: SessionBook = self._session_files
@@ -88,7 +88,7 @@ class FileStore(MemoryStore):
         # Finished tasks are kept in the order in which they ended.
         for task in sorted(found, key=lambda each: each.kept.row.status_at):
             self._adopt(task)
-        self._hook_files.recover(self._tasks, self._mail, self._clock(), damaged)
+        self._hook_files.recover(self._tasks, self._outbox, self._clock(), damaged)
         self._session_files.recover(damaged)
 
     def _adopt(self, found: TaskFile) -> None:
@@ -112,10 +112,10 @@ class FileStore(MemoryStore):
     def _put(self, live: LiveTask, row: Row, what: str, said: Input | None = None) -> Row:
         line = line_of(row, self._clock(), what)
         line.said = said
-        self._unwritten.append(self._files.landing(line))
+        self._unwritten.append(self._files.write_soon(line))
         return super()._put(live, row, what, said)
 
-    async def _written(self, change: Awaitable[R]) -> R:
+    async def _commit(self, change: Awaitable[R]) -> R:
         """The result of a change in memory, once its lines are on the disk."""
         # The change never suspends, so these lines are its own and nobody else's.
         result = await change
@@ -141,13 +141,13 @@ class FileStore(MemoryStore):
     # Workers.
 
     async def held(self, worker: str) -> list[HeldTask]:
-        return await self._files.settled(super().held, worker)
+        return await self._files.observe(super().held, worker)
 
     async def retire(self, worker: str) -> None:
-        await self._written(super().retire(worker))
+        await self._commit(super().retire(worker))
 
     async def reap(self) -> list[str]:
-        return await self._written(super().reap())
+        return await self._commit(super().reap())
 
     # Tasks: writing.
 
@@ -162,19 +162,22 @@ class FileStore(MemoryStore):
         line.key = draft.idempotency
         line.task = draft.ended
         if draft.ended is not None:
-            done = partial(self._shelve, row, done)
+            done = partial(self._unload, row, done)
         if draft.hook is None:
             self._files.write(line, done)
             return
-        # Nothing is due before the first line is on the disk: the log grows only in `_hooked`.
-        mail = outbox.begin(self._mail.number(), draft.hook, row.scope, sent=0, last=0, now=0)
-        done = partial(self._hooked, mail, row.last_seq, done)
-        self._files.open(line, self._hook_files.path(row.task_id), content([mail]), done)
+        # Nothing is due before the first line is on the disk, so the log grows only after that, in
+        # `_after_create`.
+        cursor = outbox.begin(self._outbox.number(), draft.hook, row.scope, sent=0, last=0, now=0)
+        done = partial(self._after_create, cursor, row.last_seq, done)
+        self._files.open(line, self._hook_files.path(row.task_id), content([cursor]), done)
 
-    def _hooked(self, mail: Mail, last: int, done: Done, error: Exception | None) -> None:
-        """A task was created together with a webhook."""
+    def _after_create(
+        self, cursor: HookCursor, last: int, done: Done, error: Exception | None
+    ) -> None:
+        """Makes the first events due to a webhook that came with its task."""
         if error is None:
-            self._mail.keep(outbox.grow(mail, last, self._clock()))
+            self._outbox.keep(outbox.grow(cursor, last, self._clock()))
         done(error)
 
     def append(self, write: Write, done: Done) -> None:
@@ -194,20 +197,21 @@ class FileStore(MemoryStore):
             # The last line repeats the keys, so that a finished task needs no other line.
             line.key = self._key(live.key) if live.key is not None else None
             line.keys = [self._key(key) for key in live.keys]
-            done = partial(self._shelve, row, done)
-        self._files.write(line, partial(self._grown, row, done), wipe=write.forget)
+            done = partial(self._unload, row, done)
+        self._files.write(line, partial(self._after_append, row, done), wipe=write.forget)
 
     def _key(self, key: Key) -> Idempotency:
         return Idempotency(key[-1], self._tasks.keys[key][1])
 
-    def _grown(self, row: Row, done: Done, error: Exception | None) -> None:
-        """Events are on the disk: only now may webhooks hear of them."""
+    def _after_append(self, row: Row, done: Done, error: Exception | None) -> None:
+        """Makes events due to webhooks, once they are on the disk: nobody may hear of an event
+        that a crash could still take back."""
         if error is None:
-            self._mail.grow(row.task_id, row.last_seq, self._clock())
+            self._outbox.grow(row.task_id, row.last_seq, self._clock())
         done(error)
 
-    def _shelve(self, row: Row, done: Done, error: Exception | None) -> None:
-        """A finished task is on the disk, so its content need not stay in memory."""
+    def _unload(self, row: Row, done: Done, error: Exception | None) -> None:
+        """Drops the content of a finished task from memory, once it is on the disk."""
         if error is None:
             frozen = self._finished.get(row.task_id)
             if frozen is not None:
@@ -216,34 +220,34 @@ class FileStore(MemoryStore):
         done(error)
 
     async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
-        return await self._written(super().claim(worker, agent, limit))
+        return await self._commit(super().claim(worker, agent, limit))
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
-        return await self._written(super().seize(worker, task_id, epoch))
+        return await self._commit(super().seize(worker, task_id, epoch))
 
     async def release(self, claim: Claim, *, runnable: bool) -> None:
-        await self._written(super().release(claim, runnable=runnable))
+        await self._commit(super().release(claim, runnable=runnable))
 
     # Tasks: the caller's side.
 
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
-        return await self._written(super().add_input(scope, task_id, said, question))
+        return await self._commit(super().add_input(scope, task_id, said, question))
 
     async def find_key(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
-        return await self._files.settled(super().find_key, scope, key)
+        return await self._files.observe(super().find_key, scope, key)
 
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
         before = self._tasks.row(scope, task_id)
-        row = await self._written(super().ask_cancel(scope, task_id))
+        row = await self._commit(super().ask_cancel(scope, task_id))
         return row if row is not before else await self.row(scope, task_id)
 
     async def row(self, scope: Scope, task_id: str) -> Row:
-        return await self._files.settled(super().row, scope, task_id)
+        return await self._files.observe(super().row, scope, task_id)
 
     async def load(self, scope: Scope, task_id: str) -> tuple[Row, Task]:
-        row, task = await self._files.settled(self._load_kept, scope, task_id)
+        row, task = await self._files.observe(self._load_kept, scope, task_id)
         if task is None:
-            (task,) = await self._shelf.tasks([task_id])
+            (task,) = await self._reader.tasks([task_id])
         if task is None:
             raise TaskNotFound(task_id=task_id)
         return row, task
@@ -260,10 +264,10 @@ class FileStore(MemoryStore):
         return frozen.thaw() if frozen.log else None
 
     async def read(self, scope: Scope, task_id: str, after: int, limit: int) -> Page:
-        page = await self._files.settled(self._read_kept, scope, task_id, after, limit)
+        page = await self._files.observe(self._read_kept, scope, task_id, after, limit)
         if isinstance(page, Page):
             return page
-        entries = await self._shelf.log(task_id)
+        entries = await self._reader.log(task_id)
         return Page(page, entries[after : after + limit])
 
     async def _read_kept(self, scope: Scope, task_id: str, after: int, limit: int) -> Page | Row:
@@ -278,10 +282,10 @@ class FileStore(MemoryStore):
         return row if frozen.whole else Page(row, [])
 
     async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:
-        places, total, tasks = await self._files.settled(self._find_kept, scope, which, limit)
+        places, total, tasks = await self._files.observe(self._find_kept, scope, which, limit)
         missing = [task_id for task_id, task in tasks.items() if task is None]
         if missing:
-            tasks.update(zip(missing, await self._shelf.tasks(missing), strict=True))
+            tasks.update(zip(missing, await self._reader.tasks(missing), strict=True))
         listed = [(place, task) for place in places if (task := tasks[place[1]]) is not None]
         return Listing([task for _, task in listed], [place for place, _ in listed], total)
 
@@ -294,12 +298,12 @@ class FileStore(MemoryStore):
     # Runs.
 
     async def inputs(self, claim: Claim) -> list[Input]:
-        return await self._files.settled(super().inputs, claim)
+        return await self._files.observe(super().inputs, claim)
 
     async def records(self, claim: Claim) -> list[Record]:
-        return await self._files.settled(super().records, claim)
+        return await self._files.observe(super().records, claim)
 
-    # Webhooks. Who holds a delivery need not be written: there is only this process.
+    # Webhooks. A delivery that is taken need not be written down: there is only this process.
 
     async def set_hook(self, scope: Scope, hook: Hook) -> None:
         # An event that is not on the disk yet must not count as one from before the webhook.
@@ -308,43 +312,43 @@ class FileStore(MemoryStore):
         await self._save_hooks(hook.task_id)
 
     async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
-        return await self._files.settled(super().hooks, scope, task_id)
+        return await self._files.observe(super().hooks, scope, task_id)
 
     async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
         if self._drop_hook(scope, task_id, hook_id):
             await self._save_hooks(task_id)
 
     async def _settle(self, id: int, rule: Rule) -> bool:
-        task_id = self._mail.change(id, rule, self._clock())
+        task_id = self._outbox.change(id, rule, self._clock())
         if task_id:
             await self._save_hooks(task_id)
         return bool(task_id)
 
     async def _save_hooks(self, task_id: str) -> None:
         path = self._hook_files.path(task_id)
-        await self._files.replace(path, content(self._mail.of(task_id)))
+        await self._files.replace(path, content(self._outbox.of(task_id)))
 
     # Housekeeping.
 
     async def expired(self, agent: str, limit: int) -> list[Row]:
-        return await self._files.settled(super().expired, agent, limit)
+        return await self._files.observe(super().expired, agent, limit)
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
-        shrink, go = await self._files.settled(self._old, agent, events_ms, tasks_ms, limit)
+        shrink, go = await self._files.observe(self._old, agent, events_ms, tasks_ms, limit)
         for task_id in shrink:
-            self._shelf.forget(task_id)
+            self._reader.forget(task_id)
             await self._files.drop_log(task_id)
             self._finished[task_id].whole = False
             self._files.forget(task_id)
         for task_id in go:
-            self._shelf.forget(task_id)
+            self._reader.forget(task_id)
             await self._files.delete(task_id)
             if self._drop(task_id):
                 await self._save_hooks(task_id)
         return len(shrink) + len(go)
 
     async def counts(self, agent: str) -> dict[str, int]:
-        return await self._files.settled(super().counts, agent)
+        return await self._files.observe(super().counts, agent)
 
     async def probe(self) -> None:
         await self._files.replace(self._folder / "probe", b"One can write here.\n")
@@ -352,14 +356,14 @@ class FileStore(MemoryStore):
     # The operator's side.
 
     async def owned(self, which: AdminFilter, limit: int) -> list[Row]:
-        return await self._files.settled(super().owned, which, limit)
+        return await self._files.observe(super().owned, which, limit)
 
     async def erase(self, task_ids: list[str]) -> int:
         known = [task_id for task_id in task_ids if task_id in self._tasks]
         for task_id in known:
             # Out of memory first: what the run still says is then refused, and makes no new file.
             hooked = self._drop(task_id)
-            self._shelf.forget(task_id)
+            self._reader.forget(task_id)
             await self._files.delete(task_id)
             if hooked:
                 await self._save_hooks(task_id)

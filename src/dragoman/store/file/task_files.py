@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from .. import rules
-from ..acknowledged import resolve
+from ..commit import resolve
 from ..worker_thread import WorkerThread
 from ..writes import Done
 from .damage import Damaged, Quarantine
 from .format import FileLine, TaskFile, file_name, last_line, read_task, read_whole
-from .writer import Book, FileWriter, clean_folder
+from .writer import FileState, FileWriter, clean_folder
 
 BATCH = 512
 """How many changes share one write at most."""
@@ -36,7 +36,7 @@ class TaskFiles:
         self._folder = folder
         self._restore = restore
         """Called with a task and its file when a change could not be written."""
-        self._books: dict[str, Book] = {}
+        self._states: dict[str, FileState] = {}
         self._pending = 0
         self._failures = 0
         self._thread: WorkerThread[FileWriter]
@@ -66,75 +66,75 @@ class TaskFiles:
     async def close(self) -> None:
         """Writes what was handed over, then ends the thread."""
         await self._thread.close()
-        self._books.clear()
+        self._states.clear()
 
     # Changes that are handed over.
 
     def write(self, line: FileLine, done: Done, wipe: tuple[int, ...] = ()) -> None:
         """Adds a line to the file of its task, and wipes the inputs with these numbers."""
-        book, landed = self._expect(line, done)
+        file, landed = self._expect(line, done)
         if wipe:
             # Credentials must not stay in a file: the lines that hold them are written anew.
-            self._thread.submit(FileWriter.rewrite, (book, partial(_wipe, line, wipe)), landed)
+            self._thread.submit(FileWriter.rewrite, (file, partial(_wipe, line, wipe)), landed)
         else:
-            self._thread.submit(FileWriter.write, (book, line), landed)
+            self._thread.submit(FileWriter.write, (file, line), landed)
 
     def open(self, line: FileLine, path: Path, hooks: bytes, done: Done) -> None:
         """Writes the first line of a file together with the file of its webhooks."""
-        book, landed = self._expect(line, done)
-        self._thread.submit(FileWriter.open, (book, line, path, hooks), landed)
+        file, landed = self._expect(line, done)
+        self._thread.submit(FileWriter.open, (file, line, path, hooks), landed)
 
     def refuse(self, error: Exception, done: Done) -> None:
         """Reports an error through the same queue, so that the answers for one task stay in
         their order."""
         self._thread.submit(FileWriter.refuse, error, done)
 
-    def landing(self, line: FileLine) -> asyncio.Future[None]:
+    def write_soon(self, line: FileLine) -> asyncio.Future[None]:
         """Adds a line; the future is done when it is on the disk."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.write(line, partial(resolve, future))
         return future
 
     def forget(self, task_id: str) -> None:
-        """Forgets the book of a task that nobody writes to any more."""
-        self._books.pop(task_id, None)
+        """Forgets what is known about the file of a task that nobody writes to any more."""
+        self._states.pop(task_id, None)
 
-    def _expect(self, line: FileLine, done: Done) -> tuple[Book, Done]:
+    def _expect(self, line: FileLine, done: Done) -> tuple[FileState, Done]:
         self._pending += 1
-        book = self._book(line.row.task_id)
-        return book, partial(self._landed, book, done)
+        file = self._state(line.row.task_id)
+        return file, partial(self._after_write, file, done)
 
-    def _book(self, task_id: str) -> Book:
-        book = self._books.get(task_id)
-        if book is None:
-            book = self._books[task_id] = Book(task_id, self._folder / file_name(task_id))
-        return book
+    def _state(self, task_id: str) -> FileState:
+        file = self._states.get(task_id)
+        if file is None:
+            file = self._states[task_id] = FileState(task_id, self._folder / file_name(task_id))
+        return file
 
-    def _landed(self, book: Book, done: Done, error: Exception | None) -> None:
+    def _after_write(self, file: FileState, done: Done, error: Exception | None) -> None:
         self._pending -= 1
-        if error is not None and book.broken and not book.restored:
-            book.restored = True
+        if error is not None and file.broken and not file.restored:
+            file.restored = True
             self._failures += 1
-            self.forget(book.task_id)
-            self._restore(book.task_id, book.path)
+            self.forget(file.task_id)
+            self._restore(file.task_id, file.path)
         done(error)
 
     # Changes that are waited for.
 
     async def drop_log(self, task_id: str) -> None:
         """Leaves only the last line of a finished task, without its events."""
-        await self._thread.ask(FileWriter.rewrite, (self._book(task_id), _keep_last))
+        await self._thread.ask(FileWriter.rewrite, (self._state(task_id), _keep_last))
 
     async def delete(self, task_id: str) -> None:
         """Deletes the file of a task."""
-        await self._thread.ask(FileWriter.delete, self._book(task_id))
+        await self._thread.ask(FileWriter.delete, self._state(task_id))
         self.forget(task_id)
 
     async def replace(self, path: Path, data: bytes) -> None:
         """Replaces any file of the store as a whole, or removes it if there is no data."""
         await self._thread.ask(FileWriter.replace, (path, data))
 
-    async def settled(self, look: Callable[P, Awaitable[R]], *args: P.args, **kw: P.kwargs) -> R:
+    async def observe(self, look: Callable[P, Awaitable[R]], *args: P.args, **kw: P.kwargs) -> R:
         """The result of a look at the memory, once everything that it shows is on the disk. If
         something failed to get there, it looks again: what it saw has been taken back."""
         while True:

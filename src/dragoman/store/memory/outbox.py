@@ -1,4 +1,7 @@
-"""The mail of all tasks in memory; the rules are in `store/outbox.py`."""
+"""The outbox in memory: how far each webhook has been told the log of its task.
+
+The rules are in `store/outbox.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,15 @@ from dragoman.core.model import Hook
 from .. import outbox as rules
 from ..bulkheads import Bulkheads
 from ..interface import Delivery
-from ..outbox import Mail, Rule
+from ..outbox import HookCursor, Rule
 from ..task_row import Scope
 
 
 class MemoryOutbox:
-    """Webhooks by task, and which of them are due."""
+    """The webhooks of all tasks, and which of them are due."""
 
     def __init__(self) -> None:
-        self._mails: dict[int, Mail] = {}
+        self._cursors: dict[int, HookCursor] = {}
         self._tasks: dict[str, dict[str, int]] = {}
         self._due: set[int] = set()
         self._n = 0
@@ -34,7 +37,7 @@ class MemoryOutbox:
         """Stores a webhook in the place of the one with its id."""
         known = self._tasks.get(hook.task_id, {}).get(hook.hook_id)
         if known is not None:
-            self.keep(rules.move(self._mails[known], hook, now))
+            self.keep(rules.move(self._cursors[known], hook, now))
             return
         self.keep(rules.begin(self.number(), hook, scope, sent=sent, last=last, now=now))
 
@@ -43,24 +46,24 @@ class MemoryOutbox:
         self._n += 1
         return self._n
 
-    def keep(self, mail: Mail) -> None:
-        """Stores a mail in the place of the one with its number."""
-        self._n = max(self._n, mail.n)
-        self._mails[mail.n] = mail
-        self._tasks.setdefault(mail.hook.task_id, {})[mail.hook.hook_id] = mail.n
-        if mail.due_at:
-            self._due.add(mail.n)
+    def keep(self, cursor: HookCursor) -> None:
+        """Stores a cursor in the place of the one with its number."""
+        self._n = max(self._n, cursor.n)
+        self._cursors[cursor.n] = cursor
+        self._tasks.setdefault(cursor.hook.task_id, {})[cursor.hook.hook_id] = cursor.n
+        if cursor.due_at:
+            self._due.add(cursor.n)
         else:
-            self._due.discard(mail.n)
+            self._due.discard(cursor.n)
 
-    def of(self, task_id: str) -> list[Mail]:
-        """The mail of a task, oldest webhook first."""
-        return [self._mails[n] for n in sorted(self._tasks.get(task_id, {}).values())]
+    def of(self, task_id: str) -> list[HookCursor]:
+        """The cursors of a task's webhooks, oldest first."""
+        return [self._cursors[n] for n in sorted(self._tasks.get(task_id, {}).values())]
 
     def grow(self, task_id: str, last: int, now: int) -> None:
         """Notes that the log of a task has grown."""
-        for mail in self.of(task_id):
-            self.keep(rules.grow(mail, last, now))
+        for cursor in self.of(task_id):
+            self.keep(rules.grow(cursor, last, now))
 
     def drop(self, task_id: str, hook_ids: Iterable[str] | None = None) -> bool:
         """Forgets some webhooks of a task, or all of them; whether there were any."""
@@ -72,7 +75,7 @@ class MemoryOutbox:
         ]
         for hook_id in gone:
             n = hooks.pop(hook_id)
-            del self._mails[n]
+            del self._cursors[n]
             self._due.discard(n)
         if not hooks:
             self._tasks.pop(task_id, None)
@@ -81,21 +84,21 @@ class MemoryOutbox:
     def due(
         self, agent: str, limit: int, now: int, hold_ms: int, bulkheads: Bulkheads | None
     ) -> list[Delivery]:
-        """Takes what is due, as `Store.due` says."""
+        """Takes deliveries that are due, as `Store.due` promises."""
         self._hold = max(self._hold, hold_ms)
         ready = [
-            mail
+            cursor
             for n in self._due
-            if (mail := self._mails[n]).due_at <= now and mail.scope.agent == agent
+            if (cursor := self._cursors[n]).due_at <= now and cursor.scope.agent == agent
         ]
-        ready.sort(key=lambda mail: (mail.due_at, mail.n))
+        ready.sort(key=lambda cursor: (cursor.due_at, cursor.n))
         found: list[Delivery] = []
-        for mail in ready:
+        for cursor in ready:
             if len(found) >= limit:
                 break
-            if bulkheads is not None and not bulkheads.admit(*rules.bulkheads_of(mail)):
+            if bulkheads is not None and not bulkheads.admit(*rules.bulkheads_of(cursor)):
                 continue
-            held, delivery = rules.take(mail, now, hold_ms)
+            held, delivery = rules.take(cursor, now, hold_ms)
             self.keep(held)
             if delivery is not None:
                 found.append(delivery)
@@ -104,16 +107,16 @@ class MemoryOutbox:
     def set_back(self, by: int, now: int) -> None:
         """Moves due times back with the clock, so that nothing waits longer because of it."""
         for n in self._due:
-            mail = self._mails[n]
+            cursor = self._cursors[n]
             # A delivery may have been taken since the clock was set. It stays hidden for its
             # whole time, or a second worker would take it while the first one calls.
-            least = min(mail.due_at, now + self._hold) if mail.taken else 1
-            self._mails[n] = replace(mail, due_at=max(least, mail.due_at - by))
+            least = min(cursor.due_at, now + self._hold) if cursor.taken else 1
+            self._cursors[n] = replace(cursor, due_at=max(least, cursor.due_at - by))
 
     def change(self, id: int, rule: Rule, now: int) -> str:
-        """Applies a rule to the mail of a delivery; the id of its task if anything changed."""
+        """Applies a rule to the webhook of a delivery; the id of its task if anything changed."""
         n, seq = rules.split_id(id)
-        before = self._mails.get(n)
+        before = self._cursors.get(n)
         after = rule(before, seq, now) if before is not None else None
         if after is None or after is before:
             return ""
@@ -121,21 +124,21 @@ class MemoryOutbox:
         return after.hook.task_id
 
     def deliveries(self, *, dead: bool, limit: int, agent: str | None) -> list[Delivery]:
-        """The deliveries on their way, or the dead letters, as `Store.outbox` says."""
-        mails = (
-            mail
-            for n in sorted(self._mails)
-            if agent in (None, (mail := self._mails[n]).scope.agent)
+        """The deliveries on their way, or the dead letters, as `Store.outbox` promises."""
+        cursors = (
+            cursor
+            for n in sorted(self._cursors)
+            if agent in (None, (cursor := self._cursors[n]).scope.agent)
         )
         if not dead:
-            return list(islice(chain.from_iterable(map(rules.waiting, mails)), limit))
-        letters = chain.from_iterable(map(rules.dead, mails))
+            return list(islice(chain.from_iterable(map(rules.waiting, cursors)), limit))
+        letters = chain.from_iterable(map(rules.dead, cursors))
         return sorted(letters, key=lambda one: (one.dead_at, one.id))[:limit]
 
     def holds_task(self, task_id: str) -> bool:
         """Whether something of a task is still on its way, so that the task must stay."""
-        return any(mail.due_at for mail in self.of(task_id))
+        return any(cursor.due_at for cursor in self.of(task_id))
 
     def holds_log(self, task_id: str) -> bool:
         """Whether something of a task was not delivered, so that its events must stay."""
-        return any(mail.due_at or mail.letters for mail in self.of(task_id))
+        return any(cursor.due_at or cursor.letters for cursor in self.of(task_id))

@@ -52,7 +52,7 @@ class MemoryStore(OutboxCalls):
         self._live, self._finished = self._tasks.live, self._tasks.finished
         self._leases: dict[str, int] = {}
         """When the lease of each worker runs out, by the steady clock."""
-        self._mail = MemoryOutbox()
+        self._outbox = MemoryOutbox()
 
     async def open(self) -> None: ...
 
@@ -102,7 +102,7 @@ class MemoryStore(OutboxCalls):
         if by > 0:
             for live in self._live.values():
                 live.row = rules.set_back(live.row, by)
-            self._mail.set_back(by, now)
+            self._outbox.set_back(by, now)
 
     # Tasks: writing.
 
@@ -110,7 +110,7 @@ class MemoryStore(OutboxCalls):
         error = self._create(draft)
         if error is None and draft.hook is not None:
             row, now = draft.row, self._clock()
-            self._mail.set(row.scope, draft.hook, sent=0, last=row.last_seq, now=now)
+            self._outbox.set(row.scope, draft.hook, sent=0, last=row.last_seq, now=now)
         done(error)
 
     def _create(self, draft: Draft) -> Exception | None:
@@ -144,8 +144,8 @@ class MemoryStore(OutboxCalls):
     def append(self, write: Write, done: Done) -> None:
         error = self._append(write)
         task_id = write.claim.task_id
-        if error is None and task_id in self._mail:
-            self._mail.grow(task_id, write.base + len(write.entries), self._clock())
+        if error is None and task_id in self._outbox:
+            self._outbox.grow(task_id, write.base + len(write.entries), self._clock())
         done(error)
 
     def _append(self, write: Write) -> Exception | None:
@@ -187,7 +187,7 @@ class MemoryStore(OutboxCalls):
     def _drop(self, task_id: str) -> bool:
         """Forgets a task and its webhooks; whether it had webhooks."""
         self._tasks.forget(task_id)
-        return self._mail.drop(task_id)
+        return self._outbox.drop(task_id)
 
     async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
         if worker not in self._leases:
@@ -290,29 +290,29 @@ class MemoryStore(OutboxCalls):
     async def set_hook(self, scope: Scope, hook: Hook) -> None:
         row = self._tasks.row(scope, hook.task_id)
         sent = row.last_seq - 1 if row.final else row.last_seq
-        self._mail.set(scope, hook, sent=sent, last=row.last_seq, now=self._clock())
+        self._outbox.set(scope, hook, sent=sent, last=row.last_seq, now=self._clock())
 
     async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
         self._tasks.row(scope, task_id)
-        return [mail.hook for mail in self._mail.of(task_id)]
+        return [cursor.hook for cursor in self._outbox.of(task_id)]
 
     async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
         self._drop_hook(scope, task_id, hook_id)
 
     def _drop_hook(self, scope: Scope, task_id: str, hook_id: str) -> bool:
-        mine = any(mail.scope == scope for mail in self._mail.of(task_id))
-        return mine and self._mail.drop(task_id, [hook_id])
+        mine = any(cursor.scope == scope for cursor in self._outbox.of(task_id))
+        return mine and self._outbox.drop(task_id, [hook_id])
 
     async def due(
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
-        return self._mail.due(agent, limit, self._clock(), hold_ms, bulkheads)
+        return self._outbox.due(agent, limit, self._clock(), hold_ms, bulkheads)
 
     async def _settle(self, id: int, rule: Rule) -> bool:
-        return bool(self._mail.change(id, rule, self._clock()))
+        return bool(self._outbox.change(id, rule, self._clock()))
 
     async def outbox(self, *, dead: bool, limit: int, agent: str | None = None) -> list[Delivery]:
-        return self._mail.deliveries(dead=dead, limit=limit, agent=agent)
+        return self._outbox.deliveries(dead=dead, limit=limit, agent=agent)
 
     # Housekeeping.
 
@@ -342,7 +342,7 @@ class MemoryStore(OutboxCalls):
     ) -> tuple[list[str], list[str]]:
         """The finished tasks that must lose their log, and those that must go, oldest first."""
         now = self._clock()
-        return self._tasks.archive.old(agent, now - events_ms, now - tasks_ms, limit, self._mail)
+        return self._tasks.archive.old(agent, now - events_ms, now - tasks_ms, limit, self._outbox)
 
     async def counts(self, agent: str) -> dict[str, int]:
         return self._tasks.counts(agent)

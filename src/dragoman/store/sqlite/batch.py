@@ -135,9 +135,11 @@ class Batch:
         many = self._db.executemany
         kept = self._rows
         if self._new:
-            many(sql.INSERT, [sql.created(kept[name], *its) for name, its in self._new.items()])
+            many(
+                sql.INSERT, [sql.insert_values(kept[name], *its) for name, its in self._new.items()]
+            )
         if self._touched:
-            many(sql.UPDATE, [sql.changed(kept[name]) for name in self._touched])
+            many(sql.UPDATE, [sql.update_values(kept[name]) for name in self._touched])
         if self._pieces:
             many(_INSERT_PIECE, self._pieces)
         if self._frozen:

@@ -1,8 +1,8 @@
 """`sqlite:///path` keeps tasks in a SQLite file, the default.
 
-One thread writes, a few read (`sqlite_write`, `sqlite_read`). Many changes share one commit, and a
-change is reported done only when it is on the disk. Several processes may use one file; it must lie
-on a local disk.
+One thread writes and a few read (`writer.py`, `reader.py`). Many changes share one commit, and a
+change is reported as done only when it is on the disk. Several processes may use one file, which
+must be on a local disk: the write-ahead log needs memory that its processes share.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from .migrations import migrate, scripts
 from .outbox import SqliteOutbox
 from .reader import SqliteReader
 from .sessions import Job, SqliteSessions
-from .workers import enlisted
+from .workers import is_enlisted
 from .writer import BUSY, SqliteWriter
 
 R = TypeVar("R")
 
 BATCH = 512
-"""Changes in one commit at the most."""
+"""How many changes share one commit at most."""
 READERS = 2
-"""Threads for looks at one task; lists have one of their own, for they may take long."""
+"""How many threads read single tasks. Lists may take long, so they have a thread of their own."""
 
 _SETUP = (
     "PRAGMA synchronous = FULL",
@@ -53,7 +53,7 @@ _SETUP = (
 
 
 class SqliteStore(OutboxCalls):
-    """Implements `Store`."""
+    """Implements `Store`: each method is a job for one of its threads."""
 
     shared = True
 
@@ -112,10 +112,10 @@ class SqliteStore(OutboxCalls):
         await self._writes.ask(SqliteWriter.enlist, (worker, lease_ms))
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
-
-        # Past the writer: whoever holds it up must not cost others their leases.
+        # The lease is not in the database. If renewing it had to wait for the writer, a slow disk
+        # or a long transaction of another process would cost live workers their leases.
         def job(db: sqlite3.Connection) -> bool:
-            return enlisted(db, worker) and self._locks.beat(worker, lease_ms)
+            return is_enlisted(db, worker) and self._locks.beat(worker, lease_ms)
 
         return await self._read(job)
 
@@ -165,30 +165,32 @@ class SqliteStore(OutboxCalls):
         return await self._reads.ask(SqliteReader.records, claim)
 
     async def set_hook(self, scope: Scope, hook: Hook) -> None:
-        await self._write_post(lambda post: post.set_hook(scope, hook))
+        await self._write_outbox(lambda outbox: outbox.set_hook(scope, hook))
 
     async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
-        return await self._read_post(lambda post: post.hooks(scope, task_id))
+        return await self._read_outbox(lambda outbox: outbox.hooks(scope, task_id))
 
     async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
-        await self._write_post(lambda post: post.delete_hook(scope, task_id, hook_id))
+        await self._write_outbox(lambda outbox: outbox.delete_hook(scope, task_id, hook_id))
 
     async def due(
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
-        return await self._write_post(lambda post: post.due(agent, limit, hold_ms, bulkheads))
+        return await self._write_outbox(lambda outbox: outbox.due(agent, limit, hold_ms, bulkheads))
 
     async def _settle(self, id: int, rule: Rule) -> bool:
-        return await self._write_post(lambda post: post.settle(id, rule))
+        return await self._write_outbox(lambda outbox: outbox.settle(id, rule))
 
     async def outbox(self, *, dead: bool, limit: int, agent: str | None = None) -> list[Delivery]:
-        return await self._read_post(lambda post: post.outbox(dead=dead, limit=limit, agent=agent))
+        return await self._read_outbox(
+            lambda outbox: outbox.outbox(dead=dead, limit=limit, agent=agent)
+        )
 
-    async def _write_post(self, ask: Callable[[SqliteOutbox], R]) -> R:
-        return await self._writes.ask(_asked_writer(ask), None)
+    async def _write_outbox(self, job: Callable[[SqliteOutbox], R]) -> R:
+        return await self._writes.ask(SqliteWriter.use_outbox, job)
 
-    async def _read_post(self, ask: Callable[[SqliteOutbox], R]) -> R:
-        return await self._reads.ask(_asked_reader(ask), None)
+    async def _read_outbox(self, job: Callable[[SqliteOutbox], R]) -> R:
+        return await self._reads.ask(SqliteReader.use_outbox, job)
 
     async def _write(self, job: Job[R]) -> R:
         return await self._writes.ask(SqliteWriter.do, job)
@@ -223,16 +225,8 @@ class SqliteStore(OutboxCalls):
         return gone
 
 
-def _asked_writer(ask: Callable[[SqliteOutbox], R]) -> Callable[[SqliteWriter, None], R]:
-    return lambda writer, _: writer.post(ask)
-
-
-def _asked_reader(ask: Callable[[SqliteOutbox], R]) -> Callable[[SqliteReader, None], R]:
-    return lambda reader, _: reader.post(ask)
-
-
 def _connection(path: Path) -> sqlite3.Connection:
-    # Made here, used by the one thread it is handed to.
+    # Only the thread that gets the connection uses it, but it is made in another one.
     connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
     for pragma in _SETUP:
         connection.execute(pragma)
@@ -240,7 +234,8 @@ def _connection(path: Path) -> sqlite3.Connection:
 
 
 def _write_ahead(connection: sqlite3.Connection, path: Path) -> None:
-    """Turns the write-ahead log on. Two processes doing so at once get in each other's way."""
+    """Turns the write-ahead log on. SQLite does not wait for a second process that does so at the
+    same moment, so we try again."""
     until = time.monotonic() + BUSY
     while True:
         try:

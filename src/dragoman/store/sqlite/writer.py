@@ -1,10 +1,15 @@
 """Writes to a SQLite file, in one thread.
 
-Theory. A batch of jobs is one transaction. Rows are read through a small cache (`Batch`), the rules
-make new rows of them in Python, and the result is written when the batch is over, or before a job
-that has to search. A rule refuses a job before the job has changed anything, so it disturbs no
-other. The cache is valid as long as no other process writes to the file, which `PRAGMA
-data_version` tells.
+Theory. A batch of jobs is one transaction, so many changes share the cost of one fsync. Rows are
+read through a small cache (`Batch`), the rules make new rows of them in Python, and the result is
+written when the batch is over, or before a job that has to search. A rule refuses a job before the
+job has changed anything, so a refused job needs no savepoint and disturbs no other.
+
+The cache is valid as long as no other process writes to the file. `BEGIN IMMEDIATE` takes the write
+lock before anything is read, and `PRAGMA data_version` then tells whether another process has
+committed since the last batch. What a rule checks is therefore still true when the batch commits,
+which is all that claims and fencing need: of two processes that claim one task, the second one
+reads the row that the first one has written.
 """
 
 from __future__ import annotations
@@ -15,23 +20,20 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.core.errors import Conflict, DragomanError, Fenced, StoreUnavailable, TaskNotFound
-from dragoman.core.log import Logger
+from dragoman.core.errors import Conflict, DragomanError, Fenced, TaskNotFound
 
 from .. import rules
 from ..clock import Clock
 from ..codec import BRIEF, pack, unpack_input
 from ..task_row import Claim, Idempotency, Row, Scope
 from ..worker_locks import WorkerLocks
-from ..worker_thread import Job, Outcome
+from ..worker_thread import Job, Outcome, report_unavailable
 from ..writes import Draft, Existing, Input, Unheard, Write
 from . import erase, workers
 from . import statements as sql
 from .batch import INSERT_FROZEN, Batch
 from .database_file import DiskFile
 from .outbox import SqliteOutbox
-
-log = Logger("store")
 
 BUSY = 5.0
 """Seconds to wait for another process to finish its commit."""
@@ -43,7 +45,8 @@ _WIPE_INPUT = "UPDATE input SET body = ? WHERE task_id = ? AND n = ?"
 
 
 class SqliteWriter:
-    """Owns the write connection. Every public method below `run` is a job."""
+    """Owns the write connection. Every public method between `maintain` and `close` is a job; one
+    that is named like a method of `Store` keeps its promise."""
 
     def __init__(
         self, connection: sqlite3.Connection, clock: Clock, locks: WorkerLocks, file: DiskFile
@@ -57,7 +60,8 @@ class SqliteWriter:
         """How often another process was seen to have written."""
         self._outbox = SqliteOutbox(connection, clock)
         self._batch = Batch(connection, self._outbox)
-        self._tidy = False
+        self._clean_locks = False
+        """Whether the locks of dead workers are to be removed after the commit."""
 
     # Batches.
 
@@ -66,18 +70,20 @@ class SqliteWriter:
         looks = [job for job in jobs if job.apply is SqliteWriter.changed]
         if not looks:
             return self._attempt(self._transaction, jobs)
-        # A look at the changes of others waits for no lock, and must not be a change itself.
+        # `changed` stays out of the transaction: it must not wait for the lock of another process,
+        # and must not be a change itself, which the other processes would look for in turn.
         changes = [job for job in jobs if job.apply is not SqliteWriter.changed]
         outcomes = self._attempt(self._peek, looks)
         return outcomes + self._attempt(self._transaction, changes) if changes else outcomes
 
-    def _attempt(self, way: Callable[[list[Job]], list[Outcome]], jobs: list[Job]) -> list[Outcome]:
+    def _attempt(self, do: Callable[[list[Job]], list[Outcome]], jobs: list[Job]) -> list[Outcome]:
         try:
-            return way(jobs)
+            return do(jobs)
         except Exception as error:
-            # No error may end the thread: everyone who waits for it would wait for ever.
+            # No error may end the thread: everyone who waits for it would wait for ever. One bad
+            # job must not fail the others of its batch either, so each is tried by itself.
             if len(jobs) > 1 and not _concerns_all(error):
-                return [outcome for job in jobs for outcome in self._attempt(way, [job])]
+                return [outcome for job in jobs for outcome in self._attempt(do, [job])]
             failure = _failure(error)
         return [(job, None, failure) for job in jobs]
 
@@ -88,7 +94,7 @@ class SqliteWriter:
         execute = self._db.execute
         execute("BEGIN IMMEDIATE")
         try:
-            # A batch that only creates tasks relies on no remembered row, and saves the look.
+            # A batch that only creates tasks uses no row of the cache, and need not check it.
             if any(job.apply is not SqliteWriter.create for job in jobs):
                 self._look()
             outcomes: list[Outcome] = []
@@ -99,7 +105,8 @@ class SqliteWriter:
                     outcomes.append((job, None, error))
             self._batch.flush()
             execute("COMMIT")
-            # A commit to a file that was deleted succeeds, but nobody will ever find it.
+            # A commit to a file that was deleted succeeds, but nobody will ever find it. The jobs
+            # must be reported as failed.
             self._file.check()
         except BaseException:
             self._batch.abandon()
@@ -107,19 +114,19 @@ class SqliteWriter:
                 execute("ROLLBACK")
             raise
         self._batch.shrink()
-        if self._tidy:
-            self._tidy = False
-            self._locks.clean(workers.known(self._db))
+        if self._clean_locks:
+            self._clean_locks = False
+            self._locks.clean(workers.list_workers(self._db))
         return outcomes
 
-    def rest(self) -> None:
+    def maintain(self) -> None:
         """Looks after the file while no job waits."""
         self._file.look(self._db, BUSY)
 
     def _look(self) -> None:
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
-            # The first look tells nothing: there was no earlier one to compare with.
+            # The first look has no earlier one to be compared with.
             self._changes += self._version != -1
             self._version = version
             self._batch.forget_rows()
@@ -188,8 +195,9 @@ class SqliteWriter:
 
     def claim(self, argument: tuple[str, str, int]) -> list[Row]:
         worker, agent, limit = argument
-        if not workers.enlisted(self._db, worker):
+        if not workers.is_enlisted(self._db, worker):
             return []
+        # The write lock is held, so no other process can claim these rows before we commit.
         due = self._search(sql.DUE, agent, self._clock(), limit)
         taken = [rules.claim(row, worker) for row in due]
         for row in taken:
@@ -201,7 +209,7 @@ class SqliteWriter:
         row = self._batch.row(task_id)
         if row is None or row.final or row.epoch != epoch:
             return None
-        if not workers.enlisted(self._db, worker):
+        if not workers.is_enlisted(self._db, worker):
             return None
         row = rules.claim(row, worker)
         self._batch.put(row)
@@ -255,11 +263,11 @@ class SqliteWriter:
     def reap(self, _: None) -> list[str]:
         now = self._clock()
         self._note_time(now)
-        known = workers.known(self._db)
+        known = workers.list_workers(self._db)
         alive = {name for name in known if self._locks.alive(name)}
         workers.dismiss(self._db, (name for name in known if name not in alive))
         # Their locks are removed after the commit: until then they may still be needed.
-        self._tidy = True
+        self._clean_locks = True
         self._batch.flush()
         # A task may also be held by a worker that was never enlisted.
         holders = [name for (name,) in self._db.execute(sql.HOLDERS)]
@@ -273,18 +281,18 @@ class SqliteWriter:
 
     def _note_time(self, now: int) -> None:
         self._batch.flush()
-        if workers.look_back(self._db, now, self._outbox.hold):
+        if workers.note_time(self._db, now, self._outbox.hold):
             self._batch.forget_rows()
 
     # Jobs: webhooks and sessions.
 
-    def post(self, ask: Callable[[SqliteOutbox], R]) -> R:
-        """Asks the outbox something, with the changes of this batch."""
+    def use_outbox(self, job: Callable[[SqliteOutbox], R]) -> R:
+        """Does a job on the outbox, which sees the changes of this batch."""
         self._batch.flush()
-        return ask(self._outbox)
+        return job(self._outbox)
 
     def do(self, job: Callable[[sqlite3.Connection], R]) -> R:
-        """Does something that concerns no task."""
+        """Does a job that concerns no task."""
         return job(self._db)
 
     # Jobs: housekeeping.
@@ -300,7 +308,7 @@ class SqliteWriter:
             self._db.executemany(table, names)
         old = (agent, now - events_ms, limit - len(gone))
         shrink = self._db.execute(sql.OLD, old).fetchall()
-        # A brief task was never frozen: its log must be added up before it goes.
+        # A brief task was never frozen, so its log is added up before it is dropped (ADR 0012).
         bare = [name for (name,) in shrink if not self._db.execute(sql.FROZEN, (name,)).fetchone()]
         self._db.executemany(
             INSERT_FROZEN, [(name, pack(sql.task_in(self._db, name))) for name in bare]
@@ -339,7 +347,4 @@ def _concerns_all(error: Exception) -> bool:
 def _failure(error: Exception) -> Exception:
     if isinstance(error, sqlite3.IntegrityError) and str(error).endswith(": task.task_id"):
         return Conflict("A task with this id exists.")
-    log.error("SQLite failed", error=repr(error))
-    failure = StoreUnavailable()
-    failure.__cause__ = error
-    return failure
+    return report_unavailable("SQLite failed", error)
