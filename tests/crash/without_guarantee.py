@@ -30,7 +30,7 @@ from dragoman.core.lifecycle import FINAL
 from dragoman.engine import maintenance
 from dragoman.store import rules
 from dragoman.store.interface import Claim, Done, Draft, Record, Row, Write
-from dragoman.store.sqlite import migrations, writer
+from dragoman.store.sqlite import batch, migrations
 from dragoman.store.sqlite.reader import SqliteReader
 from dragoman.store.sqlite.store import SqliteStore
 from dragoman.store.sqlite.writer import SqliteWriter
@@ -78,7 +78,7 @@ def fence() -> None:
         )
 
     def append(self: SqliteWriter, write: Write) -> None:
-        row = self._row(write.claim.task_id)
+        row = self._batch.row(write.claim.task_id)
         base = row.last_seq if row is not None else write.base
         entries = tuple(
             replace(entry, seq=base + n) for n, entry in enumerate(write.entries, start=1)
@@ -89,9 +89,9 @@ def fence() -> None:
         own_migrate(connection, path, steps)
         connection.execute("DROP TRIGGER IF EXISTS piece_one_end")
 
-    _put(rules, "appended", appended)
+    _put(rules, "append", appended)
     _put(SqliteWriter, "append", append)
-    _put(writer, "_INSERT_FROZEN", "INSERT OR REPLACE INTO frozen VALUES (?, ?)")
+    _put(batch, "INSERT_FROZEN", "INSERT OR REPLACE INTO frozen VALUES (?, ?)")
     _put(sys.modules[SqliteStore.__module__], "migrate", opened)
 
 
@@ -123,7 +123,7 @@ def flaky() -> None:
 
 
 def count() -> None:
-    own = rules.appended
+    own = rules.append
 
     def appended(row: Row, write: Write) -> Row:
         try:
@@ -133,7 +133,7 @@ def count() -> None:
                 file.write(f"{row.task_id} {write.claim.epoch} {row.epoch}\n")
             raise
 
-    _put(rules, "appended", appended)
+    _put(rules, "append", appended)
 
 
 def _put(where: Any, name: str, what: Any) -> None:

@@ -151,7 +151,7 @@ class Restless:
     def run(self, jobs: list[Job]) -> list[Outcome]:
         return [(job, job.argument, None) for job in jobs]
 
-    def rest(self) -> None:
+    def maintain(self) -> None:
         raise FileNotFoundError("tasks.db-wal")
 
     def close(self) -> None:

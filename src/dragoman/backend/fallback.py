@@ -22,7 +22,7 @@ from dragoman.core.log import Logger
 from dragoman.core.model import State, Status, Task
 from dragoman.core.peer import Context
 from dragoman.core.task_names import task_id_of
-from dragoman.store.acknowledged import acknowledged
+from dragoman.store.commit import commit
 from dragoman.store.interface import Draft, Row, Scope, Store, Write
 
 log = Logger("backend")
@@ -177,7 +177,7 @@ class FallbackTasks:
                 heard=taken.heard,
                 expires_at=self._now() + self._keep_ms,
             )
-            await acknowledged(partial(store.append, write))
+            await commit(partial(store.append, write))
             await store.release(taken.claim, runnable=False)
 
     def _key(self, kind: str, id: str, ctx: Context) -> str:
@@ -201,7 +201,7 @@ class FallbackTasks:
                 row = await store.row(self._scope(ctx), key)
             except TaskNotFound:
                 try:
-                    await acknowledged(partial(store.create, draft))
+                    await commit(partial(store.create, draft))
                 except Conflict:
                     continue  # someone else was faster
                 return
@@ -213,7 +213,7 @@ class FallbackTasks:
                 continue
             write = _write(taken, task)
             try:
-                await acknowledged(partial(store.append, write))
+                await commit(partial(store.append, write))
             except Fenced:
                 continue
             if task.state not in FINAL:

@@ -95,7 +95,7 @@ class Runner:
             conversation=self._conversation,
             on_webhook_due=lambda: self.on_webhook_due(),
             workspaces=self.workspaces,
-            open_input=self._credentials.opened,
+            open_input=self._credentials.open,
             audit=self.audit,
             spawn=self.spawn,
             outside=self.outside,
@@ -234,7 +234,7 @@ class Runner:
             # Fails closed: an answer to an approval that cannot be recorded is not even kept.
             self.audit.check()
         if asking is Ask.CREDENTIALS:
-            said = self._credentials.sealed(task_id, said)
+            said = self._credentials.seal(task_id, said)
         row = await self.store.add_input(scope, task_id, said, question)
         run = self.runs.get(task_id)
         if run is not None and row.worker == self.worker:
@@ -258,7 +258,7 @@ class Runner:
     async def _inputs(self, run: Run) -> list[Input]:
         """All that was said to a run."""
         inputs = await self.store.inputs(run.writer.claim)
-        return [self._credentials.opened(run.task_id, said) for said in inputs]
+        return [self._credentials.open(run.task_id, said) for said in inputs]
 
     async def remind(self, scope: Scope, task_id: str) -> None:
         """Has a run hear what was said a moment ago: who says it again asks what became of it."""

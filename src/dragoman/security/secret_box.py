@@ -76,13 +76,13 @@ class SecretBox:
     def _closed(self, secret: str, hook: Hook, what: str) -> str:
         if not secret:
             return ""
-        return self._seal.closed(secret.encode(), hook.task_id, hook.hook_id, what)
+        return self._seal.seal(secret.encode(), hook.task_id, hook.hook_id, what)
 
     def _open(self, sealed: str, hook: Hook, what: str) -> str:
         if not sealed:
             return ""
         try:
-            return self._seal.opened(sealed, hook.task_id, hook.hook_id, what).decode()
+            return self._seal.open(sealed, hook.task_id, hook.hook_id, what).decode()
         except Unopened:
             raise ConfigError("The webhook's secrets were sealed with another key") from None
 

@@ -1,8 +1,9 @@
-"""Approvals: which are open, how an operator answers one, and who decided what.
+"""Approvals: which are open, how an operator answers one, and the audit log of the decisions.
 
 There is one model for all dialects: a task that waits with a question of the kind approval. An
-answer counts once, for that question of that task, and only before it expires; `rules.told` sees
-to it, whoever answers. What is decided stands in the audit log before the run hears of it.
+answer counts once, for that question of that task, and only before it expires; `rules.add_input`
+enforces this for callers and operators alike. A decision is in the audit log before the run hears
+of it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ VERDICTS = {True: YES, False: NO, None: UNCLEAR}
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """One that waits for its answer."""
+    """An approval that waits for its answer."""
 
     id: str
     task_id: str
@@ -57,16 +58,18 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     verdict: str
     by: str
     answer: int = 0
-    """Which input of the task it was. After a crash a line may be there twice."""
+    """The number of the input that decided. After a crash the log may hold a line twice, and this
+    number tells it from another decision."""
 
 
 def name_of(task_id: str, question: str) -> str:
-    """The short name of an approval: the same for the same question, and for no other."""
+    """The short name of an approval, which depends only on its task and its question."""
     return hashlib.sha256(f"{task_id}\n{question}".encode()).hexdigest()[:12]
 
 
 async def open_approvals(store: Store, agent: str | None = None) -> list[Approval]:
-    """What waits for a yes or a no, of whomever, oldest first; of all agents if none is named."""
+    """The approvals that wait for an answer, of all callers, oldest first; those of all agents if
+    none is named."""
     found: list[Approval] = []
     for row in await store.owned(AdminFilter(agent=agent), MOST):
         if row.asking is Ask.APPROVAL and row.state is State.INPUT_REQUIRED and row.resting:
@@ -94,9 +97,9 @@ def _approval(row: Row, task: Task) -> Approval:
 
 
 async def decide(store: Store, id: str, *, approved: bool, by: str) -> Approval:
-    """Answers an open approval, by its name or the beginning of it.
+    """Answers the open approval with this name, or with a name that begins like this.
 
-    `ConfigError` if none of that name is open; `Conflict` if it was answered or has expired."""
+    `ConfigError` if there is not exactly one; `Conflict` if it was answered or has expired."""
     which = [each for each in await open_approvals(store) if id and each.id.startswith(id)]
     if len(which) != 1:
         what = "several approvals" if which else "no open approval"
@@ -114,21 +117,22 @@ async def decide(store: Store, id: str, *, approved: bool, by: str) -> Approval:
 
 
 class Audit:
-    """The log of decisions: lines of JSON in a file that is only ever appended to."""
+    """The log of decisions: lines of JSON in a file to which lines are only added."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        """None: decisions are only told to the ordinary log."""
+        """The file, or None if decisions only go to the ordinary log."""
 
     def check(self) -> None:
-        """`StoreUnavailable` if no decision can be kept now: then none may be taken."""
+        """Raises `StoreUnavailable` if no decision can be recorded now, so that none is made."""
         if self.path is not None:
             os.close(self._open(self.path))
 
     def record(
         self, task_id: str, question: str, decision: bool | None, by: str, answer: int
     ) -> None:
-        """Keeps a decision. On the disk when it returns; `StoreUnavailable` if it is not."""
+        """Records a decision. It is on the disk when this returns; `StoreUnavailable` if it could
+        not be written."""
         line = Decision(
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             id=name_of(task_id, question),
@@ -153,7 +157,8 @@ class Audit:
         try:
             size = os.fstat(handle).st_size
             if size and os.pread(handle, 1, size - 1) != b"\n":
-                line = b"\n" + line  # a full disk or a power cut left half a line: it stays alone
+                # A full disk or a power cut left half a line. It must not swallow this one.
+                line = b"\n" + line
             if os.write(handle, line) != len(line):
                 raise OSError("no space for the whole line")
             os.fsync(handle)
@@ -176,7 +181,7 @@ class Audit:
         for line in self.path.read_bytes().splitlines():
             try:
                 found = msgspec.json.decode(line, type=Decision)
-            except msgspec.DecodeError:  # the end of a line that a power cut took
+            except msgspec.DecodeError:  # half a line
                 continue
             key = (found.task_id, found.question, found.answer)
             if key not in seen:
@@ -190,7 +195,7 @@ def _unwritable(path: Path, error: OSError) -> StoreUnavailable:
 
 
 def audit_of(store: str) -> Audit:
-    """The audit log beside the store of this URL; a store in memory has none."""
+    """The audit log beside the store at a URL. For a store in memory it has no file."""
     scheme, _, rest = store.partition(":")
     if scheme == "sqlite":
         return Audit(Path(rest.removeprefix("///") + ".approvals"))

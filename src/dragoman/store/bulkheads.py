@@ -1,4 +1,4 @@
-"""Bulkheads of the outbox: receivers that hang hold up their owner's webhooks, not everyone's."""
+"""Bulkheads of the outbox: a receiver that hangs holds up the webhooks of its owner, not all."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Principal = tuple[str, str]
 
 
 class Bulkheads:
-    """How many deliveries may be under way at a time for one principal, and to one host.
+    """Limits how many deliveries may be under way at a time for one principal, and to one host.
 
-    Counts those that are under way already and those that `admit` lets through, so one of these
-    serves one look into the outbox.
+    An object counts the deliveries that are under way already and those that `admit` lets through,
+    so it serves one look into the outbox.
     """
 
     def __init__(
@@ -29,16 +29,16 @@ class Bulkheads:
 
     @property
     def full_principals(self) -> list[Principal]:
-        """Those that have no place left."""
+        """The principals that have no place left."""
         return [one for one, count in self._principals.items() if count >= self._per_principal]
 
     @property
     def full_hosts(self) -> list[str]:
-        """Those that have no place left."""
+        """The hosts that have no place left."""
         return [one for one, count in self._hosts.items() if count >= self._per_host]
 
     def admit(self, principal: Principal, host: str) -> bool:
-        """Takes a place for one more delivery, if there is one on both sides."""
+        """Takes a place for one more delivery; False if the principal or the host has none left."""
         if self._principals[principal] >= self._per_principal:
             return False
         if self._hosts[host] >= self._per_host:
@@ -49,7 +49,7 @@ class Bulkheads:
 
 
 def host_of(url: str) -> str:
-    """The host that a webhook calls, whatever the port: what hangs there hangs together."""
+    """The host that a webhook calls. The port does not count, since a host hangs as a whole."""
     try:
         return (urlsplit(url).hostname or "").removesuffix(".")
     except ValueError:

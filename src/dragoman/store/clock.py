@@ -1,7 +1,7 @@
-"""Two times: that of day, which people and NTP may set, and one that only passes.
+"""Two clocks: the time of day, which people and NTP may set, and a steady one, which nobody can.
 
-What others see is stamped with the time of day. How long something may take (a lease) is measured
-by the steady time, which starts anew with the machine: with it goes the id of that start.
+Events are stamped with the time of day. Durations, such as a lease, are measured by the steady
+clock. It starts anew with the machine, so its times are stored together with the id of that boot.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 Clock = Callable[[], int]
-"""Milliseconds since the epoch. It may have a method `steady` that tells the other time."""
+"""Returns milliseconds since the epoch. A clock may have a method `steady` for the steady time."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -21,11 +21,11 @@ class SystemClock:
     """The clocks of this machine."""
 
     def __call__(self) -> int:
-        """Milliseconds since the epoch."""
+        """Returns milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def steady(self) -> int:
-        """Milliseconds since some moment, the same one for all processes of this machine."""
+        """Returns milliseconds since a moment that is the same for all processes of a machine."""
         return time.monotonic_ns() // 1_000_000
 
 
@@ -33,14 +33,14 @@ wall_clock = SystemClock()
 
 
 def steady_of(clock: Clock) -> Clock:
-    """How a clock tells durations. One that knows no other time, as in a test, is steady itself."""
+    """The steady clock that belongs to a clock. One without it, as in a test, is steady itself."""
     steady: Clock = getattr(clock, "steady", clock)
     return steady
 
 
 @cache
 def boot_id() -> str:
-    """Names the start of this machine; where nobody tells, all starts have the same name."""
+    """The id of this boot of the machine; "unknown" where the system does not tell."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

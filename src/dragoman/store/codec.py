@@ -1,8 +1,8 @@
-"""How tasks look at rest: msgpack, or JSON where a number is too large for it.
+"""Encodes tasks for a store: as msgpack, or as JSON where a number is too large for msgpack.
 
-A log is kept as *pieces*: the events of one write, encoded once, never touched again. Both codings
-can be told apart by the first byte, since everything here is an object or an array: in JSON that is
-a bracket, which in msgpack would be a bare small number.
+A log is kept in *pieces*. A piece holds the events of one write; it is encoded once and never
+changed. The first byte tells the two encodings apart, since every value here is an object or an
+array: JSON begins with a bracket, which in msgpack would be a small number.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from dragoman.core.errors import StoreError
 from dragoman.core.events import Stamped
 from dragoman.core.model import Json, Task
 
-from .interface import Input
+from .writes import Input
 
 _msgpack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 _BRACKETS = b"[{"
 
 BRIEF = 8
-"""Events of a task that ended in its first write, up to which its log alone will do."""
+"""How many events a task that ends with its first write may have to be kept as its log alone."""
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 
 def pack(value: Json) -> bytes:
-    """Bytes for a value; `StoreError` if it cannot be written down at all."""
+    """Encodes a value; `StoreError` if it cannot be encoded at all."""
     try:
         return _msgpack(value)
     except OverflowError:
@@ -43,13 +43,13 @@ def pack(value: Json) -> bytes:
 
 
 _DEEPER = 8
-"""How much deeper than Python's own limit what was written may be read."""
+"""By how much the limit of recursion is raised to decode what we have encoded."""
 _deeper = threading.Lock()
 
 
 def deeply(way: Callable[[A], T], value: A) -> T:
-    """What a coder makes of a value, however deep it is: what could be written must be readable,
-    also further down the stack, and inside of something else."""
+    """Encodes or decodes a value that may be nested deeply. What could be encoded must be readable
+    again, even further down the stack or inside another value."""
     try:
         return way(value)
     except RecursionError:
@@ -63,7 +63,7 @@ def deeply(way: Callable[[A], T], value: A) -> T:
 
 
 class Unpacker(Generic[T]):
-    """The way back for one type."""
+    """Decodes values of one type."""
 
     __slots__ = ("_json", "_msgpack")
 
@@ -84,7 +84,7 @@ unpack_log = Unpacker(list[bytes])
 
 
 def cut(pieces: Sequence[bytes], after: int, limit: int) -> list[Stamped]:
-    """The events behind `after`, at most `limit`, decoding no more than it needs."""
+    """The events after the seq `after`, at most `limit`. Decodes no more pieces than it needs."""
     found: list[Stamped] = []
     for piece in pieces[max(0, bisect_right(pieces, after + 1, key=_start) - 1) :]:
         found += unpack_piece(piece)

@@ -1,186 +1,57 @@
-"""Where tasks live: one small interface, each method one transaction, no rules of the protocol.
+"""Where tasks are kept: one interface, each method one transaction, without rules of any protocol.
 
-The log of a task is the truth; its row is what must be found fast. Whoever holds the *claim* of a
-task is the only one to append to it, and every append names the claim and the place in the log it
-continues, so a process that lost its claim can change nothing (DESIGN §5.3).
+The log of a task is the truth; its row holds what must be found fast. Only the worker that holds
+the *claim* of a task may append to its log, and every append names the claim and the length of the
+log that it continues. A process that has lost its claim can therefore change nothing (DESIGN §5.3).
 
 `create` and `append` are handed over with a callback instead of being awaited: a run goes on while
 its changes are on their way to the disk, and only an acknowledgement waits for the commit. The
-callback is called in the event loop, in the order of the hand-overs of one task, with what went
-wrong or None.
+callback is called in the event loop, in the order in which the changes of one task were handed
+over, with None or with the error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
 
-from dragoman.core.events import Ask, Stamped
-from dragoman.core.lifecycle import FINAL, WAITING
-from dragoman.core.model import Hook, Json, Message, State, Task
+from dragoman.core.events import Stamped
+from dragoman.core.model import Hook, State, Task
 
 from .bulkheads import Bulkheads
 from .sessions import SessionBook
+from .task_row import Claim, HeldTask, Idempotency, Row, Scope
+from .writes import Done, Draft, Existing, Input, Record, Unheard, Write
 
-Done = Callable[[Exception | None], None]
-"""Called in the event loop after the commit (None), or with what prevented it."""
-
-BACKOFF_LIMIT = 30_000
-"""Milliseconds between two attempts at the most."""
+__all__ = [
+    "SILENCE",
+    "WORKER_LOST",
+    "AdminFilter",
+    "Claim",
+    "Delivery",
+    "Done",
+    "Draft",
+    "Existing",
+    "Filter",
+    "HeldTask",
+    "Idempotency",
+    "Input",
+    "Listing",
+    "Page",
+    "Record",
+    "Row",
+    "Scope",
+    "Store",
+    "Unheard",
+    "Write",
+]
 
 WORKER_LOST = "worker_lost"
+"""The reason of a task that failed because too many of its workers died."""
 
 SILENCE = "nobody"
-"""Who answers an approval when its time is over: with a no."""
-
-
-class Scope(Struct, frozen=True, gc=False):
-    """Whose tasks: what belongs to anyone else, or to another agent, does not exist."""
-
-    tenant: str
-    principal: str
-    agent: str = ""
-    """The name of the agent in this store; no agent has an empty one."""
-
-
-class Claim(Struct, frozen=True, gc=False):
-    """The right to write a task. `token` never recurs, `epoch` grows with every claim."""
-
-    task_id: str
-    worker: str
-    token: str
-    epoch: int
-
-
-class Row(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """All about a task but its content."""
-
-    task_id: str
-    context_id: str
-    tenant: str
-    principal: str
-    agent: str
-    skill: str
-    dialect: str
-    state: State
-    last_seq: int
-    created_at: int
-    status_at: int
-    worker: str = ""
-    token: str = ""
-    epoch: int = 0
-    attempt: int = 0
-    runnable: bool = False
-    run_at: int = 0
-    inputs: int = 0
-    """How many messages came for the run,"""
-    heard: int = 0
-    """and how many of them are in its log."""
-    question: str = ""
-    asking: Ask | None = None
-    expires_at: int = 0
-    cancel: bool = False
-    hidden: bool = False
-    """Whether no list shows it and nobody counts it: it is kept only to be found by its id or its
-    key."""
-
-    @property
-    def scope(self) -> Scope:
-        """Whose task it is."""
-        return Scope(self.tenant, self.principal, self.agent)
-
-    def belongs_to(self, scope: Scope) -> bool:
-        """Whether it exists for this caller of this agent."""
-        return (
-            self.principal == scope.principal
-            and self.tenant == scope.tenant
-            and self.agent == scope.agent
-        )
-
-    @property
-    def claim(self) -> Claim:
-        """The claim its worker holds."""
-        return Claim(self.task_id, self.worker, self.token, self.epoch)
-
-    @property
-    def final(self) -> bool:
-        """Nothing follows."""
-        return self.state in FINAL
-
-    @property
-    def resting(self) -> bool:
-        """Finished, or waiting for its caller with nothing left unheard."""
-        return self.state in FINAL or (self.state in WAITING and self.inputs == self.heard)
-
-
-class Idempotency(Struct, frozen=True, gc=False):
-    """A caller's own key for a send, and a digest of what was sent."""
-
-    key: str
-    digest: bytes
-
-
-class Draft(Struct, frozen=True, gc=False, kw_only=True):
-    """A task to be created, with its first events."""
-
-    row: Row
-    entries: tuple[Stamped, ...]
-    idempotency: Idempotency | None = None
-    ended: Task | None = None
-    """The whole task, when its first events already end it."""
-    hook: Hook | None = None
-    """A webhook set with the task; its first events are told to it too."""
-
-
-class Input(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Something the caller said to a task that exists."""
-
-    message: Message
-    question: str = ""
-    """The question it answers; empty when none was open."""
-    value: Json = None
-    """The answer as data, when it came through `Resolve`."""
-    by: str = ""
-    """Who said it, for the audit log of approvals."""
-    key: Idempotency | None = None
-    """The caller's own key for it."""
-    n: int = 0
-    """Its number, given by the store."""
-    sealed: str = ""
-    """Credentials come sealed with the server's key: then message and value say nothing."""
-
-
-class Record(Struct, frozen=True, gc=False, kw_only=True):
-    """A call of the run that is done and must not be done again."""
-
-    key: str
-    value: bytes
-    seq: int = 0
-    """How long the log was when it was recorded."""
-
-
-class Write(Struct, frozen=True, gc=False, kw_only=True):
-    """What one append changes: events, records, and what the row says after them."""
-
-    claim: Claim
-    base: int
-    """The length of the log this continues; anything else is refused."""
-    entries: tuple[Stamped, ...]
-    state: State
-    status_at: int
-    heard: int
-    question: str = ""
-    asking: Ask | None = None
-    expires_at: int = 0
-    records: tuple[Record, ...] = ()
-    forget: tuple[int, ...] = ()
-    """Inputs whose content must not be kept (credentials)."""
-    ended: Task | None = None
-    """The whole task, when this ends it: frozen, and the claim is given up."""
-    fresh: bool = False
-    """An answer was heard: the attempts count from anew."""
+"""The sender of the denial that an approval gets when it expires."""
 
 
 class Page(Struct, frozen=True, gc=False):
@@ -201,19 +72,11 @@ class Filter(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Listing(Struct, frozen=True, gc=False):
-    """Tasks in the order of their status time, newest first, and how many there are in all."""
+    """Tasks by the time of their status, newest first, and how many fit in all."""
 
     tasks: list[Task]
     places: list[tuple[int, str]]
     total: int
-
-
-class HeldTask(Struct, frozen=True, gc=False):
-    """What the store knows of a task that a worker holds."""
-
-    claim: Claim
-    inputs: int
-    cancel: bool
 
 
 class Delivery(Struct, frozen=True, gc=False, kw_only=True):
@@ -224,21 +87,22 @@ class Delivery(Struct, frozen=True, gc=False, kw_only=True):
     scope: Scope
     seq: int
     last: int = 0
-    """The newest event that waits for this webhook; 0 for a dead letter that is tried again, which
-    is told alone."""
+    """The newest event that waits for this webhook, or 0 for a dead letter that is tried again:
+    a dead letter is delivered alone."""
     attempt: int = 0
-    """Tries so far, this one included when it was claimed."""
+    """The number of tries so far. It includes the one for which the delivery was taken."""
     due_at: int = 0
     dead_at: int = 0
     """When it was given up; 0 while it is tried."""
     status: int = 0
-    """Of the last answer,"""
+    """The HTTP status of the last answer; 0 if there was none."""
     error: str = ""
-    """or what prevented one."""
+    """What prevented an answer at the last try."""
 
 
 class AdminFilter(Struct, frozen=True, gc=False, kw_only=True):
-    """Which tasks of all callers, as only the operator may ask; None: whatever it is."""
+    """Which tasks of all callers and agents, for the operator. A field that is None does not
+    filter."""
 
     tenant: str | None = None
     principal: str | None = None
@@ -246,182 +110,169 @@ class AdminFilter(Struct, frozen=True, gc=False, kw_only=True):
     task_id: str | None = None
     agent: str | None = None
     ended_before: int | None = None
-    """Only finished ones, whose end is older than this millisecond."""
-
-
-class Unheard(Exception):
-    """The task cannot end yet: its caller said something the run has not heard."""
-
-
-class Existing(Exception):
-    """Something was sent with this idempotency key before; it is about this task."""
-
-    def __init__(self, task_id: str, *, same: bool) -> None:
-        super().__init__(task_id)
-        self.task_id = task_id
-        self.same = same
+    """Only finished tasks that ended before this time in milliseconds."""
 
 
 class Store(Protocol):
-    """The durable home of tasks; `dragoman.testing.stores.StoreContract` proves one."""
+    """Keeps tasks. `dragoman.testing.stores.StoreContract` tests every promise made here."""
 
     shared: bool
     """Whether another process may change this store while it is open."""
     sessions: SessionBook
-    """Session tokens that were given out; asked only while the store is open."""
+    """The session tokens that were given out. It may be used only while the store is open."""
 
     async def open(self) -> None:
-        """Gets ready, migrating an older layout; raises `ConfigError` if it cannot be used."""
+        """Opens the store and migrates an older layout; `ConfigError` if it cannot be used."""
 
     async def close(self) -> None:
-        """Finishes what was handed over and lets go."""
+        """Finishes what was handed over, then closes the store."""
 
     # Workers: processes that run tasks.
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
-        """A worker begins; it is alive until its lease runs out or its process ends. A lease is
-        measured by a time that nobody can set."""
+        """Adds a worker, which is alive until its lease runs out or its process ends.
+
+        A lease is measured by a monotonic clock: setting the time of day must neither end it nor
+        prolong it."""
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
-        """Renews the lease; False if the worker counts as dead."""
+        """Renews the lease; False if the worker has been declared dead."""
 
     async def held(self, worker: str) -> list[HeldTask]:
-        """What the worker holds. Only reads: a look must not look like a change to others."""
+        """The tasks that the worker holds. It only reads, so other processes see no change."""
 
     async def retire(self, worker: str) -> None:
-        """A worker ends; it holds nothing any more."""
+        """Removes a worker and gives back the tasks that it holds."""
 
     async def reap(self) -> list[str]:
-        """Takes the tasks of dead workers from them: runnable after a pause, or left waiting."""
+        """Takes the tasks of dead workers away from them, and returns their ids. A task that was
+        running becomes runnable after a pause; one that waits for its caller goes on waiting."""
 
     # Tasks: writing.
 
     def create(self, draft: Draft, done: Done) -> None:
-        """Opens a task; `Existing` if its idempotency key is taken."""
+        """Creates a task; `Existing` if its idempotency key is taken."""
 
     def append(self, write: Write, done: Done) -> None:
-        """Continues a log; `Fenced` without the claim, `Unheard` if it would end too early."""
+        """Continues a log; `Fenced` without the claim, `Unheard` if the task would end before its
+        run has heard everything."""
 
     async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
-        """Takes up to `limit` runnable tasks of an agent whose time has come, oldest first."""
+        """Claims up to `limit` runnable tasks of an agent that are due, oldest first."""
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
-        """Takes one unfinished task from whoever holds it, if its epoch is still this one.
-
-        Like `claim` it draws a new token, raises the epoch and counts an attempt."""
+        """Claims one unfinished task, whether another worker holds it or not, if its epoch is still
+        this one. Like `claim` it draws a new token, raises the epoch and counts an attempt."""
 
     async def release(self, claim: Claim, *, runnable: bool) -> None:
-        """Gives a task back without counting the attempt; nothing happens without the claim."""
+        """Gives a task back; the attempt does not count. Without the claim nothing happens."""
 
     # Tasks: the caller's side.
 
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
-        """Keeps what a caller said, bound to the open question, and makes a task nobody holds
-        runnable. `Existing` if its key is taken; `TaskFinished` if the task is over; `Conflict` if
-        `question` is given and not open."""
+        """Stores a message of the caller, bound to the open question, and makes the task runnable
+        if no worker holds it. `Existing` if the key is taken, `TaskFinished` if the task has
+        ended, `Conflict` if `question` is given and is not the open one."""
 
     async def find_key(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
-        """The task that a caller opened or spoke to under this idempotency key, and the digest of
-        what it said. Keys live as long as their task."""
+        """The task that a caller opened or continued under this idempotency key, and the digest of
+        the message. Keys live as long as their task."""
 
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
-        """Marks an unfinished task as to be canceled, due at once if nobody holds it; the row tells
-        what it found."""
+        """Marks an unfinished task for cancellation, and makes it due at once if no worker holds
+        it. The row says what became of it."""
 
     async def row(self, scope: Scope, task_id: str) -> Row:
-        """The row; `TaskNotFound` if it does not exist for this scope."""
+        """The row; `TaskNotFound` if the task does not exist in this scope."""
 
     async def load(self, scope: Scope, task_id: str) -> tuple[Row, Task]:
         """The row and the whole task."""
 
     async def read(self, scope: Scope, task_id: str, after: int, limit: int) -> Page:
-        """The row and the events behind `after`."""
+        """The row and the events after the seq `after`."""
 
     async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:
-        """The tasks that fit, newest status first."""
+        """The tasks of a scope that match a filter, newest status first."""
 
     # Runs.
 
     async def inputs(self, claim: Claim) -> list[Input]:
-        """All that the caller said, in order."""
+        """Every message that the caller sent to the task, in order."""
 
     async def records(self, claim: Claim) -> list[Record]:
-        """What the run has recorded, in order."""
+        """Every call that the run has recorded, in order."""
 
-    # Webhooks. For every event and every hook its task has at that time, `create` and `append` put
-    # a delivery into the outbox, in the same transaction.
+    # Webhooks. For every event and every hook that its task has at that time, `create` and `append`
+    # put a delivery into the outbox, in the same transaction.
 
     async def set_hook(self, scope: Scope, hook: Hook) -> None:
-        """Keeps a webhook, in the place of one with its id; `TaskNotFound` without the task.
+        """Stores a webhook, replacing the one with the same id; `TaskNotFound` without the task.
 
-        A hook set on a task that is finished gets its last event once."""
+        A webhook that is set on a finished task gets the last event once."""
 
     async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
         """The webhooks of a task, oldest first."""
 
     async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
-        """Ends a webhook and what is still due to it; fine if there is none."""
+        """Deletes a webhook and everything that is still due to it, if there is one."""
 
     async def due(
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
-        """Takes deliveries of an agent's tasks whose time has come, oldest first, and hides them
-        for `hold_ms` from other takers; those that the bulkheads do not admit are passed over.
+        """Takes deliveries of an agent's tasks that are due, oldest first, and hides them from
+        others for `hold_ms`. Deliveries that the bulkheads do not admit are skipped.
 
-        Of each hook only the oldest that is neither delivered nor given up: in order per hook."""
+        Of each webhook only the oldest delivery that is neither done nor given up is taken, so a
+        webhook gets its events in order."""
 
     async def delivered(self, id: int, through: int = 0) -> None:
-        """It arrived, and with it all that came behind it up to the seq `through`."""
+        """The delivery arrived, and with it every later one up to the seq `through`."""
 
     async def retry(
         self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
     ) -> None:
-        """It did not; again after this time. If it was not even tried, no attempt is counted."""
+        """The delivery failed and is due again after this time. If it was not even tried, the
+        attempt does not count."""
 
     async def mark_dead(self, id: int, status: int, error: str, through: int = 0) -> None:
-        """It never will: a dead letter, which stands for all up to the seq `through`. What comes
-        behind it is tried again."""
+        """Gives the delivery up: it becomes a dead letter that stands for every one up to the seq
+        `through`. Later deliveries are tried as usual."""
 
     async def outbox(self, *, dead: bool, limit: int, agent: str | None = None) -> list[Delivery]:
-        """What is on its way, or (dead) what was given up, oldest first; of all agents if none is
-        named."""
+        """The deliveries on their way, or the dead letters, oldest first; those of all agents if
+        none is named."""
 
     async def redeliver(self, id: int) -> bool:
-        """Tries a dead letter again, from its first attempt on; False if there is none."""
+        """Schedules a dead letter again, as a first attempt; False if there is none."""
 
     # Housekeeping.
 
     async def expired(self, agent: str, limit: int) -> list[Row]:
-        """Waiting tasks of an agent whose time is over."""
+        """The tasks of an agent that have waited for their caller for too long."""
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
-        """Drops events, then whole tasks, of an agent that ended this long ago; tells how many
-        tasks shrank or went."""
+        """Drops the logs, and later the whole tasks, of an agent that ended this long ago. Returns
+        how many tasks were shortened or dropped."""
 
     async def counts(self, agent: str) -> dict[str, int]:
-        """How many tasks of an agent are in each state, and `runnable` ones waiting for a
+        """How many tasks of an agent are in each state, and how many are `runnable`, waiting for a
         worker."""
 
     async def live(self, scope: Scope) -> int:
         """How many tasks of a caller are not finished."""
 
     async def probe(self) -> None:
-        """Writes something that does not matter; raises what would keep a task from being kept."""
+        """Writes something without meaning, and raises the error that would prevent a write."""
 
     async def changed(self) -> int:
-        """A number that is another one whenever another process has changed something since the
-        last look. Several may look: each compares it with what it saw itself."""
+        """A number that differs from the one before if another process has changed something in
+        between. Several engines ask, so each compares it with the number it got itself."""
 
     # The operator's side: privacy (A2A 0.3 §10.2) and retention.
 
     async def owned(self, which: AdminFilter, limit: int) -> list[Row]:
-        """The tasks that fit, of whomever, oldest first."""
+        """The tasks of all callers that match a filter, oldest first."""
 
     async def erase(self, task_ids: list[str]) -> int:
-        """Drops tasks whole, running ones too: log, artifacts, inputs, records, webhooks and what
-        was on its way to them; tells how many there were."""
-
-
-def backoff(attempt: int) -> int:
-    """Milliseconds to wait before the next attempt: 1, 2, 4... 30 s."""
-    return int(min(BACKOFF_LIMIT, 1000 * 2 ** max(0, attempt - 1)))
+        """Drops whole tasks, including running ones: log, artifacts, inputs, records, webhooks and
+        what was on its way to them. Returns how many there were."""

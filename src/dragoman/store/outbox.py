@@ -1,31 +1,32 @@
-"""Webhooks and what is on its way to them: the rules every store shares, and an outbox in memory.
+"""Webhooks and what is due to them: the rules that all stores share, without any I/O.
 
-Theory. The log of a task is the truth, so the outbox need not repeat it: a hook remembers up to
-where everything was told (`sent`), and every event behind that is a delivery. An event and its
-deliveries are therefore one write, whatever happens. Only the first delivery of a hook is ever
-tried, so one time (`due_at`) says when its hook needs someone; 0 says that nothing waits. What was
-given up, or is tried again by hand, is written down by itself (`Letter`).
+Theory. The log of a task is the truth, so the outbox does not repeat it. A webhook remembers up to
+which event everything was delivered (`sent`), and every later event is a delivery. An event and
+its deliveries are therefore one write, whatever happens. Only the first delivery of a webhook is
+ever tried, so a single time (`due_at`) says when the webhook needs attention; 0 means that nothing
+waits. Only what was given up, or is tried again by hand, is written down by itself (`Letter`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.core.model import Hook
 
-from .bulkheads import Bulkheads, Principal, host_of
-from .interface import Delivery, Scope
+from .bulkheads import Principal, host_of
+from .interface import Delivery
+from .task_row import Scope
 
 _SEQ_BITS = 32
-"""The id of a delivery is the number of its hook and, in this many bits, its seq."""
+"""The id of a delivery is the number of its webhook and, in this many low bits, its seq."""
 
 
 class Letter(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One event for one hook, and what became of it so far."""
+    """One event for one webhook, and how its delivery went so far."""
 
     seq: int
     dead_at: int = 0
@@ -34,8 +35,8 @@ class Letter(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     error: str = ""
 
 
-class Mail(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A hook and all that is due to it."""
+class HookCursor(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """The place of a webhook in the log of its task, and everything that is due to it."""
 
     n: int
     hook: Hook
@@ -43,321 +44,225 @@ class Mail(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     sent: int
     """Everything up to this seq was delivered or given up."""
     last: int
-    """The end of the log."""
+    """The length of the log."""
     due_at: int = 0
+    """When the next delivery is to be tried; 0 if nothing waits."""
     taken: int = 0
-    """The seq that someone is delivering now."""
+    """The seq that is being delivered now; 0 if none is."""
     attempt: int = 0
-    """Of what comes next,"""
+    """The number of tries of the next delivery."""
     status: int = 0
+    """The status of the last answer to the next delivery."""
     error: str = ""
+    """What prevented an answer to the next delivery."""
     letters: tuple[Letter, ...] = ()
-    """Dead ones, and those that are tried again; by seq."""
+    """The dead letters and those that are tried again, by seq."""
 
 
 Said = tuple[int, str]
-"""The status of an answer, or what prevented one."""
+"""The status of an answer, and the error that prevented one."""
 
-Rule = Callable[[Mail, int, int], Mail | None]
-"""What becomes of a seq in some mail at some time; None if it is not there."""
+Rule = Callable[[HookCursor, int, int], HookCursor | None]
+"""Takes a cursor, a seq of it and the time; returns the cursor as it will be, or None if the seq is
+not there."""
 
 
 def delivery_id(n: int, seq: int) -> int:
-    """The id of a delivery."""
+    """The id of the delivery of an event to the webhook with this number."""
     return n << _SEQ_BITS | seq
 
 
-def parted(id: int) -> tuple[int, int]:
-    """The number of the hook and the seq behind an id."""
+def split_id(id: int) -> tuple[int, int]:
+    """The number of the webhook and the seq that an id consists of."""
     return id >> _SEQ_BITS, id & ((1 << _SEQ_BITS) - 1)
 
 
-# Rules: the mail as it is in, the mail as it will be out.
+# Rules: each takes the cursor as it is and returns it as it will be.
 
 
-def begun(n: int, hook: Hook, scope: Scope, *, sent: int, last: int, now: int) -> Mail:
-    """A new hook."""
-    return _scheduled(Mail(n=n, hook=hook, scope=scope, sent=sent, last=last), now)
+def begin(n: int, hook: Hook, scope: Scope, *, sent: int, last: int, now: int) -> HookCursor:
+    """The cursor of a new webhook."""
+    return _schedule(HookCursor(n=n, hook=hook, scope=scope, sent=sent, last=last), now)
 
 
-def moved(mail: Mail, hook: Hook, now: int) -> Mail:
-    """Another hook under the same id: what is due goes there, and at once."""
-    return _scheduled(replace(mail, hook=hook, attempt=0, status=0, error=""), now)
+def move(cursor: HookCursor, hook: Hook, now: int) -> HookCursor:
+    """Replaces the webhook under its id. What is due goes to the new address, and at once."""
+    return _schedule(replace(cursor, hook=hook, attempt=0, status=0, error=""), now)
 
 
-def grown(mail: Mail, last: int, now: int) -> Mail:
-    """The log grew."""
-    return replace(mail, last=last, due_at=mail.due_at or now)
+def grow(cursor: HookCursor, last: int, now: int) -> HookCursor:
+    """Notes that the log has grown."""
+    return replace(cursor, last=last, due_at=cursor.due_at or now)
 
 
-def head(mail: Mail) -> Letter | None:
-    """What comes next: the oldest that is neither delivered nor given up."""
-    for letter in mail.letters:
+def head(cursor: HookCursor) -> Letter | None:
+    """The next delivery: the oldest event that is neither delivered nor given up."""
+    for letter in cursor.letters:
         if not letter.dead_at:
             return letter
-    if mail.sent >= mail.last:
+    if cursor.sent >= cursor.last:
         return None
-    return Letter(seq=mail.sent + 1, attempt=mail.attempt, status=mail.status, error=mail.error)
+    return Letter(
+        seq=cursor.sent + 1, attempt=cursor.attempt, status=cursor.status, error=cursor.error
+    )
 
 
-def taken(mail: Mail, now: int, hold_ms: int) -> tuple[Mail, Delivery | None]:
-    """Someone delivers what comes next; until `hold_ms` are over nobody else does."""
-    found = head(mail)
+def take(cursor: HookCursor, now: int, hold_ms: int) -> tuple[HookCursor, Delivery | None]:
+    """Takes the next delivery, and hides it from others for `hold_ms`."""
+    found = head(cursor)
     if found is None:
-        return replace(mail, due_at=0), None
+        return replace(cursor, due_at=0), None
     found = replace(found, attempt=found.attempt + 1)
-    mail = replace(_with(mail, found), due_at=now + hold_ms, taken=found.seq)
-    return mail, told(mail, found)
+    cursor = replace(_with(cursor, found), due_at=now + hold_ms, taken=found.seq)
+    return cursor, delivery_of(cursor, found)
 
 
-def arrived(through: int = 0) -> Rule:
-    """It was delivered, and with it all that came behind it up to `through`."""
+def arrive(through: int = 0) -> Rule:
+    """The rule for a delivery that arrived, and with it every later one up to `through`."""
 
-    def rule(mail: Mail, seq: int, now: int) -> Mail:
-        if _open(mail, seq) is None:
-            return mail
-        return _freed(_without(mail, seq, through), seq, now)
+    def rule(cursor: HookCursor, seq: int, now: int) -> HookCursor:
+        if _open(cursor, seq) is None:
+            return cursor
+        return _free(_without(cursor, seq, through), seq, now)
 
     return rule
 
 
-def postponed(mail: Mail, seq: int, due_at: int, said: Said, *, tried: bool) -> Mail:
-    """It was not; again later. Without a try the attempt does not count."""
-    found = _open(mail, seq)
-    if found is None:
-        return mail
-    status, error = said
-    attempt = found.attempt if tried else max(0, found.attempt - 1)
-    mail = _with(mail, replace(found, attempt=attempt, status=status, error=error))
-    return _freed(mail, seq, due_at)
+def postpone(wait_ms: int, said: Said, *, tried: bool) -> Rule:
+    """The rule for a delivery that failed; without a try the attempt does not count."""
 
-
-def later(wait_ms: int, said: Said, *, tried: bool) -> Rule:
-    """`postponed`, as a rule that takes only what the outbox knows."""
-    return lambda mail, seq, now: postponed(mail, seq, now + wait_ms, said, tried=tried)
-
-
-def given_up(said: Said, through: int = 0) -> Rule:
-    """It is given up, as one with all that came behind it up to `through`; what comes behind that
-    is tried."""
-
-    def rule(mail: Mail, seq: int, now: int) -> Mail:
-        found = _open(mail, seq)
+    def rule(cursor: HookCursor, seq: int, now: int) -> HookCursor:
+        found = _open(cursor, seq)
         if found is None:
-            return mail
+            return cursor
         status, error = said
-        after = _without(mail, seq, through)
-        last = after.sent if seq == mail.sent + 1 else seq
-        dead = replace(found, seq=last, dead_at=now, status=status, error=error)
-        return _freed(_filed(after, dead), seq, now)
+        attempt = found.attempt if tried else max(0, found.attempt - 1)
+        cursor = _with(cursor, replace(found, attempt=attempt, status=status, error=error))
+        return _free(cursor, seq, now + wait_ms)
 
     return rule
 
 
-def again(mail: Mail, seq: int, now: int) -> Mail | None:
-    """A dead letter is tried again; None if there is none."""
-    for letter in mail.letters:
+def give_up(said: Said, through: int = 0) -> Rule:
+    """The rule for a delivery that is given up, together with every later one up to `through`:
+    one dead letter stands for them all."""
+
+    def rule(cursor: HookCursor, seq: int, now: int) -> HookCursor:
+        found = _open(cursor, seq)
+        if found is None:
+            return cursor
+        status, error = said
+        after = _without(cursor, seq, through)
+        last = after.sent if seq == cursor.sent + 1 else seq
+        dead = replace(found, seq=last, dead_at=now, status=status, error=error)
+        return _free(_file(after, dead), seq, now)
+
+    return rule
+
+
+def redeliver(cursor: HookCursor, seq: int, now: int) -> HookCursor | None:
+    """The rule for a dead letter that is tried again."""
+    for letter in cursor.letters:
         if letter.seq == seq and letter.dead_at:
-            mail = _filed(mail, replace(letter, dead_at=0, attempt=0))
-            return mail if mail.taken else replace(mail, due_at=now)
+            cursor = _file(cursor, replace(letter, dead_at=0, attempt=0))
+            return cursor if cursor.taken else replace(cursor, due_at=now)
     return None
 
 
-def place_of(mail: Mail) -> tuple[Principal, str]:
-    """Behind which bulkheads it is."""
-    return (mail.scope.tenant, mail.scope.principal), host_of(mail.hook.url)
+def bulkheads_of(cursor: HookCursor) -> tuple[Principal, str]:
+    """The principal and the host whose bulkheads a delivery has to pass."""
+    return (cursor.scope.tenant, cursor.scope.principal), host_of(cursor.hook.url)
 
 
-def told(mail: Mail, letter: Letter) -> Delivery:
-    """A letter as others see it."""
+def delivery_of(cursor: HookCursor, letter: Letter) -> Delivery:
+    """A letter as callers of the store see it."""
     return Delivery(
-        id=delivery_id(mail.n, letter.seq),
-        hook=mail.hook,
-        scope=mail.scope,
+        id=delivery_id(cursor.n, letter.seq),
+        hook=cursor.hook,
+        scope=cursor.scope,
         seq=letter.seq,
-        last=mail.last if letter.seq > mail.sent else 0,
+        last=cursor.last if letter.seq > cursor.sent else 0,
         attempt=letter.attempt,
-        due_at=0 if letter.dead_at else mail.due_at,
+        due_at=0 if letter.dead_at else cursor.due_at,
         dead_at=letter.dead_at,
         status=letter.status,
         error=letter.error,
     )
 
 
-def waiting(mail: Mail) -> Iterator[Delivery]:
-    """All that is on its way, in its order."""
-    first = head(mail)
+def waiting(cursor: HookCursor) -> Iterator[Delivery]:
+    """Every delivery to a webhook that is on its way, in order."""
+    first = head(cursor)
     for letter in chain(
-        (letter for letter in mail.letters if not letter.dead_at),
-        (Letter(seq=seq) for seq in range(mail.sent + 1, mail.last + 1)),
+        (letter for letter in cursor.letters if not letter.dead_at),
+        (Letter(seq=seq) for seq in range(cursor.sent + 1, cursor.last + 1)),
     ):
         if first is not None and letter.seq == first.seq:
-            yield told(mail, first)
+            yield delivery_of(cursor, first)
         else:
-            yield replace(told(mail, letter), due_at=0)
+            yield replace(delivery_of(cursor, letter), due_at=0)
 
 
-def dead(mail: Mail) -> Iterator[Delivery]:
-    """All that was given up."""
-    return (told(mail, letter) for letter in mail.letters if letter.dead_at)
+def dead(cursor: HookCursor) -> Iterator[Delivery]:
+    """The dead letters of a webhook."""
+    return (delivery_of(cursor, letter) for letter in cursor.letters if letter.dead_at)
 
 
-def _open(mail: Mail, seq: int) -> Letter | None:
-    """A letter that is neither delivered nor dead: else the news of it come too late."""
-    if seq == mail.sent + 1 <= mail.last:
-        return Letter(seq=seq, attempt=mail.attempt, status=mail.status, error=mail.error)
-    return next((one for one in mail.letters if one.seq == seq and not one.dead_at), None)
+def _open(cursor: HookCursor, seq: int) -> Letter | None:
+    """A letter that is neither delivered nor dead; None if the news about it comes too late."""
+    if seq == cursor.sent + 1 <= cursor.last:
+        return Letter(seq=seq, attempt=cursor.attempt, status=cursor.status, error=cursor.error)
+    return next((one for one in cursor.letters if one.seq == seq and not one.dead_at), None)
 
 
-def _with(mail: Mail, letter: Letter) -> Mail:
-    if letter.seq == mail.sent + 1:
+def _with(cursor: HookCursor, letter: Letter) -> HookCursor:
+    if letter.seq == cursor.sent + 1:
         said = letter.status, letter.error
-        return replace(mail, attempt=letter.attempt, status=said[0], error=said[1])
-    return _filed(mail, letter)
+        return replace(cursor, attempt=letter.attempt, status=said[0], error=said[1])
+    return _file(cursor, letter)
 
 
-def _filed(mail: Mail, letter: Letter) -> Mail:
-    others = [one for one in mail.letters if one.seq != letter.seq]
+def _file(cursor: HookCursor, letter: Letter) -> HookCursor:
+    others = [one for one in cursor.letters if one.seq != letter.seq]
     letters = tuple(sorted([*others, letter], key=lambda one: one.seq))
-    return replace(mail, letters=letters)
+    return replace(cursor, letters=letters)
 
 
-def _without(mail: Mail, seq: int, through: int) -> Mail:
-    if seq == mail.sent + 1:
-        sent = max(seq, min(through, mail.last))
-        return replace(mail, sent=sent, attempt=0, status=0, error="")
-    return replace(mail, letters=tuple(one for one in mail.letters if one.seq != seq))
+def _without(cursor: HookCursor, seq: int, through: int) -> HookCursor:
+    if seq == cursor.sent + 1:
+        sent = max(seq, min(through, cursor.last))
+        return replace(cursor, sent=sent, attempt=0, status=0, error="")
+    return replace(cursor, letters=tuple(one for one in cursor.letters if one.seq != seq))
 
 
-def _freed(mail: Mail, seq: int, due_at: int) -> Mail:
-    """Nobody delivers this one any more."""
-    return mail if mail.taken not in (0, seq) else _scheduled(mail, due_at)
+def _free(cursor: HookCursor, seq: int, due_at: int) -> HookCursor:
+    """Notes that this seq is no longer being delivered."""
+    # Another one may be: the news about this seq came after it was taken again.
+    return cursor if cursor.taken not in (0, seq) else _schedule(cursor, due_at)
 
 
-def _scheduled(mail: Mail, due_at: int) -> Mail:
-    return replace(mail, taken=0, due_at=due_at if head(mail) is not None else 0)
+def _schedule(cursor: HookCursor, due_at: int) -> HookCursor:
+    return replace(cursor, taken=0, due_at=due_at if head(cursor) is not None else 0)
 
 
-class MemoryOutbox:
-    """The mail of all tasks, in memory."""
+class OutboxCalls:
+    """The calls of `Store` that report on a delivery, each as a rule for the cursor of
+    its webhook."""
 
-    def __init__(self) -> None:
-        self._mails: dict[int, Mail] = {}
-        self._tasks: dict[str, dict[str, int]] = {}
-        self._due: set[int] = set()
-        self._n = 0
-        self._hold = 0
+    async def _settle(self, id: int, rule: Rule) -> bool:
+        """Applies a rule to the webhook of a delivery; whether that changed anything."""
+        raise NotImplementedError
 
-    def __contains__(self, task_id: object) -> bool:
-        """Whether a task has hooks."""
-        return task_id in self._tasks
+    async def delivered(self, id: int, through: int = 0) -> None:
+        await self._settle(id, arrive(through))
 
-    def set(self, scope: Scope, hook: Hook, *, sent: int, last: int, now: int) -> None:
-        """See `Store.set_hook`."""
-        known = self._tasks.get(hook.task_id, {}).get(hook.hook_id)
-        if known is not None:
-            self.keep(moved(self._mails[known], hook, now))
-            return
-        self.keep(begun(self.number(), hook, scope, sent=sent, last=last, now=now))
+    async def retry(
+        self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
+    ) -> None:
+        await self._settle(id, postpone(wait_ms, (status, error), tried=tried))
 
-    def number(self) -> int:
-        """The number of a new hook."""
-        self._n += 1
-        return self._n
+    async def mark_dead(self, id: int, status: int, error: str, through: int = 0) -> None:
+        await self._settle(id, give_up((status, error), through))
 
-    def keep(self, mail: Mail) -> None:
-        """Takes mail in, in the place of what was there."""
-        self._n = max(self._n, mail.n)
-        self._mails[mail.n] = mail
-        self._tasks.setdefault(mail.hook.task_id, {})[mail.hook.hook_id] = mail.n
-        if mail.due_at:
-            self._due.add(mail.n)
-        else:
-            self._due.discard(mail.n)
-
-    def of(self, task_id: str) -> list[Mail]:
-        """The mail of a task, oldest hook first."""
-        return [self._mails[n] for n in sorted(self._tasks.get(task_id, {}).values())]
-
-    def grown(self, task_id: str, last: int, now: int) -> None:
-        """The log of a task grew."""
-        for mail in self.of(task_id):
-            self.keep(grown(mail, last, now))
-
-    def drop(self, task_id: str, hook_ids: Iterable[str] | None = None) -> bool:
-        """Forgets hooks of a task, or all of them; whether there were any."""
-        hooks = self._tasks.get(task_id, {})
-        gone = [
-            hook_id
-            for hook_id in (list(hooks) if hook_ids is None else hook_ids)
-            if hook_id in hooks
-        ]
-        for hook_id in gone:
-            n = hooks.pop(hook_id)
-            del self._mails[n]
-            self._due.discard(n)
-        if not hooks:
-            self._tasks.pop(task_id, None)
-        return bool(gone)
-
-    def due(
-        self, agent: str, limit: int, now: int, hold_ms: int, bulkheads: Bulkheads | None
-    ) -> list[Delivery]:
-        """See `Store.due`."""
-        self._hold = max(self._hold, hold_ms)
-        ready = [
-            mail
-            for n in self._due
-            if (mail := self._mails[n]).due_at <= now and mail.scope.agent == agent
-        ]
-        ready.sort(key=lambda mail: (mail.due_at, mail.n))
-        found: list[Delivery] = []
-        for mail in ready:
-            if len(found) >= limit:
-                break
-            if bulkheads is not None and not bulkheads.admit(*place_of(mail)):
-                continue
-            held, delivery = taken(mail, now, hold_ms)
-            self.keep(held)
-            if delivery is not None:
-                found.append(delivery)
-        return found
-
-    def set_back(self, by: int, now: int) -> None:
-        """The clock was set back: what is due must not wait longer for that."""
-        for n in self._due:
-            mail = self._mails[n]
-            # What is taken may have been taken since: it stays so until its time is over.
-            least = min(mail.due_at, now + self._hold) if mail.taken else 1
-            self._mails[n] = replace(mail, due_at=max(least, mail.due_at - by))
-
-    def change(self, id: int, rule: Rule, now: int) -> str:
-        """Applies a rule to the mail behind a delivery; the task it belongs to, if anything
-        changed."""
-        n, seq = parted(id)
-        before = self._mails.get(n)
-        after = rule(before, seq, now) if before is not None else None
-        if after is None or after is before:
-            return ""
-        self.keep(after)
-        return after.hook.task_id
-
-    def outbox(self, *, dead_ones: bool, limit: int, agent: str | None) -> list[Delivery]:
-        """See `Store.outbox`."""
-        mails = (
-            mail
-            for n in sorted(self._mails)
-            if agent in (None, (mail := self._mails[n]).scope.agent)
-        )
-        if not dead_ones:
-            return list(islice(chain.from_iterable(map(waiting, mails)), limit))
-        found = sorted(chain.from_iterable(map(dead, mails)), key=lambda one: (one.dead_at, one.id))
-        return found[:limit]
-
-    def holds_task(self, task_id: str) -> bool:
-        """Whether something of a task is still on its way."""
-        return any(mail.due_at for mail in self.of(task_id))
-
-    def holds_log(self, task_id: str) -> bool:
-        """Whether something of a task was not delivered: its events are still needed."""
-        return any(mail.due_at or mail.letters for mail in self.of(task_id))
+    async def redeliver(self, id: int) -> bool:
+        return await self._settle(id, redeliver)

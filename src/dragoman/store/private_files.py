@@ -13,14 +13,15 @@ FILE, FOLDER = 0o600, 0o700
 
 
 def make_folder(path: Path) -> None:
-    """A folder for its owner alone, made if it is not there; those above it are as usual."""
+    """Makes a folder that only its owner can read, if there is none. Folders above it get the usual
+    mode."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(exist_ok=True, mode=FOLDER)
     narrow(path)
 
 
 def narrow(path: Path) -> None:
-    """Takes from others what an older version gave them, if the file or folder is there."""
+    """Takes from others the access that an older version gave them, if the path exists."""
     try:
         mode = path.stat().st_mode
         if mode & 0o077:

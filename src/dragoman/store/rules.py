@@ -1,7 +1,7 @@
-"""What each operation makes of a row: the rules every store shares, without any I/O.
+"""What each operation makes of a row: the rules that all stores share, without any I/O.
 
-A rule takes the row as it is and gives the row as it will be, or raises. Nothing is changed before
-every check has passed, so a refused operation leaves no trace.
+A rule takes the row as it is and returns the row as it will be, or raises. Nothing is changed
+before every check has passed, so a refused operation leaves no trace.
 """
 
 from __future__ import annotations
@@ -15,46 +15,44 @@ from dragoman.core.events import Ask
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.model import Message
 
-from .interface import SILENCE, AdminFilter, Claim, Draft, Input, Row, Unheard, Write, backoff
+from .interface import SILENCE, AdminFilter
+from .task_row import Claim, Row
+from .writes import Draft, Input, Unheard, Write
+
+BACKOFF_LIMIT = 30_000
+"""The longest pause between two attempts, in milliseconds."""
 
 
-def opened(draft: Draft) -> Row:
-    """A new task. One that is born finished is held by nobody."""
+def backoff(attempt: int) -> int:
+    """The pause before the next attempt in milliseconds: 1, 2, 4... 30 s."""
+    return int(min(BACKOFF_LIMIT, 1000 * 2 ** max(0, attempt - 1)))
+
+
+def open_task(draft: Draft) -> Row:
+    """Checks a new task. One that ends with its first events is held by no worker."""
     row, entries = draft.row, draft.entries
     if not entries or entries[0].seq != 1 or row.last_seq != len(entries):
-        raise StoreError("The log of a new task begins at 1 and has no gaps.")
+        raise StoreError("The log of a new task must begin at 1 and have no gaps.")
     if draft.ended is not None and (row.token or row.runnable or row.question):
         return replace(row, worker="", token="", runnable=False, question="", asking=None)
     return row
 
 
-def appended(row: Row, write: Write) -> Row:
-    """The log goes on. The hot path: one comparison each, one new row."""
-    claim, ended = write.claim, write.ended
-    # An unheld or finished task has no token: nobody holds an empty claim.
-    if not row.token or row.token != claim.token or row.epoch != claim.epoch:
+def append(row: Row, write: Write) -> Row:
+    """Continues the log. This is the hot path: one comparison for each check, one new row."""
+    claim, over = write.claim, write.ended is not None
+    if not holds(row, claim):
         raise Fenced(task_id=row.task_id)
+    # The claim alone is not enough: a write that is repeated because its answer was lost would
+    # be appended twice.
     if row.last_seq != write.base:
         raise Fenced("The log has grown since.", task_id=row.task_id)
     last = write.base + len(write.entries)
     if write.entries and write.entries[-1].seq != last:
         raise StoreError("The events do not continue the log.")
-    if ended is not None and not write.entries:
-        raise StoreError("A task ends with an event.")
-    attempt = 1 if write.fresh else row.attempt
-    if ended is None:
-        return replace(
-            row,
-            state=write.state,
-            last_seq=last,
-            status_at=write.status_at,
-            heard=write.heard,
-            question=write.question,
-            asking=write.asking,
-            expires_at=write.expires_at,
-            attempt=attempt,
-        )
-    if row.inputs > write.heard:
+    if over and not write.entries:
+        raise StoreError("A task must end with an event.")
+    if over and row.inputs > write.heard:
         raise Unheard(row.task_id)
     return replace(
         row,
@@ -62,22 +60,23 @@ def appended(row: Row, write: Write) -> Row:
         last_seq=last,
         status_at=write.status_at,
         heard=write.heard,
-        question="",
-        asking=None,
-        expires_at=0,
-        attempt=attempt,
-        worker="",
-        token="",
+        question="" if over else write.question,
+        asking=None if over else write.asking,
+        expires_at=0 if over else write.expires_at,
+        attempt=1 if write.fresh else row.attempt,
+        worker="" if over else row.worker,
+        token="" if over else row.token,
     )
 
 
-def held(row: Row, claim: Claim) -> bool:
+def holds(row: Row, claim: Claim) -> bool:
     """Whether this claim is the one in force."""
+    # A task that no worker holds has no token, and an empty token must not match it.
     return bool(row.token) and row.token == claim.token and row.epoch == claim.epoch
 
 
 def claim(row: Row, worker: str) -> Row:
-    """A worker takes the task: new token, next epoch, one more attempt."""
+    """Gives the task to a worker, with a new token, the next epoch and one more attempt."""
     return replace(
         row,
         worker=worker,
@@ -88,11 +87,11 @@ def claim(row: Row, worker: str) -> Row:
     )
 
 
-def released(row: Row, now: int, *, runnable: bool) -> Row:
-    """A worker gives the task back; the attempt does not count.
+def release(row: Row, now: int, *, runnable: bool) -> Row:
+    """Takes the task back from its worker; the attempt does not count.
 
-    What came for the run while it was on its way out (a message, a cancel) must not be left
-    lying, so such a task is runnable whatever the worker believed."""
+    A message or a cancel may have come while the run was on its way out. Such a task is runnable
+    whatever the worker believed, or nobody would ever react."""
     return replace(
         row,
         worker="",
@@ -103,8 +102,9 @@ def released(row: Row, now: int, *, runnable: bool) -> Row:
     )
 
 
-def reaped(row: Row, now: int) -> Row:
-    """The worker died: the task runs again after a pause, unless it only waits for its caller."""
+def reap(row: Row, now: int) -> Row:
+    """Takes the task from a dead worker. It runs again after a pause, unless it only waits for
+    its caller."""
     if row.cancel:
         return replace(row, worker="", token="", runnable=True, run_at=now)
     if row.resting:
@@ -113,20 +113,22 @@ def reaped(row: Row, now: int) -> Row:
 
 
 def set_back(row: Row, by: int) -> Row:
-    """The clock was set back: what waits for its time must not wait longer for that."""
+    """Moves a due time back with the clock, so that a task does not wait longer because someone
+    set the clock back."""
     return replace(row, run_at=row.run_at - by) if row.runnable else row
 
 
 def add_input(row: Row, now: int, question: str | None, by: str = "") -> tuple[Row, str]:
-    """The caller says something: the row after it, and the question it answers.
+    """Takes a message of the caller: the row after it, and the question that it answers.
 
-    A question is open until something answers it, heard or not: of two answers the first counts,
-    and the second is refused instead of being taken for the answer to what comes next."""
+    A question is open until something answers it, whether the run has heard the answer or not. Of
+    two answers the first counts, and the second is refused: it must not be taken for the answer
+    to the next question."""
     if row.final:
         raise TaskFinished(task_id=row.task_id)
     open_question = row.question if row.inputs == row.heard else ""
     if open_question and row.asking is Ask.APPROVAL and 0 < row.expires_at <= now and by != SILENCE:
-        # The no may not be said yet, but a late yes must not come before it.
+        # Maintenance may not have sent the denial yet, but a late approval must not overtake it.
         raise Conflict("This approval has expired.", task_id=row.task_id, question=row.question)
     if question is not None and (not question or question != open_question):
         raise Conflict("This question is not open.", task_id=row.task_id, question=question)
@@ -137,20 +139,21 @@ def add_input(row: Row, now: int, question: str | None, by: str = "") -> tuple[R
 
 
 def request_cancel(row: Row, now: int) -> Row:
-    """The caller wants it stopped. What nobody holds is due at once, for whoever comes first."""
+    """Marks the task for cancellation. A task that no worker holds is due at once, so that one
+    takes it up and ends it."""
     if row.worker:
         return replace(row, cancel=True)
     return replace(row, cancel=True, runnable=True, run_at=now)
 
 
-def wiped(said: Input) -> Input:
-    """An input of which only the number and the question are left."""
+def wipe(said: Input) -> Input:
+    """Removes the content of an input; its number and its question stay."""
     bare = Message(message_id=said.message.message_id, role=said.message.role, parts=())
     return Input(message=bare, question=said.question, key=said.key, n=said.n)
 
 
-def owned(row: Row, which: AdminFilter) -> bool:
-    """Whether a task is among those the operator means."""
+def matches(row: Row, which: AdminFilter) -> bool:
+    """Whether a task is one of those that the operator asks for."""
     named = ("tenant", "principal", "context_id", "task_id", "agent")
     return all(getattr(which, name) in (None, getattr(row, name)) for name in named) and (
         which.ended_before is None or (row.final and row.status_at < which.ended_before)

@@ -1,4 +1,4 @@
-"""Secrets at rest: sealed before they reach a store, opened by whoever has the server's key."""
+"""Encrypts secrets before they reach a store. Only the server's key opens them again."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ _NONCE = 12
 
 
 class Unopened(Exception):
-    """It was sealed with another key, or in another place."""
+    """The secret was sealed with another key, or for another place."""
 
 
 class Seal:
-    """Seals with a key made from the server's secret, another one for each purpose.
+    """Seals secrets with a key that is derived from the server's secret for one purpose.
 
-    A place (whose secret it is, and what) is bound to it: moved elsewhere, it does not open."""
+    A sealed secret is bound to its place, such as the id of its task. Someone who can write to the
+    store can therefore not have it opened in another place."""
 
     def __init__(self, secret: bytes, purpose: str) -> None:
         self._cipher = AESGCM(hmac.digest(secret, purpose.encode(), hashlib.sha256))
 
-    def closed(self, secret: bytes, *place: str) -> str:
-        """The secret as it may be stored."""
+    def seal(self, secret: bytes, *place: str) -> str:
+        """Returns the secret in a form that may be stored."""
         nonce = os.urandom(_NONCE)
         return _MARK + base64.b64encode(
             nonce + self._cipher.encrypt(nonce, secret, _bound(place))
         ).decode("ascii")
 
-    def opened(self, sealed: str, *place: str) -> bytes:
-        """The secret; `Unopened` if that cannot be."""
+    def open(self, sealed: str, *place: str) -> bytes:
+        """Returns the secret; `Unopened` if the key or the place is another one."""
         try:
             box = base64.b64decode(sealed.removeprefix(_MARK), validate=True)
             return self._cipher.decrypt(box[:_NONCE], box[_NONCE:], _bound(place))

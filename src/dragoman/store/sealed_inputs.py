@@ -1,4 +1,4 @@
-"""Credentials on their way from the caller to the run: the store holds them sealed."""
+"""Seals credentials that a caller sends to a run, so that the store holds them encrypted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dragoman.core.model import Json, Message
 
 from . import rules
 from .codec import Unpacker, pack
-from .interface import Input
+from .writes import Input
 
 if TYPE_CHECKING:
     from .seal import Seal
@@ -22,7 +22,7 @@ log = Logger("runner")
 
 
 class SealedContent(Struct):
-    """What is sealed of an input."""
+    """The part of an input that is sealed."""
 
     message: Message
     value: Json = None
@@ -39,24 +39,24 @@ class InputSealer:
 
     @cached_property
     def _seal(self) -> Seal:
-        # What it needs is loaded only for those who ask for credentials.
+        # Loading the ciphers takes long, and few agents ask for credentials.
         from .seal import Seal
 
         return Seal(self._secret, "dragoman credentials at rest")
 
-    def sealed(self, task_id: str, said: Input) -> Input:
-        """The input as it may be stored."""
-        box = self._seal.closed(pack(SealedContent(said.message, said.value)), task_id)
-        return replace(rules.wiped(said), by=said.by, sealed=box)
+    def seal(self, task_id: str, said: Input) -> Input:
+        """Returns the input in a form that may be stored."""
+        box = self._seal.seal(pack(SealedContent(said.message, said.value)), task_id)
+        return replace(rules.wipe(said), by=said.by, sealed=box)
 
-    def opened(self, task_id: str, said: Input) -> Input:
-        """The input as it was given; still sealed if that was done with another key."""
+    def open(self, task_id: str, said: Input) -> Input:
+        """Returns the input as it was given. It stays sealed if that was done with another key."""
         if not said.sealed:
             return said
         from .seal import Unopened
 
         try:
-            given = _unpack(self._seal.opened(said.sealed, task_id))
+            given = _unpack(self._seal.open(said.sealed, task_id))
         except Unopened:
             log.warning("Credentials are sealed with another key, so we ask again", task=task_id)
             return said

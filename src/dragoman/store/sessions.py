@@ -1,8 +1,9 @@
-"""Session tokens that an agent gave out: whose they are, and until when.
+"""The session tokens that agents gave out: to whom, and until when they are valid.
 
-The token itself is never here, only its digest. Processes keep what they know of a session at hand
-and ask for `news`, so every change gets a `revision` that is higher than all before it. What was
-revoked stays, marked, until its time is over: only so can others hear of it.
+A store never holds a token, only its digest. Each process keeps the sessions that it knows in
+memory and asks for `news`, so every change gets a `revision` that is higher than all before it. A
+revoked session stays, marked as such, until it would have ended: the other processes could not
+learn of it otherwise.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from msgspec import Struct
 from dragoman.core.card import Tool
 
 MOST = 10_000
-"""Sessions of all agents in one store; those that would end first go first."""
+"""How many sessions a store keeps for all agents. Those that would end first are dropped first."""
 
 
 class TokenSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One that was given out. Times are milliseconds since the epoch."""
+    """A session that was given out. Times are milliseconds since the epoch."""
 
     key: bytes
     """The digest of its token."""
     agent: str
-    """At whose door it is good."""
+    """The agent that accepts its token."""
     who: str
+    """The name under which the session can be revoked."""
     since: int
     until: int
     tenant: str = ""
@@ -36,27 +38,28 @@ class TokenSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
     granted: tuple[Tool, ...] = ()
     revoked: bool = False
     revision: int = 0
-    """Set by the store."""
+    """The number of the latest change, set by the store."""
 
 
 class SessionBook(Protocol):
     """The part of a store that keeps sessions."""
 
     async def keep(self, session: TokenSession) -> None:
-        """Keeps a new session, or what became of one; a revoked one stays as it is. Drops all
-        whose time is over."""
+        """Stores a new session or changes a known one, unless that was revoked. Drops the sessions
+        that have ended."""
 
     async def find(self, agent: str, key: bytes) -> TokenSession | None:
-        """The session, if it is known, not revoked, and its time is not over."""
+        """The session, if it is known, not revoked, and has not ended."""
 
     async def named(self, agent: str | None, who: str | None) -> list[TokenSession]:
-        """All such sessions, of whomever if None, oldest first."""
+        """The valid sessions of an agent and a name, oldest first; None stands for any."""
 
     async def news(self, after: int) -> list[TokenSession]:
-        """What changed behind this revision, revoked ones included, in order."""
+        """The sessions that changed after this revision, including revoked ones, in order."""
 
     async def revoke(self, who: str, agent: str | None = None) -> int:
-        """Ends all sessions of someone, at one door or at all; how many there were."""
+        """Revokes all sessions of a name, at one agent or at all of them. Returns how many there
+        were."""
 
     async def first(self, key: bytes, until: int) -> bool:
-        """Whether this was never said before; it is remembered until then."""
+        """Whether this key is new, as a guard against replays. It is remembered until that time."""

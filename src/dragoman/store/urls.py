@@ -1,7 +1,7 @@
-"""From a URL to a store.
+"""Finds the store for a URL.
 
-A third party adds a scheme with an entry point of the group `dragoman.stores`: its name is the
-scheme, its value a callable that takes the URL and the clock and gives a `Store`.
+Another package adds a scheme with an entry point of the group `dragoman.stores`. Its name is the
+scheme, and its value is a callable that takes the URL and the clock and returns a `Store`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Maker = Callable[[str, Clock], Store]
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
-    """The store behind a URL; it still has to be opened.
+    """Returns the store for a URL. It still has to be opened.
 
     `memory:`, `sqlite:///relative/path`, `sqlite:////absolute/path`, `file:relative/folder`,
-    `file:///absolute/folder`, or a scheme that another package brought along."""
+    `file:///absolute/folder`, or a scheme that another package has added."""
     scheme, colon, _ = url.partition(":")
     make = _OWN.get(scheme) if colon else None
     if make is None and colon:

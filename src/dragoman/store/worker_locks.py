@@ -1,8 +1,9 @@
-"""One locked file per worker: it tells that the process is there, and when it was last heard of.
+"""One locked file for each worker, which tells whether its process is alive and keeps its lease.
 
-The operating system lets go of a lock when a process dies, however it dies. Where there is no
-`flock` (Windows) nothing is known this way and only the lease counts. The lease is in the file, not
-in the database, so that it can be renewed while someone else holds the database up.
+The operating system releases a lock when a process dies, however it dies, so a dead worker is found
+at once. A lease finds a worker whose process hangs. It is in the file and not in the database, so
+that it can be renewed while another process holds the database up. Where there is no `flock`
+(Windows), only the lease counts.
 """
 
 from __future__ import annotations
@@ -31,17 +32,19 @@ PAUSE = 0.01
 
 
 class WorkerLocks:
-    """The locks this store holds, in a folder beside the database. Any thread may ask."""
+    """The locks of the workers, in a folder beside the database. Any thread may use it."""
 
     def __init__(self, folder: Path, steady: Clock) -> None:
         self._folder = folder
         self._steady = steady
         self._held: dict[str, int] = {}
-        # A file must not be closed while another thread writes to it.
+        # One thread renews leases while another one drops locks. A file must not be closed while
+        # the other thread writes to it.
         self._mutex = threading.Lock()
 
     def take(self, worker: str, lease_ms: int) -> None:
-        """Holds a worker's lock until `drop`, or until this process ends; its lease begins."""
+        """Locks the file of a worker until `drop` or until this process ends, and begins its
+        lease."""
         with self._mutex:
             handle = self._held.get(worker)
             if handle is None:
@@ -54,30 +57,30 @@ class WorkerLocks:
             handle = self._held.get(worker)
             if handle is None:
                 return False
-            if not same_file(handle, self._path(worker)):  # someone tidied up too well
+            if not same_file(handle, self._path(worker)):  # someone deleted the folder
                 os.close(self._held.pop(worker))
                 handle = self._held[worker] = self._locked(worker)
             self._write(handle, lease_ms)
             return True
 
     def drop(self, worker: str) -> None:
-        """A worker ends."""
+        """Releases and removes the lock of a worker that ends."""
         with self._mutex:
             handle = self._held.pop(worker, None)
             if handle is not None:
-                with suppress(PermissionError):  # Windows removes no open file
+                with suppress(PermissionError):  # Windows does not remove an open file
                     self._path(worker).unlink(missing_ok=True)
                 os.close(handle)
 
     def let_go(self) -> None:
-        """Lets go of every lock, as the end of the process would. The files stay: a worker that
-        did not retire is thereby known to be gone."""
+        """Releases every lock, as the end of the process would. The files stay, so a worker that
+        did not retire is found dead."""
         with self._mutex:
             while self._held:
                 os.close(self._held.popitem()[1])
 
     def alive(self, worker: str) -> bool:
-        """Whether the worker's process is there and its lease has not run out."""
+        """Whether the process of a worker is alive and its lease has not run out."""
         path = self._path(worker)
         if worker not in self._held and _free(path, remove=False):
             return False
@@ -85,13 +88,14 @@ class WorkerLocks:
             seen = path.read_text("ascii", "replace")
             if _in_time(seen, self._steady()):
                 return True
-            # A beat may come in between: only what is read twice was written like that.
+            # We may have read in the middle of a beat. What a second read confirms was not half
+            # written.
             return seen != path.read_text("ascii", "replace")
         except FileNotFoundError:
             return False
 
     def clean(self, alive: Iterable[str]) -> None:
-        """Removes what workers left that nobody knows any more."""
+        """Removes the files of all workers but these and our own."""
         keep = {self._path(worker).name for worker in (*alive, *self._held)}
         with suppress(FileNotFoundError):
             for path in self._folder.iterdir():
@@ -106,8 +110,9 @@ class WorkerLocks:
         path = self._path(worker)
         for _ in range(TRIES):
             handle = os.open(path, os.O_RDWR | os.O_CREAT, FILE)
-            # Someone cleaning up may hold the file for a moment, or remove it between our calls.
-            if _lock(handle) and same_file(handle, path):
+            # Another process that cleans up may hold the lock for a moment, or remove the file
+            # between our two calls.
+            if try_lock(handle) and same_file(handle, path):
                 return handle
             os.close(handle)
             time.sleep(PAUSE)
@@ -121,22 +126,22 @@ class WorkerLocks:
 
 
 def _in_time(beat: str, now: int) -> bool:
-    """Whether a lease lasts. What cannot be read was not written by us: then the lock counts."""
+    """Whether a lease still lasts. If it cannot be read, it is not ours, and the lock counts."""
     try:
         boot, at, lease_ms = beat.split()
         since = now - int(at)
         if boot != boot_id():
-            # The times cannot be compared. One who holds a lock is there, and may only be unable
-            # to read what this start of the machine is called.
+            # Times of two boots cannot be compared. The lock is held, so its worker is alive, and
+            # may only be unable to read the id of this boot.
             return fcntl is not None
-        # A time that is yet to come is of another start of the machine.
+        # A time in the future comes from another boot.
         return 0 <= since < int(lease_ms)
     except ValueError:
         return fcntl is not None
 
 
 def _free(path: Path, *, remove: bool) -> bool:
-    """Whether nobody holds this lock, as far as one can know."""
+    """Whether no process holds this lock. Without `flock` it counts as held."""
     if fcntl is None:
         return False
     try:
@@ -144,7 +149,7 @@ def _free(path: Path, *, remove: bool) -> bool:
     except FileNotFoundError:
         return False
     try:
-        free = _lock(handle)
+        free = try_lock(handle)
         if free and remove:
             path.unlink(missing_ok=True)
         return free
@@ -152,7 +157,9 @@ def _free(path: Path, *, remove: bool) -> bool:
         os.close(handle)
 
 
-def _lock(handle: int) -> bool:
+def try_lock(handle: int) -> bool:
+    """Locks an open file without waiting; False if another process has it. Where there are no such
+    locks, everyone gets one."""
     if fcntl is None:
         return True
     try:
@@ -163,7 +170,7 @@ def _lock(handle: int) -> bool:
 
 
 def same_file(handle: int, path: Path) -> bool:
-    """Whether an open file is still the one of this name."""
+    """Whether a path still leads to this open file."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

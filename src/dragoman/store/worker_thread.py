@@ -1,8 +1,9 @@
 """Threads that do what must not block the event loop, with as few wake-ups as possible.
 
-Jobs given in one turn of the loop reach the thread in one hand-over, and whatever it did at once
-comes back in one call. Each thread owns a *side* (a connection and what belongs to it) that nobody
-else touches.
+Waking a thread, or the loop, costs more than most jobs. Jobs of one turn of the loop therefore
+reach the thread in one hand-over, and the outcomes of one batch come back in one call. Each thread
+owns a `JobRunner`, such as a connection and what belongs to it, that no other thread touches, so
+nothing in it needs a lock.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from msgspec import Struct
 from dragoman.core.errors import StoreUnavailable
 from dragoman.core.log import Logger
 
-from .interface import Done
+from .writes import Done
 
 log = Logger("store")
 
@@ -28,34 +29,44 @@ R = TypeVar("R")
 
 
 class Job(Struct, frozen=True, gc=False):
-    """Something to do, and whom to tell: `done` hears only of failure, the future gets it all."""
+    """A method of the runner with its argument, and either a callback or a future for the
+    outcome."""
 
     apply: Callable[[Any, Any], Any]
     argument: Any
     done: Done | None
+    """Is told only whether the job failed."""
     future: asyncio.Future[Any] | None
+    """Gets the result or the error."""
 
 
 Outcome = tuple[Job, Any, Exception | None]
+"""A job, its result, and the error if it failed."""
 
 
-class Side(Protocol):
-    """What a thread owns."""
+class JobRunner(Protocol):
+    """What a thread owns: it does the jobs of that thread."""
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
-        """Does the jobs; exactly one outcome each, in their order. Never raises."""
+        """Does the jobs and returns exactly one outcome for each, in their order. It must not
+        raise: that would end the thread, and everyone who waits for it would wait for ever."""
 
-    def rest(self) -> None:
-        """Does what can wait until the outcomes are on their way. Never raises."""
+    def maintain(self) -> None:
+        """Does what can wait until the outcomes of a batch are on their way."""
 
     def close(self) -> None:
-        """Lets go."""
+        """Releases everything, at the end of the thread."""
 
 
 class WorkerThread(Generic[S]):
-    """One or more threads working on one queue of jobs."""
+    """One or more threads that work on one queue of jobs.
 
-    def __init__(self, name: str, sides: list[Side], *, limit: int, patient: bool = False) -> None:
+    At most `limit` jobs make a batch. A `patient` thread gets its jobs one turn of the loop later,
+    so that more of them share a batch."""
+
+    def __init__(
+        self, name: str, runners: list[JobRunner], *, limit: int, patient: bool = False
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._limit = limit
         self._patient = patient
@@ -63,8 +74,10 @@ class WorkerThread(Generic[S]):
         self._inbox: SimpleQueue[list[Job] | None] = SimpleQueue()
         self._closed = False
         self._threads = [
-            threading.Thread(target=self._work, args=(side,), name=f"dragoman-{name}", daemon=True)
-            for side in sides
+            threading.Thread(
+                target=self._work, args=(runner,), name=f"dragoman-{name}", daemon=True
+            )
+            for runner in runners
         ]
         for thread in self._threads:
             thread.start()
@@ -77,8 +90,8 @@ class WorkerThread(Generic[S]):
         *,
         whole: bool = False,
     ) -> None:
-        """Hands a job over; `done` is called in the loop, once. A `whole` one goes at once:
-        nothing will follow it."""
+        """Hands a job over; `done` is called once, in the loop. A `whole` job goes at once, since
+        none follows that could share its batch."""
         self._push(Job(apply, argument, done, None), whole=whole)
 
     async def ask(self, apply: Callable[[S, Any], R], argument: Any) -> R:
@@ -133,13 +146,14 @@ class WorkerThread(Generic[S]):
             self._loop.call_soon(self._deliver, outcomes)
             raise
 
-    def _work(self, side: Side) -> None:
+    def _work(self, runner: JobRunner) -> None:
         last = False
         while not last:
             jobs = self._inbox.get()
             if jobs is None:
                 break
-            # Whatever piled up meanwhile goes along: under load this is the group commit.
+            # Jobs that piled up during the last batch go along. Under load this is what makes the
+            # group commit: the slower the disk, the larger the batches.
             while len(jobs) < self._limit and not self._inbox.empty():
                 try:
                     more = self._inbox.get_nowait()
@@ -150,13 +164,22 @@ class WorkerThread(Generic[S]):
                     break
                 jobs += more
             for start in range(0, len(jobs), self._limit):
-                outcomes = side.run(jobs[start : start + self._limit])
+                outcomes = runner.run(jobs[start : start + self._limit])
                 # The loop may be gone when a process ends without closing its store.
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._deliver, iter(outcomes))
                 try:
-                    side.rest()
-                except Exception as exc:  # without its thread, the next caller would wait for ever
+                    runner.maintain()
+                except Exception as exc:
+                    # Without its thread, the next caller would wait for ever.
                     name = threading.current_thread().name
-                    log.error("A store thread could not rest", exc, thread=name)
-        side.close()
+                    log.error("A store thread could not look after its files", exc, thread=name)
+        runner.close()
+
+
+def report_unavailable(what: str, error: Exception) -> StoreUnavailable:
+    """Logs an error that callers cannot do anything about, and returns the one that they get."""
+    log.error(what, error=repr(error))
+    failure = StoreUnavailable()
+    failure.__cause__ = error
+    return failure

@@ -1,4 +1,4 @@
-"""What of a file store cannot be read: named in the log, put aside, and in nobody's way."""
+"""What becomes of files that cannot be read: they are put aside, so that the rest can be used."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ log = Logger("store")
 
 
 class Damaged(Exception):
-    """A file does not hold what was once written to it, and that may have been acknowledged."""
+    """A file can no longer be read, although its content may have been acknowledged."""
 
 
 class Quarantine:
-    """The folder for what is damaged. Nothing is ever deleted from it but by a person."""
+    """The folder for damaged files. The store never deletes anything from it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.names: set[str] = set()
-        """Of the files that were put aside, without their endings."""
+        """The names of the files that were put aside, without their endings."""
 
     def put(self, path: Path, why: object) -> None:
-        """Takes a file out of the store."""
+        """Moves a file out of the store, and logs it. A file of the same name stays."""
         make_folder(self._folder)
         names = (path.name if not n else f"{path.stem}.{n}{path.suffix}" for n in count())
         aside = next(place for name in names if not (place := self._folder / name).exists())

@@ -1,12 +1,12 @@
-"""How a task looks in its file: one JSON object a line, made to be read with `less`.
+"""The format of a task's file: one JSON object a line, made to be read with `less`.
 
-Each line says when, in words what happened, how the task's row stands after it, and what was added.
-So reading a file back is simple: the last row counts, everything else adds up.
+Each line has the time, a description in words, the task's row after the change, and what was added.
+Reading a file back is therefore simple: the last row counts, and everything else adds up.
 
-Theory of damage. Each line ends with a checksum of itself (files of older versions have none). What
-a crash leaves behind is the beginning of a line, or blocks of zeros that a power cut left: it was
-never acknowledged, and is cut off. Anything else that cannot be read is `Damaged`: it may have been
-acknowledged, so nobody guesses what it said, and nobody deletes it.
+Theory of damage. Each line ends with a checksum of itself (files of older versions have none). A
+crash leaves behind the beginning of a line, and a power cut may leave blocks of zeros. Neither was
+ever acknowledged, so both are cut off. Anything else that cannot be read is `Damaged`: it may have
+been acknowledged, so it is neither guessed at nor deleted.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ from dragoman.core.log import Logger
 from dragoman.core.model import Message, Task
 
 from ..codec import deeply, pack
-from ..interface import Idempotency, Input, Record, Row
 from ..memory.records import FrozenTask, Key, LiveTask
 from ..private_files import FILE
+from ..task_row import Idempotency, Row
+from ..writes import Input, Record
 from .damage import Damaged
 
 log = Logger("store")
 
 _PLAIN = re.compile(r"[0-9a-z][0-9a-z_-]{0,127}")
 _SHOWN = 80
-"""Characters of a text that a line quotes."""
+"""How many characters of a text a description quotes."""
 _BLOCK = 1 << 16
 _HOLE = bytes(64)
-"""So many zeros are no flipped bit: a power cut left a block that was never written."""
+"""This many zeros are no flipped bit but a block that a power cut left unwritten."""
 _CHECK = b',"check":"'
 _CHECKED = len(_CHECK) + 10
-"""Bytes that a checksum takes at the end of a line."""
+"""The length of the checksum at the end of a line, in bytes."""
 
 
 class FileEntry(Struct, omit_defaults=True):
@@ -75,21 +76,21 @@ class FileLine(Struct, omit_defaults=True, kw_only=True):
     records: list[Record] = []
     key: Idempotency | None = None
     keys: list[Idempotency] = []
-    """Of what was said to it, in the line that ends it."""
+    """In the line that ends the task, the keys of all messages that were sent to it."""
     task: Task | None = None
-    """The whole task, in the line that ends it."""
+    """In the line that ends the task, the whole task."""
     dropped: bool = False
-    """The events before this line were dropped."""
+    """Whether the events before this line were dropped."""
 
 
 class TaskFile(Struct):
-    """What a file tells."""
+    """A task as it was read from its file."""
 
     kept: LiveTask | FrozenTask
     digest: bytes | None
-    """What was sent under the key of the task,"""
+    """The digest that belongs to the key of the task."""
     digests: tuple[bytes, ...] = ()
-    """and under those of later messages."""
+    """The digests that belong to the keys of later messages."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -104,9 +105,10 @@ def file_name(task_id: str) -> str:
     return f"~{digest}.jsonl"
 
 
-def when(millis: int) -> str:
-    """A time as people write it."""
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
+def line_of(row: Row, now: int, what: str) -> FileLine:
+    """A line with the row after a change, the time and a description."""
+    at = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds")
+    return FileLine(at=at, what=what, row=row)
 
 
 def entries_out(entries: Iterable[Stamped]) -> list[FileEntry]:
@@ -121,7 +123,7 @@ def entries_in(line: FileLine) -> list[Stamped]:
 
 
 def line_out(line: FileLine) -> bytes:
-    """A line with its end; `StoreError` if it cannot be written down."""
+    """The bytes of a line; `StoreError` if it cannot be encoded."""
     try:
         data = _encode(line)
     except (TypeError, ValueError, RecursionError) as error:
@@ -129,8 +131,8 @@ def line_out(line: FileLine) -> bytes:
     return b'%b%b%08x"}\n' % (data[:-1], _CHECK, zlib.crc32(data))
 
 
-def told(entries: Iterable[Stamped]) -> str:
-    """Events in words."""
+def describe(entries: Iterable[Stamped]) -> str:
+    """Describes events in words."""
     return "; ".join(_words(entry.event) for entry in entries)
 
 
@@ -171,35 +173,35 @@ def last_line(path: Path) -> FileLine | None:
     return _line(tail.removesuffix(b"\n").rpartition(b"\n")[2])
 
 
-def lines(path: Path) -> list[FileLine]:
-    """All lines of a file that nobody writes any more, up to the first that is damaged."""
+def read_lines(path: Path) -> list[FileLine]:
+    """All lines of a finished task's file, up to the first that is damaged."""
     data = path.read_bytes()
-    found, good = _lines(data)
+    found, good = _parse(data)
     if good < len(data):
         log.error("A file is damaged", file=path, where=_where(found, good))
     return found
 
 
-def whole(path: Path) -> list[FileLine]:
-    """All lines of a file, or none: `OSError` if any is damaged."""
+def read_whole(path: Path) -> list[FileLine]:
+    """All lines of a file; `OSError` if any is damaged."""
     data = path.read_bytes()
-    found, good = _lines(data)
+    found, good = _parse(data)
     if good < len(data) or not found:
         raise OSError(f"{path} is damaged: {_where(found, good)}")
     return found
 
 
-def recovered(path: Path) -> list[FileLine]:
-    """All lines of a file after a crash: what was left half written is cut off."""
+def recover_lines(path: Path) -> list[FileLine]:
+    """All lines of a file after a crash. What was left half written is cut off."""
     data = path.read_bytes()
-    found, good = _lines(data)
+    found, good = _parse(data)
     rest = data[good:]
     if not rest:
         return found
     if b"\n" not in rest:
         last = _line(rest[:-1])
         if last is not None and _continues(found, last):
-            # All of it is here but its end, which is another character now.
+            # Only its last character, the end of the line, is damaged.
             log.error("A file was damaged at the end of its last line, and mended", file=path)
             _mend(path, len(data) - 1, b"\n")
             return [*found, last]
@@ -228,7 +230,7 @@ def _mend(path: Path, at: int, end: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _lines(data: bytes) -> tuple[list[FileLine], int]:
+def _parse(data: bytes) -> tuple[list[FileLine], int]:
     found: list[FileLine] = []
     good = 0
     while good < len(data):
@@ -242,7 +244,7 @@ def _lines(data: bytes) -> tuple[list[FileLine], int]:
 
 
 def _line(raw: bytes) -> FileLine | None:
-    """A line without its end; None if it is damaged."""
+    """Decodes a line without its end; None if it is damaged."""
     if raw[-_CHECKED:].startswith(_CHECK):
         known = zlib.crc32(b"}", zlib.crc32(memoryview(raw)[:-_CHECKED]))
         if raw[-10:] != b'%08x"}' % known:
@@ -258,13 +260,13 @@ def _continues(read: list[FileLine], line: FileLine) -> bool:
     return line.row.last_seq == expected + len(line.events)
 
 
-def story(path: Path) -> TaskFile | None:
-    """What became of a task; None if nothing of it was ever written whole, `Damaged` if that cannot
-    be told any more."""
+def read_task(path: Path) -> TaskFile | None:
+    """Reads a task from its file; None if not even its first line was written whole, `Damaged` if
+    the file can no longer be read."""
     last = last_line(path)
     found: list[FileLine] = []
     if last is None or not last.row.final:
-        found = recovered(path)
+        found = recover_lines(path)
         if not found:
             return None
         last = found[-1]
@@ -302,14 +304,14 @@ def _key(line: FileLine) -> tuple[Key | None, bytes | None]:
 
 
 def only_agent(found: Iterable[TaskFile]) -> str:
-    """The agent whose tasks these are; empty if they are of several, or of none that is named."""
+    """The agent that all these tasks belong to; empty if there are several."""
     names = {each.kept.row.agent for each in found} - {""}
     return names.pop() if len(names) == 1 else ""
 
 
 def name_agent(found: TaskFile, agent: str) -> None:
-    """Brings up to date what an older version wrote: what no list shows had an empty name instead
-    of an agent. Whose it is is known where only one agent has used the folder."""
+    """Brings a hidden task of an older version up to date, which had an empty name instead of its
+    agent. It is given to the only agent that has used the folder."""
     kept = found.kept
     if not kept.row.agent:
         kept.row = replace(kept.row, agent=agent, hidden=True)

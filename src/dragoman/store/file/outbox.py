@@ -1,7 +1,7 @@
 """Webhooks of a file store: one small JSON file for each task that has any, replaced as a whole.
 
-The log says what is due (see `post`), so only what became of it is written here, and nothing has to
-be written when an event happens.
+The log says what is due (see `store/outbox.py`). Only the outcome of deliveries is written here,
+so nothing has to be written when an event happens.
 """
 
 from __future__ import annotations
@@ -12,63 +12,54 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from .. import outbox
-from ..memory.ledger import Ledger
-from ..outbox import Mail
-from ..private_files import make_folder
-from ..worker_thread import WorkerThread
+from ..memory.outbox import MemoryOutbox
+from ..memory.task_table import TaskTable
+from ..outbox import HookCursor, head
 from .damage import Quarantine
 from .format import file_name
-from .writer import FileWriter
+from .writer import clean_folder
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Mail]).decode
+_decode = msgspec.json.Decoder(list[HookCursor]).decode
 
 
 class FileOutbox:
-    """Keeps the mail of a ledger on the disk."""
+    """The folder with the webhooks."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def path(self, task_id: str) -> Path:
-        """The file with the hooks of a task."""
+        """The file with the webhooks of a task."""
         return (self._folder / file_name(task_id)).with_suffix(".json")
 
-    def recover(self, ledger: Ledger, damaged: Quarantine) -> None:
-        """Reads all files. What was being delivered when the process ended is due again."""
-        make_folder(self._folder)
-        for spare in self._folder.glob("*.new"):
-            spare.unlink()
-        now = ledger.clock()
+    def recover(
+        self, tasks: TaskTable, outbox: MemoryOutbox, now: int, damaged: Quarantine
+    ) -> None:
+        """Reads all files. A delivery that was under way when the process ended is due again."""
+        clean_folder(self._folder)
         for path in self._folder.glob("*.json"):
             if path.stem in damaged.names:
                 damaged.put(path, "its task is damaged")
                 continue
             try:
-                mails = _decode(path.read_bytes())
+                cursors = _decode(path.read_bytes())
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 damaged.put(path, error)
                 continue
-            kept = [mail for mail in mails if mail.hook.task_id in ledger]
+            kept = [cursor for cursor in cursors if cursor.hook.task_id in tasks]
             if not kept:
-                path.unlink()  # its task was never acknowledged, or went
-            for mail in kept:
-                row = ledger.row_of(mail.hook.task_id)
-                # The scope too: an older version wrote no agent.
-                mail = replace(mail, last=row.last_seq, scope=row.scope, taken=0)
-                due_at = (mail.due_at or now) if outbox.head(mail) is not None else 0
-                ledger.post.keep(replace(mail, due_at=due_at))
-
-    async def save(
-        self, lane: WorkerThread[FileWriter], task_id: str, mails: Iterable[Mail]
-    ) -> None:
-        """Writes what is to be known of a task's hooks; returns when it is on the disk."""
-        await lane.ask(FileWriter.replace, (self.path(task_id), content(mails)))
+                path.unlink()  # its task was never acknowledged, or was dropped
+            for cursor in kept:
+                row = tasks.row_of(cursor.hook.task_id)
+                # The row knows the agent; a cursor of an older version does not.
+                cursor = replace(cursor, last=row.last_seq, scope=row.scope, taken=0)
+                due_at = (cursor.due_at or now) if head(cursor) is not None else 0
+                outbox.keep(replace(cursor, due_at=due_at))
 
 
-def content(mails: Iterable[Mail]) -> bytes:
-    """The file for some hooks of one task; empty if there are none."""
-    # A line for each hook reads better than one for all.
-    lines = [_encode(mail) for mail in mails]
+def content(cursors: Iterable[HookCursor]) -> bytes:
+    """The file for the webhooks of one task; empty if there are none."""
+    # One line for each webhook reads better than one for all.
+    lines = [_encode(cursor) for cursor in cursors]
     return b"[" + b",\n ".join(lines) + b"]\n" if lines else b""

@@ -1,4 +1,4 @@
-"""Finished tasks of a file store, read from their files when someone asks."""
+"""Reads finished tasks of a file store from their files, when someone asks for them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from dragoman.core.events import Stamped
 from dragoman.core.log import Logger
 from dragoman.core.model import Task
 
-from .format import entries_in, file_name, last_line, lines
+from .format import entries_in, file_name, last_line, read_lines
 
 log = Logger("store")
 
 RECENT = 16
-"""Logs kept decoded, so that reading one page by page is not quadratic."""
+"""How many logs stay decoded, so that reading one page by page is not quadratic."""
 
 
-class Shelf:
-    """Reads what nobody writes any more."""
+class FileReader:
+    """Reads the files of finished tasks, which no longer change."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._recent: dict[str, list[Stamped]] = {}
 
     async def tasks(self, task_ids: list[str]) -> list[Task | None]:
-        """The tasks as they ended; None for one that is gone."""
+        """The tasks as they ended; None for one whose file is gone or damaged."""
         return await asyncio.to_thread(self._tasks, task_ids)
 
     async def log(self, task_id: str) -> list[Stamped]:
-        """All events of a task; empty if it is gone."""
+        """All events of a task; empty if its file is gone."""
         entries = self._recent.get(task_id)
         if entries is None:
             entries = self._recent[task_id] = await asyncio.to_thread(self._log, task_id)
@@ -38,7 +38,7 @@ class Shelf:
         return entries
 
     def forget(self, task_id: str) -> None:
-        """The file of a task changes after all."""
+        """Forgets a log, because the file of its task is about to change."""
         self._recent.pop(task_id, None)
 
     def _tasks(self, task_ids: list[str]) -> list[Task | None]:
@@ -56,7 +56,7 @@ class Shelf:
 
     def _log(self, task_id: str) -> list[Stamped]:
         try:
-            found = lines(self._folder / file_name(task_id))
+            found = read_lines(self._folder / file_name(task_id))
         except FileNotFoundError:
             return []
         return [entry for line in found for entry in entries_in(line)]

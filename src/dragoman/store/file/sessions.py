@@ -1,6 +1,6 @@
 """Sessions of a file store: one small JSON file for each, replaced as a whole.
 
-There is only one process, so what is in memory counts; the files are for the next one.
+Only one process uses the folder, so its memory is what counts. The files are for the next one.
 """
 
 from __future__ import annotations
@@ -13,28 +13,27 @@ from msgspec.structs import replace
 
 from ..clock import Clock
 from ..memory.sessions import MemorySessions
-from ..private_files import make_folder
 from ..sessions import TokenSession
 from .damage import Quarantine
+from .writer import clean_folder
 
 _decode = msgspec.json.Decoder(TokenSession).decode
 
 Replace = Callable[[Path, bytes], Awaitable[None]]
-"""Puts a file in the place of another, or (empty) removes it; returns when it is on the disk."""
+"""Replaces a file as a whole, or removes it if there is no data. Returns when that is on the
+disk."""
 
 
 class FileSessions(MemorySessions):
-    """See `SessionBook`."""
+    """Sessions in memory that are written to files, and read back when the store is opened."""
 
     def __init__(self, folder: Path, clock: Clock, put: Replace) -> None:
         super().__init__(clock)
         self._folder, self._replace = folder, put
 
     def recover(self, damaged: Quarantine) -> None:
-        """Reads all files; what is over by now goes with the next change."""
-        make_folder(self._folder)
-        for spare in self._folder.glob("*.new"):
-            spare.unlink()
+        """Reads all files. Sessions that have ended meanwhile go with the next change."""
+        clean_folder(self._folder)
         said: dict[bytes, int] = {}
         self._open.clear()
         for path in sorted(self._folder.iterdir()):
@@ -45,23 +44,20 @@ class FileSessions(MemorySessions):
                     found = _decode(path.read_bytes())
                     self._revision += 1
                     self._open[found.key] = replace(found, revision=self._revision)
-            except ValueError as error:  # no number, no JSON, or no UTF-8
+            except ValueError as error:  # not a number, not JSON, or not UTF-8
                 damaged.put(path, error)
         self._said = dict(sorted(said.items(), key=lambda one: one[1]))
 
     async def keep(self, session: TokenSession) -> None:
-        """See `SessionBook`."""
         gone = self._put(session)
         await self._save(session.key, *gone)
 
     async def revoke(self, who: str, agent: str | None = None) -> int:
-        """See `SessionBook`."""
         ended = self._end(who, agent)
         await self._save(*ended)
         return len(ended)
 
     async def first(self, key: bytes, until: int) -> bool:
-        """See `SessionBook`."""
         for old in self._forget():
             await self._replace(self._folder / f"{old.hex()}.said", b"")
         new = await super().first(key, until)

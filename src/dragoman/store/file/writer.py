@@ -1,8 +1,8 @@
-"""The one who writes the files of tasks, in its own thread.
+"""Writes the files of a file store, in one thread.
 
-Lines that came together for one task leave in one write and one fsync. A file that could not be
-written is *broken*: what follows for it is refused until the store has read it back, because it
-would continue something that never happened.
+The lines of a batch that belong to one task leave in one write and one fsync. A file that could not
+be written is *broken*: later lines for it are refused until the store has read the file again,
+because they would continue something that never happened.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dragoman.core.errors import DragomanError, StoreUnavailable
-from dragoman.core.log import Logger
 
-from ..worker_thread import Job, Outcome
+from ..private_files import FILE, make_folder
+from ..worker_thread import Job, Outcome, report_unavailable
 from .format import FileLine, line_out
 
-log = Logger("store")
+_NEW = ".new"
+"""The ending of a file that will take the place of another one."""
 
 
-class Book:
-    """The file of one task, as long as someone may write to it."""
+class FileState:
+    """What the writer and the store know about the file of a task that may still change."""
 
     __slots__ = ("broken", "path", "restored", "task_id")
 
@@ -29,35 +30,41 @@ class Book:
         self.task_id = task_id
         self.path = path
         self.broken = False
+        """Whether a write failed. Set by the writer."""
         self.restored = False
+        """Whether the store has read the file again since. Set by the store."""
 
 
 class FileWriter:
-    """Owns the folder of tasks."""
+    """Owns the folder of tasks. Every public method between `run` and `maintain` is a job."""
 
-    def __init__(self, folder: Path, here: Callable[[], bool]) -> None:
+    def __init__(self, folder: Path, in_place: Callable[[], bool]) -> None:
         self._folder = folder
-        self._here = here
+        self._in_place = in_place
         """Whether the store is still where it was opened."""
-        self._waiting: dict[Book, list[tuple[int, bytes]]] = {}
+        self._waiting: dict[FileState, list[tuple[int, bytes]]] = {}
+        """The lines of this batch for each file, with the numbers of their jobs."""
         self._errors: dict[int, Exception] = {}
+        """The errors of this batch, by the numbers of the jobs."""
         self._now = 0
-        self._made: dict[Book, list[int]] = {}
+        """The number of the job that is being done."""
+        self._made: dict[FileState, list[int]] = {}
+        """The files that this batch has made, with the numbers of the jobs that did."""
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
-        """Does the jobs in their order; lines for one file together."""
+        """Does the jobs in their order, and writes the lines for each file together."""
         for number, job in enumerate(jobs):
             self._now = number
             try:
                 job.apply(self, job.argument)
             except Exception as error:
-                # Whatever it is, it must not end the thread: all who wait would wait for ever.
+                # No error may end the thread: everyone who waits for it would wait for ever.
                 self._errors[number] = _failure(error)
-        for book in list(self._waiting):
-            self._flush(book)
+        for file in list(self._waiting):
+            self._flush(file)
         self._settle()
-        if not self._here():
-            # What was written now, nobody will find.
+        if not self._in_place():
+            # The writes succeeded, but in a folder that nobody will ever look into.
             gone = OSError(f"{self._folder} was deleted or replaced while it was in use")
             self._fail(list(range(len(jobs))), _failure(gone))
         outcomes: list[Outcome] = [(job, None, self._errors.get(n)) for n, job in enumerate(jobs)]
@@ -66,44 +73,45 @@ class FileWriter:
 
     # Jobs.
 
-    def write(self, argument: tuple[Book, FileLine]) -> None:
+    def write(self, argument: tuple[FileState, FileLine]) -> None:
         """Adds a line to a file."""
-        book, line = argument
+        file, line = argument
         try:
             data = line_out(line)
         except DragomanError:
-            self._flush(book)
-            book.broken = True
+            self._flush(file)
+            file.broken = True
             raise
-        self._waiting.setdefault(book, []).append((self._now, data))
+        self._waiting.setdefault(file, []).append((self._now, data))
 
-    def rewrite(self, argument: tuple[Book, Callable[[Path], list[FileLine]]]) -> None:
-        """Replaces a file by an edited copy of it, all or nothing."""
-        book, edited = argument
-        self._flush(book)
-        if book.broken:
+    def rewrite(self, argument: tuple[FileState, Callable[[Path], list[FileLine]]]) -> None:
+        """Replaces a file by an edited copy of it, whole or not at all."""
+        file, edit = argument
+        self._flush(file)
+        if file.broken:
             raise StoreUnavailable
         try:
-            data = b"".join(line_out(line) for line in edited(book.path))
-            _put(book.path, data)
+            data = b"".join(line_out(line) for line in edit(file.path))
+            _put(file.path, data)
             _sync(self._folder)
         except (OSError, DragomanError):
-            book.broken = True
+            file.broken = True
             raise
 
-    def open(self, argument: tuple[Book, FileLine, Path, bytes]) -> None:
-        """The first line of a file, and its hooks: both or none."""
-        book, line, path, hooks = argument
+    def open(self, argument: tuple[FileState, FileLine, Path, bytes]) -> None:
+        """Writes the first line of a file and the webhooks of its task."""
+        file, line, path, hooks = argument
         try:
-            # Hooks without a task are nothing; a task without its hooks would be a loss.
+            # The webhooks come first. If we crash in between, webhooks without a task are removed
+            # at the next start; a task without its webhooks would never tell anyone.
             self.replace((path, hooks))
         except OSError:
-            book.broken = True
+            file.broken = True
             raise
-        self.write((book, line))
+        self.write((file, line))
 
     def replace(self, argument: tuple[Path, bytes]) -> None:
-        """Puts a whole file in the place of another; an empty one removes it."""
+        """Replaces any file as a whole; without data it is removed."""
         path, data = argument
         if not data:
             path.unlink(missing_ok=True)
@@ -111,58 +119,59 @@ class FileWriter:
         _put(path, data)
         _sync(path.parent)
 
-    def delete(self, book: Book) -> None:
-        """Removes a file."""
-        book.path.unlink(missing_ok=True)
+    def delete(self, file: FileState) -> None:
+        """Removes the file of a task."""
+        file.path.unlink(missing_ok=True)
 
     def refuse(self, error: Exception) -> None:
-        """Reports a change that was refused, in its turn."""
+        """Reports the error of a change that the store has refused, in its turn."""
         self._errors[self._now] = error
 
     def wait(self, _: None) -> None:
-        """Does nothing: whoever waits for it knows that all before it is done."""
+        """Does nothing. When it is done, so is everything that was handed over before it."""
 
     # Files.
 
-    def _flush(self, book: Book) -> None:
-        waiting = self._waiting.pop(book, ())
+    def _flush(self, file: FileState) -> None:
+        waiting = self._waiting.pop(file, ())
         if not waiting:
             return
         numbers = [number for number, _ in waiting]
-        if book.broken:
+        if file.broken:
             self._fail(numbers, StoreUnavailable())
             return
         size = -1
         try:
-            handle = os.open(book.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            handle = os.open(file.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE)
             try:
                 size = os.fstat(handle).st_size
                 _write_all(handle, b"".join(data for _, data in waiting))
                 os.fsync(handle)
             except OSError:
-                # What was not acknowledged must not come back, be it half a line or a whole one
-                # that may not have reached the disk.
+                # A line that was not acknowledged must not come back later. It may stand there in
+                # part, or whole without having reached the disk.
                 os.ftruncate(handle, size)
                 raise
             finally:
                 os.close(handle)
         except OSError as error:
-            book.broken = True
+            file.broken = True
             self._fail(numbers, _failure(error))
             return
         if size == 0:
-            self._made[book] = numbers
+            self._made[file] = numbers
 
     def _settle(self) -> None:
-        """A new file is safe when its folder is."""
+        """Syncs the folder if this batch has made files: the name of a new file survives a power
+        cut only when its folder has been synced."""
         if not self._made:
             return
         try:
             _sync(self._folder)
         except OSError as error:
-            for book, numbers in self._made.items():
-                book.broken = True
-                book.path.unlink(missing_ok=True)
+            for file, numbers in self._made.items():
+                file.broken = True
+                file.path.unlink(missing_ok=True)
                 self._fail(numbers, _failure(error))
         self._made.clear()
 
@@ -170,17 +179,25 @@ class FileWriter:
         for number in numbers:
             self._errors.setdefault(number, error)
 
-    def rest(self) -> None:
-        """See `Side`."""
+    def maintain(self) -> None:
+        """There is nothing to look after."""
 
     def close(self) -> None:
         """Nothing is open between two batches."""
 
 
+def clean_folder(folder: Path) -> None:
+    """Makes a folder of the store, or removes the new files that a crash kept from taking the
+    place of old ones."""
+    make_folder(folder)
+    for spare in folder.glob(f"*{_NEW}"):
+        spare.unlink()
+
+
 def _put(path: Path, data: bytes) -> None:
-    """The old content or the new, never half of it."""
-    spare = path.with_suffix(".new")
-    handle = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """Replaces the content of a file. A crash leaves the old content or the new one."""
+    spare = path.with_suffix(_NEW)
+    handle = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE)
     try:
         _write_all(handle, data)
         os.fsync(handle)
@@ -190,7 +207,7 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Names in a folder are safe only when the folder is."""
+    """Makes the names in a folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -207,7 +224,4 @@ def _write_all(handle: int, data: bytes) -> None:
 def _failure(error: Exception) -> Exception:
     if isinstance(error, DragomanError):
         return error
-    log.error("The file store failed", error=repr(error))
-    failure = StoreUnavailable()
-    failure.__cause__ = error
-    return failure
+    return report_unavailable("The file store failed", error)

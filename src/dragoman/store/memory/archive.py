@@ -1,4 +1,4 @@
-"""Finished tasks in memory, in the order of their end."""
+"""The finished tasks in memory."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from heapq import heappush, heappushpop
 
 from dragoman.core.model import State
 
-from ..interface import Filter, Row, Scope
-from ..outbox import MemoryOutbox
+from ..interface import Filter
+from ..task_row import Row, Scope
+from .outbox import MemoryOutbox
 from .records import FrozenTask
 
 Group = tuple[str, str, str, State]
@@ -25,14 +26,14 @@ class Archive:
         self.limit = limit
         self.tasks: dict[str, FrozenTask] = {}
         self._groups: dict[Group, int] = {}
-        """How many there are of each kind."""
+        """How many tasks there are of each group."""
         self._newest = 0
         self._disorder = 0
-        """How far status times are from the order of the tasks: whatever came before a task is
-        newer than it by this much at the most. Zero while the clock goes forward."""
+        """By how many milliseconds at most the status time of a task may be later than that of a
+        task added after it. It is zero as long as the clock only goes forward."""
 
     def add(self, frozen: FrozenTask) -> None:
-        """Takes a task in."""
+        """Adds a task that has ended."""
         row = frozen.row
         self.tasks[row.task_id] = frozen
         if row.status_at >= self._newest:
@@ -44,7 +45,7 @@ class Archive:
             self._groups[group] = self._groups.get(group, 0) + 1
 
     def remove(self, task_id: str) -> FrozenTask | None:
-        """Forgets a task."""
+        """Removes a task, and returns it if there was one."""
         frozen = self.tasks.pop(task_id, None)
         if frozen is not None and not frozen.row.hidden:
             row = frozen.row
@@ -55,9 +56,9 @@ class Archive:
         return frozen
 
     def find(self, scope: Scope, which: Filter, limit: int) -> tuple[list[Place], int]:
-        """The newest that fit, in any order, and how many fit in all.
+        """The places of the newest tasks that match, in any order, and how many match in all.
 
-        Looks from the newest back, and no further than it must."""
+        Goes back from the newest task, and no further than it must."""
         fitting = sum(
             count
             for (tenant, principal, agent, state), count in self._groups.items()
@@ -69,7 +70,7 @@ class Archive:
         page: list[Place] = []
         seen = 0
         for frozen in reversed(self.tasks.values()):
-            # What lies further back cannot be newer than this.
+            # Tasks further back cannot be newer than this.
             newest = frozen.row.status_at + self._disorder
             if seen == fitting or (which.since is not None and newest < which.since):
                 break
@@ -87,10 +88,10 @@ class Archive:
         return page, fitting if which.since is None else seen
 
     def old(
-        self, agent: str, events_before: int, tasks_before: int, limit: int, post: MemoryOutbox
+        self, agent: str, events_before: int, tasks_before: int, limit: int, outbox: MemoryOutbox
     ) -> tuple[list[str], list[str]]:
-        """Tasks of an agent that must lose their log, and those that must go, oldest first; not
-        those of which a webhook still waits to hear."""
+        """The tasks of an agent that must lose their log, and those that must go, oldest first.
+        A task of which a webhook has not been told everything stays."""
         shrink: list[str] = []
         go: list[str] = []
         for task_id, frozen in self.tasks.items():
@@ -98,12 +99,12 @@ class Archive:
                 break
             if frozen.row.agent != agent:
                 continue
-            if frozen.row.status_at <= tasks_before and not post.holds_task(task_id):
+            if frozen.row.status_at <= tasks_before and not outbox.holds_task(task_id):
                 go.append(task_id)
             elif (
                 frozen.row.status_at <= events_before
                 and frozen.whole
-                and not post.holds_log(task_id)
+                and not outbox.holds_log(task_id)
             ):
                 shrink.append(task_id)
         return shrink, go
@@ -118,7 +119,7 @@ class Archive:
 
 
 def fits(row: Row, scope: Scope, which: Filter) -> bool:
-    """Whether a row belongs in a list, on whatever page."""
+    """Whether a task belongs in a list, on any page of it."""
     return (
         row.belongs_to(scope)
         and not row.hidden

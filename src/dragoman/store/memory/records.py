@@ -1,4 +1,4 @@
-"""A task in memory: as it goes on, or frozen to bytes in a struct the garbage collector does not
+"""A task in memory: live, or frozen to bytes in a struct that the garbage collector does not
 follow."""
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from dragoman.core.lifecycle import Fold, added_up
 from dragoman.core.model import Task
 
 from ..codec import pack, unpack_log, unpack_piece, unpack_task
-from ..interface import Input, Record, Row
+from ..task_row import Row
+from ..writes import Input, Record
 
 Key = tuple[str, str, str, str]
 """Agent, tenant, principal, and the idempotency key the caller chose."""
@@ -26,10 +27,10 @@ class LiveTask(Struct):
     fold: Fold | None = None
     folded: int = 0
     keys: list[Key] = []
-    """Of what was said to it later."""
+    """The keys of later messages."""
 
     def task(self) -> Task:
-        """The task as it stands; only what came since the last look is added up."""
+        """The task as it stands. Only the events since the last call are added up."""
         fold = self.fold
         if fold is None:
             fold = self.fold = Fold(self.row.task_id, self.row.context_id)
@@ -46,26 +47,26 @@ class FrozenTask(Struct, gc=False):
     row: Row
     key: Key | None
     log: bytes
-    """Its pieces; of a brief task the only one."""
+    """The encoded list of its pieces, or the only piece of a brief task."""
     task: bytes = b""
-    """A brief one is what its log adds up to."""
+    """The task itself. It is empty for a brief task, which is what its log adds up to."""
     whole: bool = True
-    """Until its log is dropped."""
+    """Whether it still has its log."""
     keys: tuple[Key, ...] = ()
-    """Of what was said to it after it was opened."""
+    """The keys of later messages."""
 
     @property
     def pieces(self) -> list[bytes]:
-        """Its log, if that is still here."""
+        """The pieces of its log, if they are in memory."""
         if not self.log:
             return []
         return unpack_log(self.log) if self.task else [self.log]
 
-    def thawed(self) -> Task:
-        """The task itself."""
+    def thaw(self) -> Task:
+        """Decodes the task."""
         return unpack_task(self.task) if self.task else added_up(unpack_piece(self.log))
 
     def drop_log(self) -> None:
-        """Keeps only what the task came to."""
-        self.task = self.task or pack(self.thawed())
+        """Drops the log and keeps the task."""
+        self.task = self.task or pack(self.thaw())
         self.log, self.whole = b"", False

@@ -1,4 +1,4 @@
-"""Sessions in memory; see `sessions`."""
+"""Sessions in memory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
+from ..clock import Clock
 from ..sessions import MOST, TokenSession
-from .ledger import Clock
 
 
 class MemorySessions:
-    """See `SessionBook`."""
+    """Implements `SessionBook`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -20,11 +20,10 @@ class MemorySessions:
         self._said: dict[bytes, int] = {}
 
     async def keep(self, session: TokenSession) -> None:
-        """See `SessionBook`."""
         self._put(session)
 
     def _put(self, session: TokenSession) -> list[bytes]:
-        """Keeps it; whose place is free now."""
+        """Stores a session. Returns the keys of those that were dropped."""
         known = self._open.get(session.key)
         if known is None or not known.revoked:
             self._revision += 1
@@ -38,7 +37,6 @@ class MemorySessions:
         return gone
 
     async def find(self, agent: str, key: bytes) -> TokenSession | None:
-        """See `SessionBook`."""
         found = self._open.get(key)
         return found if found is not None and found.agent == agent and self._good(found) else None
 
@@ -46,19 +44,16 @@ class MemorySessions:
         return not session.revoked and session.until > self._clock()
 
     async def named(self, agent: str | None, who: str | None) -> list[TokenSession]:
-        """See `SessionBook`."""
         found = [kept for kept in self._open.values() if self._good(kept) and _of(kept, agent, who)]
         return sorted(found, key=lambda kept: (kept.since, kept.key))
 
     async def news(self, after: int) -> list[TokenSession]:
-        """See `SessionBook`."""
         if after >= self._revision:
             return []
         found = [kept for kept in self._open.values() if kept.revision > after]
         return sorted(found, key=lambda kept: kept.revision)
 
     async def revoke(self, who: str, agent: str | None = None) -> int:
-        """See `SessionBook`."""
         return len(self._end(who, agent))
 
     def _end(self, who: str, agent: str | None) -> list[bytes]:
@@ -69,7 +64,6 @@ class MemorySessions:
         return [kept.key for kept in found]
 
     async def first(self, key: bytes, until: int) -> bool:
-        """See `SessionBook`."""
         self._forget()
         new = key not in self._said
         if new:
@@ -77,7 +71,7 @@ class MemorySessions:
         return new
 
     def _forget(self) -> list[bytes]:
-        """Forgets what is too old to be said again; which."""
+        """Drops the keys that need not be remembered any longer, and returns them."""
         now = self._clock()
         gone = list(takewhile(lambda key: self._said[key] < now, self._said))  # the oldest first
         for key in gone:

@@ -1,4 +1,4 @@
-"""The file of a SQLite store on its disk: for its owner alone, still there, and not too large."""
+"""The files of a SQLite store: private to their owner, still in place, and not too large."""
 
 from __future__ import annotations
 
@@ -14,62 +14,64 @@ from ..private_files import FILE, narrow
 log = Logger("store")
 
 FOLDED = 4000
-"""Pages of the write-ahead log after which SQLite folds it into the file: 16 MB."""
+"""The number of pages (16 MB) at which SQLite folds the write-ahead log into the database."""
 PAGE = 4096
 LARGE = 2 * FOLDED * PAGE
-"""Bytes of the write-ahead log at which we fold it ourselves: readers keep SQLite from doing so."""
+"""The bytes of the write-ahead log at which we fold it ourselves. SQLite cannot while anyone reads,
+so under steady load its log would grow without end."""
 LOOK = 0.25
-"""Seconds between two looks at it."""
+"""The seconds between two looks at the write-ahead log."""
 PATIENCE = 1.0
-"""Seconds that commits may be held up while the readers of old snapshots end,"""
+"""The seconds for which commits may be held up while readers finish, so that it can be folded."""
 AGAIN = 10.0
-"""and until the next try if they did not."""
+"""The seconds until the next try, if they did not finish."""
 
 
 class Missing(sqlite3.OperationalError):
-    """The file was deleted or replaced: what is written now, nobody will find."""
+    """The file was deleted or replaced, so what is written now will never be found."""
 
 
 def make_private(path: Path) -> None:
-    """Makes the file before SQLite does, and takes from others what an older version gave them.
-
-    What SQLite puts beside it gets the same mode."""
+    """Makes the file before SQLite does, so that only its owner can read it, or takes from others
+    the access that an older version gave them. SQLite gives the files beside it the same mode."""
     try:
-        # Never opened if it is there: closing it would end the locks of other connections.
+        # An existing file must not be opened here: closing it would release the locks that other
+        # connections of this process hold (a rule of POSIX locks).
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE))
         return
     except FileExistsError:
         pass
     for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
-        if not each.is_dir():  # which is no database, and SQLite says so
+        if not each.is_dir():  # SQLite itself refuses a folder
             narrow(each)
 
 
 class DiskFile:
-    """The database and its write-ahead log, as they were when they were opened."""
+    """The database file and its write-ahead log, from the moment they were opened."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._wal = str(path), f"{path}-wal"
         self._known = {name: _identity(_stat(name)) for name in (self._path, self._wal)}
         self._whole = True
-        """Whether the log was there at the last look."""
+        """Whether the write-ahead log was in place at the last look."""
         self._look_at = 0.0
         self._try_at = 0.0
         self.secrets = False
-        """Whether the log holds what must be forgotten."""
+        """Whether the write-ahead log holds something that was wiped from the database."""
 
     def check(self) -> None:
-        """Raises `Missing` unless both are still there."""
+        """Raises `Missing` if either file was deleted or replaced."""
         if not self._whole or _identity(_stat(self._path)) != self._known[self._path]:
             raise Missing(f"{self._path} was deleted or replaced while it was in use")
 
     def look(self, db: sqlite3.Connection, busy: float) -> None:
-        """Looks at the log now and then, and empties it if it is too large or holds secrets."""
+        """Looks at the write-ahead log now and then, and empties it if it is too large or holds
+        secrets. `busy` is the usual time-out of the connection in seconds."""
         now = time.monotonic()
         if now < self._look_at and not self.secrets:
             return
         self._look_at = now + LOOK
-        found = _stat(self._wal)  # once: the file may go at any moment
+        found = _stat(self._wal)  # only once, since the file may go at any moment
         self._whole = _identity(found) == self._known[self._wal]
         if now < self._try_at or not self._whole:
             return
@@ -84,7 +86,7 @@ class DiskFile:
                 (blocked, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
                 db.execute(f"PRAGMA busy_timeout = {int(busy * 1000)}")
-        except sqlite3.Error as error:  # whoever writes next will hear of it
+        except sqlite3.Error as error:  # if it lasts, the next write reports it
             log.warning("The write-ahead log was not folded", why=error)
         if blocked:
             self._try_at = time.monotonic() + AGAIN

@@ -1,4 +1,4 @@
-"""The operator's look at a SQLite file, and how tasks leave it without a trace."""
+"""The operator's side of a SQLite file: finding tasks of any caller, and erasing them for good."""
 
 from __future__ import annotations
 
@@ -7,47 +7,49 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from ..interface import AdminFilter, Row
-from . import statements as rows
+from ..interface import AdminFilter
+from ..task_row import Row
+from . import statements as sql
 
 _NAMED = ("tenant", "principal", "task_id", "agent")
 _STATE = "SELECT task_id, hidden, agent, tenant, principal, state FROM task WHERE task_id = ?"
 
 
 def owned(db: sqlite3.Connection, which: AdminFilter, limit: int) -> list[Row]:
-    """See `Store.owned`."""
+    """The tasks of all callers that match a filter, oldest first."""
     wanted = [(name, value) for name in _NAMED if (value := getattr(which, name)) is not None]
     tests = [f"{name} = ?" for name, _ in wanted]
     values: list[object] = [value for _, value in wanted]
     if which.context_id is not None:
-        tests.append(rows.IN_CONTEXT)
+        tests.append(sql.IN_CONTEXT)
         values += [which.context_id] * 3
     if which.ended_before is not None:
         tests.append("ended > 0 AND status_at < ?")
         values.append(which.ended_before)
     where = f"WHERE {' AND '.join(tests)} " if tests else ""
-    # Only names of this file stand in it; what was asked for is bound.
-    query = f"{rows.ALL}{where}ORDER BY created_at, task_id LIMIT ?"
+    # The query holds only words of this file; the values of the filter are bound.
+    query = f"{sql.ALL}{where}ORDER BY created_at, task_id LIMIT ?"
     found = db.execute(query, (*values, limit)).fetchall()
-    return [rows.row_in(row) for row in found]
+    return [sql.row_in(row) for row in found]
 
 
 def erase(db: sqlite3.Connection, task_ids: list[str]) -> list[tuple[str, int, str, str, str, str]]:
-    """Drops tasks and all that hangs on them; tells which there were, and as what they counted."""
+    """Deletes tasks and everything that belongs to them. Returns those that existed, as `Gone` in
+    `batch.py` describes them."""
     found = [
         row
         for task_id in task_ids
         if (row := db.execute(_STATE, (task_id,)).fetchone()) is not None
     ]
     with without_trace(db):
-        for statement in rows.DELETE_TASK:
+        for statement in sql.DELETE_TASK:
             db.executemany(statement, [(task_id,) for task_id, *_ in found])
     return found
 
 
 @contextmanager
 def without_trace(db: sqlite3.Connection) -> Iterator[None]:
-    """What is dropped meanwhile is overwritten, freed pages too."""
+    """Makes SQLite overwrite everything that is deleted in this block, including freed pages."""
     db.execute("PRAGMA secure_delete = ON")
     try:
         yield
@@ -56,6 +58,7 @@ def without_trace(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def wipe_log(path: Path) -> None:
-    """Empties the write-ahead log, unless another process reads it now: then it does so later."""
+    """Empties the write-ahead log, which still holds what was deleted. If another process reads it
+    now, the log is emptied later."""
     with closing(sqlite3.connect(path, timeout=1.0)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

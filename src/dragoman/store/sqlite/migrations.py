@@ -1,7 +1,8 @@
-"""Brings a SQLite file to the layout this code knows.
+"""Brings a SQLite file to the layout that this code knows.
 
-Each layout is a numbered `.sql` file; the number of the last one that ran is the file's
-`user_version`. A file written by newer code is refused, never guessed at.
+Each layout is a numbered `.sql` file, and `user_version` is the number of the last one that ran. A
+step and its number are one transaction, so a crash leaves the old layout or the new one. A file
+with a newer layout is refused: code that does not know a layout must not write to it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ APPLICATION = 0x44524147
 
 
 def scripts() -> list[tuple[int, str]]:
-    """Every layout there ever was, oldest first: its number and its statements."""
+    """The number and the statements of every layout, oldest first."""
     folder: Traversable = files("dragoman.store.sqlite") / "sql"
     found = [
         (int(file.name.partition("_")[0]), file.read_text(encoding="utf-8"))
@@ -29,14 +30,15 @@ def scripts() -> list[tuple[int, str]]:
 
 
 def migrate(connection: sqlite3.Connection, path: str, steps: list[tuple[int, str]]) -> None:
-    """Runs what is missing, each step in one transaction, safe against others doing the same."""
+    """Runs the steps that are missing, each in one transaction. Several processes may do so at the
+    same time."""
     newest = steps[-1][0]
     for number, script in steps:
         if _version(connection) >= newest:
             break
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # Read again under the lock: another process may have been faster.
+            # The version is read again under the lock: another process may have run this step.
             if _version(connection) < number:
                 _check_owner(connection, path)
                 for statement in _statements(script):
@@ -61,7 +63,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _check_owner(connection: sqlite3.Connection, path: str) -> None:
-    """An empty file may become ours; a file with someone else's tables may not."""
+    """`ConfigError` if the tables in the file are not ours. An empty file may become ours."""
     mark = int(connection.execute("PRAGMA application_id").fetchone()[0])
     tables = int(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
     if tables and mark != APPLICATION:
@@ -69,7 +71,8 @@ def _check_owner(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """One statement at a time: `executescript` would commit behind our back."""
+    """The statements of a script. `executescript` cannot be used: it commits the transaction in
+    which the step runs."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,10 +1,15 @@
-"""Webhooks in a SQLite file. Works on whatever connection it is given, inside its transaction."""
+"""The outbox in a SQLite file: how far each webhook has been told the log of its task.
+
+The rules are in `store/outbox.py`. What is here runs on the connection that it is given, inside the
+transaction of its caller.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -12,16 +17,27 @@ import msgspec
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.model import Hook
 
-from .. import outbox as post
+from .. import outbox as rules
 from ..bulkheads import Bulkheads, host_of
+from ..clock import Clock
 from ..codec import Unpacker, pack
-from ..interface import Delivery, Scope
-from ..memory.ledger import Clock
-from ..outbox import Letter, Mail, Rule
+from ..interface import Delivery
+from ..outbox import HookCursor, Letter, Rule
+from ..task_row import Scope
 
-_SELECT = """
-SELECT n, body, hook.tenant, hook.principal, hook.agent, sent, last_seq, due_at, taken,
-  hook.attempt, status, error FROM hook JOIN task USING (task_id) """
+# The columns are the fields of `HookCursor` and `Letter`. A cursor keeps its webhook as bytes, its
+# scope in three columns, its letters in a table of their own, and reads `last` from its task.
+_MOVING = tuple(
+    name
+    for name in HookCursor.__struct_fields__
+    if name not in ("n", "hook", "scope", "last", "letters")
+)
+_LETTER = Letter.__struct_fields__
+
+# Names of columns are ours; whatever comes from outside is bound.
+_SELECT = f"""
+SELECT n, body, hook.tenant, hook.principal, hook.agent, last_seq,
+  {", ".join(f"hook.{name}" for name in _MOVING)} FROM hook JOIN task USING (task_id) """  # noqa: S608
 _BY_N = _SELECT + "WHERE n = ?"
 _BY_TASK = _SELECT + "WHERE task_id = ? ORDER BY n"
 _BY_ID = _SELECT + "WHERE task_id = ? AND hook_id = ?"
@@ -32,82 +48,87 @@ SELECT n FROM hook WHERE agent = ? AND due_at > 0 AND due_at <= ?
   AND host NOT IN (SELECT value FROM json_each(?))
 ORDER BY due_at, n LIMIT ?"""
 _WAITING = _SELECT + "WHERE due_at > 0 AND hook.agent = coalesce(?, hook.agent) ORDER BY n"
-_LETTERS = "SELECT seq, dead_at, attempt, status, error FROM letter WHERE n = ? ORDER BY seq"
-_DEAD_LETTERS = """
-SELECT n, seq, dead_at, letter.attempt, letter.status, letter.error FROM letter JOIN hook USING (n)
-WHERE dead_at > 0 AND agent = coalesce(?, agent) ORDER BY dead_at, n, seq LIMIT ?"""
+_LETTERS = f"SELECT {', '.join(_LETTER)} FROM letter WHERE n = ? ORDER BY seq"  # noqa: S608
+_DEAD_LETTERS = f"""
+SELECT n, {", ".join(f"letter.{name}" for name in _LETTER)} FROM letter JOIN hook USING (n)
+WHERE dead_at > 0 AND agent = coalesce(?, agent) ORDER BY dead_at, n, seq LIMIT ?"""  # noqa: S608
+_INSERT_LETTER = f"""
+INSERT INTO letter (n, {", ".join(_LETTER)}) VALUES (?, {", ".join("?" * len(_LETTER))})"""  # noqa: S608
+_DELETE_LETTER = "DELETE FROM letter WHERE n = ? AND seq = ?"
 _TASK = """
 SELECT last_seq, ended FROM task WHERE task_id = ? AND tenant = ? AND principal = ? AND agent = ?"""
 _INSERT = """
 INSERT INTO hook (task_id, hook_id, tenant, principal, agent, body, host, sent, due_at, taken,
   attempt, status, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, '')"""
-_UPDATE = """
-UPDATE hook SET body = ?, host = ?, sent = ?, due_at = ?, taken = ?, attempt = ?, status = ?,
-  error = ? WHERE n = ?"""
-_HOST = "UPDATE hook SET host = ? WHERE n = ? AND host = ''"  # set before there were hosts
-_GROWN = "UPDATE hook SET due_at = ? WHERE task_id = ? AND due_at = 0"
+_UPDATE = f"""
+UPDATE hook SET body = ?, host = ?, {", ".join(f"{name} = ?" for name in _MOVING)}
+WHERE n = ?"""  # noqa: S608
+_SET_HOST = "UPDATE hook SET host = ? WHERE n = ? AND host = ''"
+_GROW = "UPDATE hook SET due_at = ? WHERE task_id = ? AND due_at = 0"
 _FIND = """
 SELECT n FROM hook WHERE task_id = ? AND hook_id = ? AND tenant = ? AND principal = ?
 AND agent = ?"""
 
 _hook_in = Unpacker(Hook)
 _json = msgspec.json.Encoder()
+_moving_of = attrgetter(*_MOVING)
+_letter_of = attrgetter(*_LETTER)
 
 
 class SqliteOutbox:
-    """The outbox behind one connection."""
+    """The webhooks of a file, through one connection. Methods that are named like one of `Store`
+    keep its promise."""
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
         self._db = connection
         self._clock = clock
         self.tasks: set[str] = set()
-        """Of the tasks the writer remembers, those that have hooks."""
+        """Those of the tasks in the writer's cache that have webhooks."""
         self.hold = 0
-        """Milliseconds for which what is taken stays so."""
+        """The longest time in milliseconds for which a delivery was taken."""
 
     # Beside the writes of tasks.
 
     def look(self, task_id: str) -> None:
-        """The writer remembers this task from now on."""
+        """Notes whether a task that enters the writer's cache has webhooks, so that an append to
+        one that has none need not ask."""
         if self._db.execute("SELECT 1 FROM hook WHERE task_id = ?", (task_id,)).fetchone():
             self.tasks.add(task_id)
 
     def begin(self, scope: Scope, hook: Hook, *, sent: int, last: int) -> None:
-        """A new hook."""
+        """Adds a webhook. Every event after `sent` is due to it."""
         place = (hook.task_id, hook.hook_id, *_owner(scope))
         due_at = self._clock() if sent < last else 0
         self._db.execute(_INSERT, (*place, pack(hook), host_of(hook.url), sent, due_at))
         self.tasks.add(hook.task_id)
 
-    def grown(self, task_id: str) -> None:
-        """The log of a task grew."""
-        self._db.execute(_GROWN, (self._clock(), task_id))
+    def grow(self, task_id: str) -> None:
+        """Makes the webhooks of a task due, because its log has grown."""
+        self._db.execute(_GROW, (self._clock(), task_id))
 
-    # Hooks.
+    # Webhooks.
 
     def set_hook(self, scope: Scope, hook: Hook) -> None:
-        """See `Store.set_hook`."""
         last, ended = self._task(scope, hook.task_id)
         found = self._db.execute(_BY_ID, (hook.task_id, hook.hook_id)).fetchone()
         if found is not None:
-            mail = self._mail(found)
-            self._save(mail, post.moved(mail, hook, self._clock()))
+            cursor = self._cursor_in(found)
+            self._save(cursor, rules.move(cursor, hook, self._clock()))
             return
         self.begin(scope, hook, sent=last - 1 if ended else last, last=last)
 
     def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
-        """See `Store.hooks`."""
         self._task(scope, task_id)
         return [_hook_in(found[1]) for found in self._db.execute(_BY_TASK, (task_id,))]
 
     def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
-        """See `Store.delete_hook`."""
         place = (task_id, hook_id, *_owner(scope))
         for number in self._db.execute(_FIND, place).fetchall():
             self._db.execute("DELETE FROM letter WHERE n = ?", number)
             self._db.execute("DELETE FROM hook WHERE n = ?", number)
 
     def _task(self, scope: Scope, task_id: str) -> tuple[int, int]:
+        """The length of a task's log, and whether the task has ended."""
         found = self._db.execute(_TASK, (task_id, *_owner(scope))).fetchone()
         if found is None:
             raise TaskNotFound(task_id=task_id)
@@ -118,26 +139,28 @@ class SqliteOutbox:
     def due(
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None
     ) -> list[Delivery]:
-        """See `Store.due`."""
         now = self._clock()
         self.hold = max(self.hold, hold_ms)
         deliveries: list[Delivery] = []
         looking = True
         while looking and len(deliveries) < limit:
-            # A bulkhead that fills up during a look is passed over by the next one. A look that
-            # changes nothing is the last one: the next would find the same.
+            # The query leaves out full bulkheads, but one may fill up while we go through what it
+            # found. We then look again, for deliveries that come later and go elsewhere. A look
+            # that changes nothing is the last one, since the next would find the same.
             refused = changed = False
             for number in self._ready(agent, now, limit - len(deliveries), bulkheads):
-                mail = self._mail(self._db.execute(_BY_N, number).fetchone())
-                principal, host = post.place_of(mail)
+                cursor = self._cursor_in(self._db.execute(_BY_N, number).fetchone())
+                principal, host = rules.bulkheads_of(cursor)
                 if bulkheads is not None and not bulkheads.admit(principal, host):
                     refused = True
-                    if host and self._db.execute(_HOST, (host, mail.n)).rowcount:
+                    # A webhook that an older version set has no host, so the query cannot leave it
+                    # out yet.
+                    if host and self._db.execute(_SET_HOST, (host, cursor.n)).rowcount:
                         changed = True
                     continue
                 changed = True
-                held, delivery = post.taken(mail, now, hold_ms)
-                self._save(mail, held)
+                held, delivery = rules.take(cursor, now, hold_ms)
+                self._save(cursor, held)
                 if delivery is not None:
                     deliveries.append(delivery)
             looking = refused and changed
@@ -150,12 +173,12 @@ class SqliteOutbox:
         return self._db.execute(_READY, (agent, now, *map(_json_text, full), limit)).fetchall()
 
     def settle(self, id: int, rule: Rule) -> bool:
-        """Something became of a delivery; whether that changed anything."""
-        n, seq = post.parted(id)
+        """Applies a rule to the webhook of a delivery; whether that changed anything."""
+        n, seq = rules.split_id(id)
         found = self._db.execute(_BY_N, (n,)).fetchone()
         if found is None:
             return False
-        before = self._mail(found)
+        before = self._cursor_in(found)
         after = rule(before, seq, self._clock())
         if after is None or after is before:
             return False
@@ -163,51 +186,38 @@ class SqliteOutbox:
         return True
 
     def outbox(self, *, dead: bool, limit: int, agent: str | None) -> list[Delivery]:
-        """See `Store.outbox`."""
         if not dead:
-            mails = map(self._mail, self._db.execute(_WAITING, (agent,)).fetchall())
-            return list(islice(chain.from_iterable(map(post.waiting, mails)), limit))
+            cursors = map(self._cursor_in, self._db.execute(_WAITING, (agent,)).fetchall())
+            return list(islice(chain.from_iterable(map(rules.waiting, cursors)), limit))
         return list(self._dead(limit, agent))
 
     def _dead(self, limit: int, agent: str | None) -> Iterator[Delivery]:
-        for n, *rest in self._db.execute(_DEAD_LETTERS, (agent, limit)).fetchall():
+        for n, *letter in self._db.execute(_DEAD_LETTERS, (agent, limit)).fetchall():
             found = self._db.execute(_BY_N, (n,)).fetchone()
-            yield post.told(self._mail(found), _letter(rest))
+            yield rules.delivery_of(self._cursor_in(found), _letter_in(letter))
 
     # Rows.
 
-    def _mail(self, found: tuple[Any, ...]) -> Mail:
-        n, body, tenant, principal, agent, *rest = found
-        sent, last, due_at, taken, attempt, status, error = rest
-        return Mail(
+    def _cursor_in(self, found: tuple[Any, ...]) -> HookCursor:
+        n, body, tenant, principal, agent, last, *moving = found
+        return HookCursor(
             n=n,
             hook=_hook_in(body),
             scope=Scope(tenant, principal, agent),
-            sent=sent,
             last=last,
-            due_at=due_at,
-            taken=taken,
-            attempt=attempt,
-            status=status,
-            error=error,
-            letters=tuple(map(_letter, self._db.execute(_LETTERS, (n,)))),
+            letters=tuple(map(_letter_in, self._db.execute(_LETTERS, (n,)))),
+            **dict(zip(_MOVING, moving, strict=True)),
         )
 
-    def _save(self, before: Mail, after: Mail) -> None:
-        said = (after.attempt, after.status, after.error)
-        host = host_of(after.hook.url)
-        place = (pack(after.hook), host, after.sent, after.due_at, after.taken)
-        self._db.execute(_UPDATE, (*place, *said, after.n))
+    def _save(self, before: HookCursor, after: HookCursor) -> None:
+        place = (pack(after.hook), host_of(after.hook.url))
+        self._db.execute(_UPDATE, (*place, *_moving_of(after), after.n))
         if before.letters == after.letters:
             return
         for gone in set(before.letters) - set(after.letters):
-            self._db.execute("DELETE FROM letter WHERE n = ? AND seq = ?", (after.n, gone.seq))
-        for one in set(after.letters) - set(before.letters):
-            self._db.execute(
-                "INSERT INTO letter (n, seq, dead_at, attempt, status, error) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                (after.n, one.seq, one.dead_at, one.attempt, one.status, one.error),
-            )
+            self._db.execute(_DELETE_LETTER, (after.n, gone.seq))
+        for new in set(after.letters) - set(before.letters):
+            self._db.execute(_INSERT_LETTER, (after.n, *_letter_of(new)))
 
 
 def _owner(scope: Scope) -> tuple[str, str, str]:
@@ -215,10 +225,9 @@ def _owner(scope: Scope) -> tuple[str, str, str]:
 
 
 def _json_text(value: object) -> str:
-    """JSON as SQLite reads it in every version: a blob may be taken for its own binary form."""
+    # As text: newer versions of SQLite take a blob for their own binary form of JSON.
     return _json.encode(value).decode()
 
 
-def _letter(found: tuple[Any, ...] | list[Any]) -> Letter:
-    seq, dead_at, attempt, status, error = found
-    return Letter(seq=seq, dead_at=dead_at, attempt=attempt, status=status, error=error)
+def _letter_in(found: Iterable[Any]) -> Letter:
+    return Letter(**dict(zip(_LETTER, found, strict=True)))

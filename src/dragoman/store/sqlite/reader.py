@@ -1,4 +1,4 @@
-"""Those who read a SQLite file. Each look is one snapshot, and none waits for the writer."""
+"""Reads from a SQLite file. Each job sees one snapshot, and none waits for the writer."""
 
 from __future__ import annotations
 
@@ -7,32 +7,20 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from dragoman.core.errors import DragomanError, Fenced, StoreUnavailable, TaskNotFound
+from dragoman.core.errors import DragomanError, Fenced, TaskNotFound
 from dragoman.core.lifecycle import FINAL
-from dragoman.core.log import Logger
 from dragoman.core.model import Task
 
 from .. import rules
+from ..clock import Clock
 from ..codec import unpack_input
-from ..interface import (
-    AdminFilter,
-    Claim,
-    Filter,
-    HeldTask,
-    Input,
-    Listing,
-    Page,
-    Record,
-    Row,
-    Scope,
-)
-from ..memory.ledger import Clock
-from ..worker_thread import Job, Outcome
+from ..interface import AdminFilter, Filter, Listing, Page
+from ..task_row import Claim, HeldTask, Row, Scope
+from ..worker_thread import Job, Outcome, report_unavailable
+from ..writes import Input, Record
 from . import erase
-from . import statements as rows
+from . import statements as sql
 from .outbox import SqliteOutbox
-
-log = Logger("store")
 
 R = TypeVar("R")
 
@@ -42,24 +30,24 @@ _TALLY = "SELECT state, n FROM tally WHERE agent = ? AND n > 0"
 _OF_OWNER = "SELECT state, n FROM tally WHERE agent = ? AND tenant = ? AND principal = ?"
 _RUNNABLE = "SELECT count(*) FROM task WHERE runnable = 1 AND agent = ? AND hidden = 0"
 
-# Without statistics SQLite cannot know that a context is the smaller half of the search; a plus
-# keeps it from looking for the other.
+# Without statistics SQLite cannot know that a context has far fewer tasks than a caller. A plus in
+# front of a column keeps it from choosing the index of that column.
 _IN_LIST = """FROM task INDEXED BY task_list
 WHERE hidden = 0 AND tenant = ? AND principal = ? AND agent = ?"""
 _IN_CONTEXT = f"""FROM task
-WHERE +hidden = 0 AND +tenant = ? AND +principal = ? AND +agent = ? AND {rows.IN_CONTEXT}"""
+WHERE +hidden = 0 AND +tenant = ? AND +principal = ? AND +agent = ? AND {sql.IN_CONTEXT}"""
 
 
 class SqliteReader:
-    """Owns a read connection. Lives in a thread."""
+    """Owns a read connection. A job that is named like a method of `Store` keeps its promise."""
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
         self._db = connection
         self._clock = clock
-        self._post = SqliteOutbox(connection, clock)
+        self._outbox = SqliteOutbox(connection, clock)
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
-        """Does the jobs, each by itself."""
+        """Does each job in a transaction of its own."""
         return [self._one(job) for job in jobs]
 
     def _one(self, job: Job) -> Outcome:
@@ -72,44 +60,37 @@ class SqliteReader:
         except DragomanError as error:
             return job, None, error
         except Exception as error:
-            # As in the writer: whatever it is, it must not end the thread.
-            log.error("SQLite failed", error=repr(error))
-            failure = StoreUnavailable()
-            failure.__cause__ = error
-            return job, None, failure
+            # No error may end the thread: everyone who waits for it would wait for ever.
+            return job, None, report_unavailable("SQLite failed", error)
 
-    def _rows(self, sql: str, *arguments: object) -> list[Row]:
-        return [rows.row_in(found) for found in self._db.execute(sql, arguments)]
+    def _rows(self, query: str, *arguments: object) -> list[Row]:
+        return [sql.row_in(found) for found in self._db.execute(query, arguments)]
 
     def row(self, argument: tuple[Scope, str]) -> Row:
-        """See `Store.row`."""
         scope, task_id = argument
-        found = self._db.execute(rows.BY_ID, (task_id,)).fetchone()
-        row = rows.row_in(found) if found is not None else None
+        found = self._db.execute(sql.BY_ID, (task_id,)).fetchone()
+        row = sql.row_in(found) if found is not None else None
         if row is None or not row.belongs_to(scope):
             raise TaskNotFound(task_id=task_id)
         return row
 
     def find_key(self, argument: tuple[Scope, str]) -> tuple[str, bytes] | None:
-        """See `Store.find_key`."""
         scope, key = argument
         place = (scope.agent, scope.tenant, scope.principal, key)
-        found = self._db.execute(rows.BY_KEY, place).fetchone()
+        found = self._db.execute(sql.BY_KEY, place).fetchone()
         return None if found is None else (found[0], found[1])
 
     def load(self, argument: tuple[Scope, str]) -> tuple[Row, Task]:
-        """See `Store.load`."""
         row = self.row(argument)
-        return row, rows.task_in(self._db, row.task_id)
+        return row, sql.task_in(self._db, row.task_id)
 
     def read(self, argument: tuple[Scope, str, int, int]) -> Page:
-        """See `Store.read`."""
         scope, task_id, after, limit = argument
         row = self.row((scope, task_id))
         page = Page(row, [])
         if after >= row.last_seq:
             return page
-        for piece in rows.log_in(self._db, task_id, after + 1):
+        for piece in sql.log_in(self._db, task_id, after + 1):
             page.entries.extend(entry for entry in piece if entry.seq > after)
             if len(page.entries) >= limit:
                 del page.entries[limit:]
@@ -117,7 +98,6 @@ class SqliteReader:
         return page
 
     def find(self, argument: tuple[Scope, Filter, int]) -> Listing:
-        """See `Store.find`."""
         scope, which, limit = argument
         where, given = _where(scope, which)
         if which.context_id or which.since is not None:
@@ -131,11 +111,10 @@ class SqliteReader:
             given = [*given, *which.before]
         where += " ORDER BY status_at DESC, task_id DESC LIMIT ?"
         found = self._db.execute("SELECT task_id, status_at " + where, [*given, limit]).fetchall()
-        tasks = [rows.task_in(self._db, task_id) for task_id, _ in found]
+        tasks = [sql.task_in(self._db, task_id) for task_id, _ in found]
         return Listing(tasks, [(at, task_id) for task_id, at in found], total)
 
     def live(self, scope: Scope) -> int:
-        """See `Store.live`."""
         return sum(n for state, n in self._owner(scope) if state not in FINAL)
 
     def _owner(self, scope: Scope) -> list[tuple[str, int]]:
@@ -144,61 +123,55 @@ class SqliteReader:
         return self._db.execute(_OF_OWNER, owner).fetchall()
 
     def held(self, worker: str) -> list[HeldTask]:
-        """See `Store.held`."""
-        found = self._rows(rows.BY_WORKER, worker)
+        found = self._rows(sql.BY_WORKER, worker)
         return [HeldTask(row.claim, row.inputs, row.cancel) for row in found]
 
     def inputs(self, claim: Claim) -> list[Input]:
-        """See `Store.inputs`."""
         self._check(claim)
         return [unpack_input(body) for (body,) in self._db.execute(_INPUTS, (claim.task_id,))]
 
     def records(self, claim: Claim) -> list[Record]:
-        """See `Store.records`."""
         self._check(claim)
         found = self._db.execute(_RECORDS, (claim.task_id,))
         return [Record(key=key, value=value, seq=seq) for key, value, seq in found]
 
     def _check(self, claim: Claim) -> None:
-        found = self._rows(rows.BY_ID, claim.task_id)
-        if not found or not rules.held(found[0], claim):
+        found = self._rows(sql.BY_ID, claim.task_id)
+        if not found or not rules.holds(found[0], claim):
             raise Fenced(task_id=claim.task_id)
 
     def expired(self, argument: tuple[str, int]) -> list[Row]:
-        """See `Store.expired`."""
         agent, limit = argument
-        return self._rows(rows.EXPIRED, self._clock(), agent, limit)
+        return self._rows(sql.EXPIRED, self._clock(), agent, limit)
 
     def owned(self, argument: tuple[AdminFilter, int]) -> list[Row]:
-        """See `Store.owned`."""
         return erase.owned(self._db, *argument)
 
     def counts(self, agent: str) -> dict[str, int]:
-        """See `Store.counts`."""
         counted: Counter[str] = Counter()
         for state, n in self._db.execute(_TALLY, (agent,)):
             counted[state] += n
         (counted["runnable"],) = self._db.execute(_RUNNABLE, (agent,)).fetchone()
         return dict(counted)
 
-    def post(self, ask: Callable[[SqliteOutbox], R]) -> R:
-        """Whatever is asked of the outbox without changing it."""
-        return ask(self._post)
+    def use_outbox(self, job: Callable[[SqliteOutbox], R]) -> R:
+        """Does a job that reads from the outbox."""
+        return job(self._outbox)
 
     def do(self, job: Callable[[sqlite3.Connection], R]) -> R:
-        """Whatever touches no task."""
+        """Does a job that reads something else than tasks."""
         return job(self._db)
 
-    def rest(self) -> None:
-        """See `Side`."""
+    def maintain(self) -> None:
+        """There is nothing to look after."""
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the connection."""
         self._db.close()
 
 
 def _where(scope: Scope, which: Filter) -> tuple[str, list[Any]]:
-    """The search of a list, without its place on a page."""
+    """The condition of a list and its values, without the place where its page begins."""
     given: list[Any] = [scope.tenant, scope.principal, scope.agent]
     where = _IN_LIST
     if which.context_id:

@@ -1,4 +1,4 @@
-"""Sessions in a SQLite file; see `sessions`. Each question is one job of a writer or a reader."""
+"""Sessions in a SQLite file. Each method is one job of the writer or of a reader."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from ..clock import Clock
 from ..codec import Unpacker, pack
-from ..memory.ledger import Clock
 from ..sessions import MOST, TokenSession
 
 R = TypeVar("R")
@@ -24,7 +24,7 @@ INSERT INTO session (key, agent, who, until, revoked, revision, body)
 VALUES (?, ?, ?, ?, 0, (SELECT coalesce(max(revision), 0) + 1 FROM session), ?)
 ON CONFLICT (key) DO UPDATE SET until = excluded.until, revision = excluded.revision,
   body = excluded.body WHERE revoked = 0"""
-# The latest change stays, whatever it is: its revision must not be given out again.
+# The latest change stays even if it has ended: its revision must not be given out again.
 _SWEEP = "DELETE FROM session WHERE until <= ? AND revision < (SELECT max(revision) FROM session)"
 _COUNT = "SELECT count(*) FROM session"
 _SHRINK = """
@@ -39,19 +39,18 @@ _session_in = Unpacker(TokenSession)
 
 
 class SessionAccess(Protocol):
-    """Has something done with a connection, in a transaction of its thread."""
+    """Does a job with a connection, in a transaction of the thread that owns it."""
 
     def __call__(self, job: Job[R]) -> Awaitable[R]: ...
 
 
 class SqliteSessions:
-    """See `SessionBook`."""
+    """Implements `SessionBook`."""
 
     def __init__(self, write: SessionAccess, read: SessionAccess, clock: Clock) -> None:
         self._write, self._read, self._clock = write, read, clock
 
     async def keep(self, session: TokenSession) -> None:
-        """See `SessionBook`."""
         place = (session.key, session.agent, session.who, session.until, pack(session))
 
         def job(db: sqlite3.Connection) -> None:
@@ -64,12 +63,10 @@ class SqliteSessions:
         await self._write(job)
 
     async def find(self, agent: str, key: bytes) -> TokenSession | None:
-        """See `SessionBook`."""
         found = await self._read(lambda db: _all(db, _FIND, key, agent, self._clock()))
         return found[0] if found else None
 
     async def named(self, agent: str | None, who: str | None) -> list[TokenSession]:
-        """See `SessionBook`."""
         found = await self._read(lambda db: self._named(db, agent, who))
         return sorted(found, key=lambda kept: (kept.since, kept.key))
 
@@ -79,26 +76,23 @@ class SqliteSessions:
         wanted = {"agent = ?": agent, "who = ?": who}
         tests = [_GOOD, *(test for test, value in wanted.items() if value is not None)]
         values = [value for value in wanted.values() if value is not None]
-        # Only words of this file stand in it; what was asked for is bound.
+        # The query holds only words of this file; the values are bound.
         return _all(db, f"{_SELECT} WHERE {' AND '.join(tests)}", self._clock(), *values)
 
     async def news(self, after: int) -> list[TokenSession]:
-        """See `SessionBook`."""
         return await self._read(lambda db: _all(db, _NEWS, after))
 
     async def revoke(self, who: str, agent: str | None = None) -> int:
-        """See `SessionBook`."""
 
         def job(db: sqlite3.Connection) -> int:
             found = self._named(db, agent, who)
-            for kept in found:  # one by one: each has a revision of its own
+            for kept in found:  # one by one, since each gets a revision of its own
                 db.execute(_REVOKE, (kept.key,))
             return len(found)
 
         return await self._write(job)
 
     async def first(self, key: bytes, until: int) -> bool:
-        """See `SessionBook`."""
 
         def job(db: sqlite3.Connection) -> bool:
             db.execute(_FORGET, (self._clock(),))

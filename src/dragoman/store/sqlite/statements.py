@@ -1,4 +1,4 @@
-"""The statements around the `task` table, and the way of a row in and out of it."""
+"""The statements for the table `task`, and the conversion between its rows and `Row`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dragoman.core.lifecycle import FINAL, added_up
 from dragoman.core.model import State, Task
 
 from ..codec import unpack_piece, unpack_task
-from ..interface import Idempotency, Row
+from ..task_row import Idempotency, Row
 
 # The columns are the fields of `Row`, in its order, which is the order in which rows are read.
 _COLUMNS = Row.__struct_fields__
@@ -46,7 +46,9 @@ UNION ALL SELECT task_id, input.digest FROM input JOIN task USING (task_id)
 WHERE input.key = ?4 AND input.key IS NOT NULL AND agent = ?1 AND tenant = ?2 AND principal = ?3"""
 IN_CONTEXT = """task_id IN (
 SELECT task_id FROM task WHERE context_id = ? AND context_id <> task_id UNION ALL SELECT ?)
-AND context_id = ?"""  # three times the same
+AND context_id = ?"""
+"""Takes the context three times. The task that opened a context has its id (ADR 0012), so the index
+on contexts leaves that task out."""
 HOLDERS = "SELECT DISTINCT worker FROM task WHERE worker <> ''"
 
 INPUT = "SELECT body FROM input WHERE task_id = ? AND n = ?"
@@ -88,7 +90,7 @@ _ASKS: dict[str, Ask | None] = {"": None, **{ask.value: ask for ask in Ask}}
 
 
 def task_in(db: sqlite3.Connection, task_id: str) -> Task:
-    """The task as it stands: as it was frozen at its end, else what its log adds up to."""
+    """The task as it stands: as it was frozen at its end, or else what its log adds up to."""
     frozen = db.execute(FROZEN, (task_id,)).fetchone()
     if frozen is not None:
         return unpack_task(frozen[0])
@@ -115,14 +117,14 @@ def row_in(found: tuple[Any, ...]) -> Row:
     return Row(**values)
 
 
-def created(row: Row, key: Idempotency | None, log: bytes | None) -> tuple[Any, ...]:
+def insert_values(row: Row, key: Idempotency | None, log: bytes | None) -> tuple[Any, ...]:
     """The arguments of `INSERT`."""
     ended = 1 if row.state in FINAL else 0
     mark = (None, None) if key is None else (key.key, key.digest)
     return (*_plain(_all_of(row), _AT), ended, *mark, log)
 
 
-def changed(row: Row) -> tuple[Any, ...]:
+def update_values(row: Row) -> tuple[Any, ...]:
     """The arguments of `UPDATE`."""
     return (*_plain(_changing_of(row), _AT_CHANGING), 1 if row.state in FINAL else 0, row.task_id)
 
@@ -143,8 +145,8 @@ _AT_CHANGING = _places(_CHANGING)
 
 
 def _plain(found: tuple[Any, ...], at: tuple[int, int, tuple[int, ...]]) -> list[Any]:
-    """Plain str and int only: sqlite3 looks for an adapter for every subclass it meets (of which
-    bool is one), and that costs more than the whole row."""
+    """The values as plain str and int. sqlite3 looks for an adapter for every value of a subclass,
+    and bool is one, which costs more than the rest of the row."""
     values = list(found)
     state, asking, flags = at
     values[state] = values[state]._value_

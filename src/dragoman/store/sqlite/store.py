@@ -1,8 +1,8 @@
 """`sqlite:///path` keeps tasks in a SQLite file, the default.
 
-One thread writes, a few read (`sqlite_write`, `sqlite_read`). Many changes share one commit, and a
-change is reported done only when it is on the disk. Several processes may use one file; it must lie
-on a local disk.
+One thread writes and a few read (`writer.py`, `reader.py`). Many changes share one commit, and a
+change is reported as done only when it is on the disk. Several processes may use one file, which
+must be on a local disk: the write-ahead log needs memory that its processes share.
 """
 
 from __future__ import annotations
@@ -19,41 +19,28 @@ from dragoman.core.model import Hook, Task
 
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
-from ..interface import (
-    AdminFilter,
-    Claim,
-    Delivery,
-    Done,
-    Draft,
-    Filter,
-    HeldTask,
-    Input,
-    Listing,
-    Page,
-    Record,
-    Row,
-    Scope,
-    Write,
-)
-from ..outbox import again, arrived, given_up, later
+from ..interface import AdminFilter, Delivery, Filter, Listing, Page
+from ..outbox import OutboxCalls, Rule
 from ..sessions import SessionBook
+from ..task_row import Claim, HeldTask, Row, Scope
 from ..worker_locks import WorkerLocks
 from ..worker_thread import WorkerThread
+from ..writes import Done, Draft, Input, Record, Write
 from .database_file import FOLDED, PAGE, DiskFile, make_private
 from .erase import wipe_log
 from .migrations import migrate, scripts
 from .outbox import SqliteOutbox
 from .reader import SqliteReader
 from .sessions import Job, SqliteSessions
-from .workers import enlisted
+from .workers import is_enlisted
 from .writer import BUSY, SqliteWriter
 
 R = TypeVar("R")
 
 BATCH = 512
-"""Changes in one commit at the most."""
+"""How many changes share one commit at most."""
 READERS = 2
-"""Threads for looks at one task; lists have one of their own, for they may take long."""
+"""How many threads read single tasks. Lists may take long, so they have a thread of their own."""
 
 _SETUP = (
     "PRAGMA synchronous = FULL",
@@ -65,8 +52,8 @@ _SETUP = (
 )
 
 
-class SqliteStore:
-    """See `Store`."""
+class SqliteStore(OutboxCalls):
+    """Implements `Store`: each method is a job for one of its threads."""
 
     shared = True
 
@@ -80,7 +67,6 @@ class SqliteStore:
         self.sessions: SessionBook = SqliteSessions(self._write, self._read, clock)
 
     async def open(self) -> None:
-        """See `Store`."""
         folder = self._path.with_name(self._path.name + "-workers")
         self._locks = WorkerLocks(folder, steady_of(self._clock))
         write, reads = await asyncio.to_thread(self._connect)
@@ -91,7 +77,6 @@ class SqliteStore:
         self._lists = WorkerThread("list", [readers[0]], limit=BATCH)
 
     async def close(self) -> None:
-        """See `Store`."""
         await self._lists.close()
         await self._reads.close()
         await self._writes.close()
@@ -118,132 +103,94 @@ class SqliteStore:
         return write, opened[1:]
 
     def create(self, draft: Draft, done: Done) -> None:
-        """See `Store`."""
         self._writes.submit(SqliteWriter.create, draft, done, whole=draft.ended is not None)
 
     def append(self, write: Write, done: Done) -> None:
-        """See `Store`."""
         self._writes.submit(SqliteWriter.append, write, done)
 
     async def enlist(self, worker: str, lease_ms: int) -> None:
-        """See `Store`."""
         await self._writes.ask(SqliteWriter.enlist, (worker, lease_ms))
 
     async def beat(self, worker: str, lease_ms: int) -> bool:
-        """See `Store`."""
-
-        # Past the writer: whoever holds it up must not cost others their leases.
+        # The lease is not in the database. If renewing it had to wait for the writer, a slow disk
+        # or a long transaction of another process would cost live workers their leases.
         def job(db: sqlite3.Connection) -> bool:
-            return enlisted(db, worker) and self._locks.beat(worker, lease_ms)
+            return is_enlisted(db, worker) and self._locks.beat(worker, lease_ms)
 
         return await self._read(job)
 
     async def held(self, worker: str) -> list[HeldTask]:
-        """See `Store`."""
         return await self._reads.ask(SqliteReader.held, worker)
 
     async def retire(self, worker: str) -> None:
-        """See `Store`."""
         await self._writes.ask(SqliteWriter.retire, worker)
 
     async def reap(self) -> list[str]:
-        """See `Store`."""
         return await self._writes.ask(SqliteWriter.reap, None)
 
     async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
-        """See `Store`."""
         return await self._writes.ask(SqliteWriter.claim, (worker, agent, limit))
 
     async def seize(self, worker: str, task_id: str, epoch: int) -> Row | None:
-        """See `Store`."""
         return await self._writes.ask(SqliteWriter.seize, (worker, task_id, epoch))
 
     async def release(self, claim: Claim, *, runnable: bool) -> None:
-        """See `Store`."""
         await self._writes.ask(SqliteWriter.release, (claim, runnable))
 
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
-        """See `Store`."""
         return await self._writes.ask(SqliteWriter.add_input, (scope, task_id, said, question))
 
     async def find_key(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
-        """See `Store`."""
         return await self._reads.ask(SqliteReader.find_key, (scope, key))
 
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
-        """See `Store`."""
         return await self._writes.ask(SqliteWriter.ask_cancel, (scope, task_id))
 
     async def row(self, scope: Scope, task_id: str) -> Row:
-        """See `Store`."""
         return await self._reads.ask(SqliteReader.row, (scope, task_id))
 
     async def load(self, scope: Scope, task_id: str) -> tuple[Row, Task]:
-        """See `Store`."""
         return await self._reads.ask(SqliteReader.load, (scope, task_id))
 
     async def read(self, scope: Scope, task_id: str, after: int, limit: int) -> Page:
-        """See `Store`."""
         return await self._reads.ask(SqliteReader.read, (scope, task_id, after, limit))
 
     async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:
-        """See `Store`."""
         return await self._lists.ask(SqliteReader.find, (scope, which, limit))
 
     async def inputs(self, claim: Claim) -> list[Input]:
-        """See `Store`."""
         return await self._reads.ask(SqliteReader.inputs, claim)
 
     async def records(self, claim: Claim) -> list[Record]:
-        """See `Store`."""
         return await self._reads.ask(SqliteReader.records, claim)
 
     async def set_hook(self, scope: Scope, hook: Hook) -> None:
-        """See `Store`."""
-        await self._write_post(lambda post: post.set_hook(scope, hook))
+        await self._write_outbox(lambda outbox: outbox.set_hook(scope, hook))
 
     async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
-        """See `Store`."""
-        return await self._read_post(lambda post: post.hooks(scope, task_id))
+        return await self._read_outbox(lambda outbox: outbox.hooks(scope, task_id))
 
     async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
-        """See `Store`."""
-        await self._write_post(lambda post: post.delete_hook(scope, task_id, hook_id))
+        await self._write_outbox(lambda outbox: outbox.delete_hook(scope, task_id, hook_id))
 
     async def due(
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
-        """See `Store`."""
-        return await self._write_post(lambda post: post.due(agent, limit, hold_ms, bulkheads))
+        return await self._write_outbox(lambda outbox: outbox.due(agent, limit, hold_ms, bulkheads))
 
-    async def delivered(self, id: int, through: int = 0) -> None:
-        """See `Store`."""
-        await self._write_post(lambda post: post.settle(id, arrived(through)))
-
-    async def retry(
-        self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
-    ) -> None:
-        """See `Store`."""
-        rule = later(wait_ms, (status, error), tried=tried)
-        await self._write_post(lambda post: post.settle(id, rule))
-
-    async def mark_dead(self, id: int, status: int, error: str, through: int = 0) -> None:
-        """See `Store`."""
-        await self._write_post(lambda post: post.settle(id, given_up((status, error), through)))
+    async def _settle(self, id: int, rule: Rule) -> bool:
+        return await self._write_outbox(lambda outbox: outbox.settle(id, rule))
 
     async def outbox(self, *, dead: bool, limit: int, agent: str | None = None) -> list[Delivery]:
-        """See `Store`."""
-        return await self._read_post(lambda post: post.outbox(dead=dead, limit=limit, agent=agent))
+        return await self._read_outbox(
+            lambda outbox: outbox.outbox(dead=dead, limit=limit, agent=agent)
+        )
 
-    async def redeliver(self, id: int) -> bool:
-        """See `Store`."""
-        return await self._write_post(lambda post: post.settle(id, again))
+    async def _write_outbox(self, job: Callable[[SqliteOutbox], R]) -> R:
+        return await self._writes.ask(SqliteWriter.use_outbox, job)
 
-    async def _write_post(self, ask: Callable[[SqliteOutbox], R]) -> R:
-        return await self._writes.ask(_asked_writer(ask), None)
-
-    async def _read_post(self, ask: Callable[[SqliteOutbox], R]) -> R:
-        return await self._reads.ask(_asked_reader(ask), None)
+    async def _read_outbox(self, job: Callable[[SqliteOutbox], R]) -> R:
+        return await self._reads.ask(SqliteReader.use_outbox, job)
 
     async def _write(self, job: Job[R]) -> R:
         return await self._writes.ask(SqliteWriter.do, job)
@@ -252,50 +199,34 @@ class SqliteStore:
         return await self._reads.ask(SqliteReader.do, job)
 
     async def live(self, scope: Scope) -> int:
-        """See `Store`."""
         return await self._reads.ask(SqliteReader.live, scope)
 
     async def probe(self) -> None:
-        """See `Store`."""
         await self._writes.ask(SqliteWriter.probe, None)
 
     async def expired(self, agent: str, limit: int) -> list[Row]:
-        """See `Store`."""
         return await self._lists.ask(SqliteReader.expired, (agent, limit))
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
-        """See `Store`."""
         return await self._writes.ask(SqliteWriter.sweep, (agent, events_ms, tasks_ms, limit))
 
     async def counts(self, agent: str) -> dict[str, int]:
-        """See `Store`."""
         return await self._lists.ask(SqliteReader.counts, agent)
 
     async def changed(self) -> int:
-        """See `Store`."""
         return await self._writes.ask(SqliteWriter.changed, None)
 
     async def owned(self, which: AdminFilter, limit: int) -> list[Row]:
-        """See `Store`."""
         return await self._lists.ask(SqliteReader.owned, (which, limit))
 
     async def erase(self, task_ids: list[str]) -> int:
-        """See `Store`. What was dropped must not stay in the write-ahead log either."""
         gone = await self._writes.ask(SqliteWriter.erase, task_ids)
         await asyncio.to_thread(wipe_log, self._path)
         return gone
 
 
-def _asked_writer(ask: Callable[[SqliteOutbox], R]) -> Callable[[SqliteWriter, None], R]:
-    return lambda writer, _: writer.post(ask)
-
-
-def _asked_reader(ask: Callable[[SqliteOutbox], R]) -> Callable[[SqliteReader, None], R]:
-    return lambda reader, _: reader.post(ask)
-
-
 def _connection(path: Path) -> sqlite3.Connection:
-    # Made here, used by the one thread it is handed to.
+    # Only the thread that gets the connection uses it, but it is made in another one.
     connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
     for pragma in _SETUP:
         connection.execute(pragma)
@@ -303,7 +234,8 @@ def _connection(path: Path) -> sqlite3.Connection:
 
 
 def _write_ahead(connection: sqlite3.Connection, path: Path) -> None:
-    """Turns the write-ahead log on. Two processes doing so at once get in each other's way."""
+    """Turns the write-ahead log on. SQLite does not wait for a second process that does so at the
+    same moment, so we try again."""
     until = time.monotonic() + BUSY
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Who works on the tasks of a SQLite file, and what the clock did meanwhile."""
+"""The workers of a SQLite file, and its note of the time of day."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ WHERE due_at > 0 AND due_at > ?2"""
 
 
 def enlist(db: sqlite3.Connection, worker: str) -> None:
-    """A worker begins."""
+    """Adds a worker."""
     db.execute("INSERT OR REPLACE INTO worker (worker) VALUES (?)", (worker,))
 
 
-def enlisted(db: sqlite3.Connection, worker: str) -> bool:
-    """Whether a worker began, and neither ended nor was found dead."""
+def is_enlisted(db: sqlite3.Connection, worker: str) -> bool:
+    """Whether a worker was added, and has neither ended nor been declared dead."""
     return db.execute(_ENLISTED, (worker,)).fetchone() is not None
 
 
-def known(db: sqlite3.Connection) -> list[str]:
-    """All of them."""
+def list_workers(db: sqlite3.Connection) -> list[str]:
+    """The names of all workers."""
     return [name for (name,) in db.execute("SELECT worker FROM worker")]
 
 
 def dismiss(db: sqlite3.Connection, workers: Iterable[str]) -> None:
-    """These ended, or are dead."""
+    """Removes workers that have ended or are dead."""
     db.executemany("DELETE FROM worker WHERE worker = ?", [(name,) for name in workers])
 
 
-def look_back(db: sqlite3.Connection, now: int, hold: int) -> bool:
-    """Notes the time of day. If the clock was set back, so is all that waits for its time, which
-    would wait longer for it; whether that was so. Webhooks that are taken may have been taken
-    since: they stay so for `hold` milliseconds, if that is as long as they were to stay."""
+def note_time(db: sqlite3.Connection, now: int, hold: int) -> bool:
+    """Notes the time of day. If the clock was set back since the last note, this moves everything
+    back that waits for a time of day, and returns True: it would otherwise wait longer.
+
+    A delivery may have been taken since the clock was set. It stays hidden for up to `hold`
+    milliseconds from now, or a second worker would take it while the first one calls."""
     (latest,) = db.execute("SELECT latest FROM clock").fetchone()
     db.execute("UPDATE clock SET latest = ?", (now,))
     if latest <= now:
@@ -48,5 +50,5 @@ def look_back(db: sqlite3.Connection, now: int, hold: int) -> bool:
 
 
 def probe(db: sqlite3.Connection) -> None:
-    """Changes something, and nothing that matters."""
+    """Writes something without meaning."""
     db.execute("UPDATE clock SET probes = probes + 1")

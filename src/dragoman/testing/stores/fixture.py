@@ -8,7 +8,7 @@ from pathlib import Path
 from dragoman.core.events import Ask, Asked, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Message, Role, State, Text
-from dragoman.store.acknowledged import acknowledged
+from dragoman.store.commit import commit
 from dragoman.store.interface import (
     Claim,
     Draft,
@@ -175,7 +175,7 @@ class Bench:
 
     async def create(self, draft: Draft) -> Row:
         """Creates a task and gives its row as the store tells it."""
-        await acknowledged(lambda done: self.store.create(draft, done))
+        await commit(lambda done: self.store.create(draft, done))
         return await self.store.row(draft.row.scope, draft.row.task_id)
 
     async def open_task(self, task_id: str, *, worker: str = "w1", scope: Scope = ALICE) -> Row:
@@ -184,7 +184,7 @@ class Bench:
 
     async def append(self, write: Write) -> None:
         """Appends, and waits for it."""
-        await acknowledged(lambda done: self.store.append(write, done))
+        await commit(lambda done: self.store.append(write, done))
 
     async def end(self, row: Row, state: State = State.COMPLETED, *, heard: int = 0) -> None:
         """Ends a task."""

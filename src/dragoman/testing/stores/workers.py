@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from dragoman.core.errors import Fenced
 from dragoman.core.events import StateChanged
 from dragoman.core.model import State
-from dragoman.store.interface import Claim, HeldTask, Row, backoff
+from dragoman.store.interface import Claim, HeldTask, Row
+from dragoman.store.rules import backoff
 
 from .base import Chapter
 from .fixture import AGENT, ALICE, ALICE_WITH_ANOTHER, LEASE, Bench

@@ -1,0 +1,148 @@
+"""All tasks in memory, and the indexes by which they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import nlargest
+
+from dragoman.core.errors import TaskNotFound
+
+from ..interface import Filter
+from ..task_row import Row, Scope
+from .archive import Archive, Place, fits
+from .records import FrozenTask, Key, LiveTask
+
+
+class ContextIndex:
+    """Finds the tasks of a context. A context that began with a task has the id of that task
+    (ADR 0012), so the first task needs no entry, and most contexts never have another one."""
+
+    def __init__(self) -> None:
+        # A bare id costs the garbage collector nothing, a dict does; few contexts have several.
+        self._tasks: dict[str, str | dict[str, None]] = {}
+
+    def add(self, row: Row) -> None:
+        """Adds a new task."""
+        if row.context_id == row.task_id:
+            return
+        known = self._tasks.get(row.context_id)
+        if known is None:
+            self._tasks[row.context_id] = row.task_id
+        elif isinstance(known, str):
+            self._tasks[row.context_id] = {known: None, row.task_id: None}
+        else:
+            known[row.task_id] = None
+
+    def remove(self, row: Row) -> None:
+        """Removes a task that was dropped."""
+        if row.context_id == row.task_id:
+            return
+        known = self._tasks.get(row.context_id)
+        if isinstance(known, dict):
+            known.pop(row.task_id, None)
+        if not isinstance(known, dict) or not known:
+            self._tasks.pop(row.context_id, None)
+
+    def later_tasks(self, context_id: str) -> Iterable[str]:
+        """The ids of the tasks of a context, without a task that has its id."""
+        known = self._tasks.get(context_id, ())
+        return (known,) if isinstance(known, str) else known
+
+
+class TaskTable:
+    """The unfinished tasks, the finished ones, and the idempotency keys of both."""
+
+    def __init__(self, limit: int) -> None:
+        self.live: dict[str, LiveTask] = {}
+        self.archive = Archive(limit)
+        self.finished = self.archive.tasks
+        self.keys: dict[Key, tuple[str, bytes]] = {}
+        """The task and the digest of the message that belong to each key."""
+        self._contexts = ContextIndex()
+
+    def __contains__(self, task_id: object) -> bool:
+        """Whether there is such a task, in any scope."""
+        return task_id in self.live or task_id in self.finished
+
+    def row_of(self, task_id: str) -> Row:
+        """The row of a task, in any scope."""
+        return (self.live.get(task_id) or self.finished[task_id]).row
+
+    def row(self, scope: Scope, task_id: str) -> Row:
+        """The row of a task; `TaskNotFound` if it does not exist in this scope."""
+        kept = self.live.get(task_id) or self.finished.get(task_id)
+        if kept is None or not kept.row.belongs_to(scope):
+            raise TaskNotFound(task_id=task_id)
+        return kept.row
+
+    def add(self, kept: LiveTask | FrozenTask, digest: bytes | None) -> str:
+        """Adds a task and the digest that belongs to its key; the id of the finished task that
+        had to make room for it, or empty."""
+        task_id = kept.row.task_id
+        if kept.key is not None and digest is not None:
+            self.keys[kept.key] = (task_id, digest)
+        self._contexts.add(kept.row)
+        if isinstance(kept, LiveTask):
+            self.live[task_id] = kept
+            return ""
+        return self.finish(kept)
+
+    def finish(self, frozen: FrozenTask) -> str:
+        """Moves a task that has ended to the finished ones; the id of the one that had to make
+        room for it, or empty."""
+        self.live.pop(frozen.row.task_id, None)
+        self.archive.add(frozen)
+        full = len(self.finished) > self.archive.limit
+        return next(iter(self.finished)) if full else ""
+
+    def forget(self, task_id: str) -> None:
+        """Removes a task and its keys."""
+        kept = self.live.pop(task_id, None) or self.archive.remove(task_id)
+        if kept is not None:
+            for key in (kept.key, *kept.keys):
+                if key is not None:
+                    self.keys.pop(key, None)
+            self._contexts.remove(kept.row)
+
+    def rows(self, context_id: str | None = None) -> Iterator[Row]:
+        """The rows of all tasks, or of those in a context."""
+        if not context_id:
+            for live in self.live.values():
+                yield live.row
+            for frozen in self.finished.values():
+                yield frozen.row
+            return
+        if context_id in self and (first := self.row_of(context_id)).context_id == context_id:
+            yield first
+        for task_id in self._contexts.later_tasks(context_id):
+            yield self.row_of(task_id)
+
+    def find(self, scope: Scope, which: Filter, limit: int) -> tuple[list[Place], int]:
+        """The places of the tasks that match, newest first, and how many match in all."""
+        if which.context_id:
+            rows = [row for row in self.rows(which.context_id) if fits(row, scope, which)]
+        else:
+            rows = [live.row for live in self.live.values() if fits(live.row, scope, which)]
+        places = [(row.status_at, row.task_id) for row in rows]
+        total = len(places)
+        if which.before is not None:
+            places = [place for place in places if place < which.before]
+        if not which.context_id:
+            more, count = self.archive.find(scope, which, limit)
+            places += more
+            total += count
+        return nlargest(limit, places), total
+
+    def count_live(self, scope: Scope) -> int:
+        """How many tasks of a caller have not ended."""
+        return sum(fits(live.row, scope, Filter()) for live in self.live.values())
+
+    def counts(self, agent: str) -> dict[str, int]:
+        """How many tasks of an agent are in each state, and how many are runnable."""
+        counted = self.archive.counts(agent)
+        counted["runnable"] = 0
+        for live in self.live.values():
+            if live.row.agent == agent and not live.row.hidden:
+                counted[live.row.state.value] += 1
+                counted["runnable"] += live.row.runnable
+        return dict(counted)

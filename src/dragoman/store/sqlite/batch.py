@@ -1,0 +1,179 @@
+"""The rows that the writer remembers, and what the batch of jobs at hand will write.
+
+Every job of a batch reads rows through this cache and leaves its changes here. They reach the
+database with one `executemany` per table when the batch is over. A task that is created, changed
+and ended within one batch is thereby written once, which is what makes a quick task cheap.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable
+
+from ..memory.records import Key
+from ..task_row import Idempotency, Row
+from ..writes import Write
+from . import statements as sql
+from .outbox import SqliteOutbox
+
+CACHE = 8192
+"""How many rows are remembered between two batches at most."""
+
+INSERT_FROZEN = "INSERT INTO frozen (task_id, body) VALUES (?, ?)"
+_INSERT_PIECE = "INSERT INTO piece (task_id, seq, final, body) VALUES (?, ?, ?, ?)"
+_INSERT_RECORD = """
+INSERT INTO record (task_id, n, key, value, seq)
+SELECT ?1, coalesce(max(n), 0) + 1, ?2, ?3, ?4 FROM record WHERE task_id = ?1
+ON CONFLICT (task_id, key) DO NOTHING"""
+_TALLY = """
+INSERT INTO tally (agent, tenant, principal, state, n) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (agent, tenant, principal, state) DO UPDATE SET n = n + excluded.n"""
+
+Gone = tuple[str, int, str, str, str, str]
+"""A task that was deleted: its id, whether it was hidden, agent, tenant, principal and state."""
+
+
+class Batch:
+    """Works within the transaction of the writer, on its connection."""
+
+    def __init__(self, connection: sqlite3.Connection, outbox: SqliteOutbox) -> None:
+        self._db = connection
+        self._outbox = outbox
+        self._rows: dict[str, Row] = {}
+        self.keys: dict[Key, tuple[str, bytes]] = {}
+        """The idempotency keys that this batch has added."""
+        self._new: dict[str, tuple[Idempotency | None, bytes | None]] = {}
+        self._touched: dict[str, None] = {}
+        self._pieces: list[tuple[str, int, int, bytes]] = []
+        self._frozen: list[tuple[str, bytes]] = []
+        self._ended: list[str] = []
+        self._records: list[tuple[str, str, bytes, int]] = []
+        self._tally: Counter[tuple[str, str, str, str]] = Counter()
+
+    # Reading.
+
+    def row(self, task_id: str) -> Row | None:
+        """The row of a task, with the changes of this batch."""
+        row = self._rows.get(task_id)
+        if row is None:
+            found = self._db.execute(sql.BY_ID, (task_id,)).fetchone()
+            if found is not None:
+                row = self._rows[task_id] = sql.row_in(found)
+                self._outbox.look(task_id)
+        return row
+
+    def is_new(self, task_id: str) -> bool:
+        """Whether this batch has created the task."""
+        return task_id in self._new
+
+    # Changes.
+
+    def create(self, row: Row, key: Idempotency | None, log: bytes) -> None:
+        """Adds a task that goes on."""
+        self._pieces.append((row.task_id, 1, 0, log))
+        self._add(row, key, None)
+
+    def create_ended(
+        self, row: Row, key: Idempotency | None, log: bytes, frozen: bytes | None
+    ) -> None:
+        """Adds a task that ended with its first events. Its log lies in its row (ADR 0012)."""
+        self._ended.append(row.task_id)
+        if frozen is not None:
+            self._frozen.append((row.task_id, frozen))
+        self._add(row, key, log)
+
+    def _add(self, row: Row, key: Idempotency | None, log: bytes | None) -> None:
+        self._rows[row.task_id] = row
+        self._new[row.task_id] = (key, log)
+        if key is not None:
+            place = (row.agent, row.tenant, row.principal, key.key)
+            self.keys[place] = (row.task_id, key.digest)
+        self._count(row, 1)
+
+    def put(self, row: Row) -> None:
+        """Changes the row of a task."""
+        task_id = row.task_id
+        before = self._rows.get(task_id)
+        if before is None:
+            self._outbox.look(task_id)
+        elif row.state is not before.state:
+            self._count(before, -1)
+            self._count(row, 1)
+        self._rows[task_id] = row
+        if task_id not in self._new:
+            self._touched[task_id] = None
+
+    def append(self, row: Row, write: Write, piece: bytes, frozen: bytes) -> None:
+        """Continues the log of a task. If that ends the task, `frozen` is the whole task."""
+        task_id = row.task_id
+        if piece:
+            self._pieces.append((task_id, write.base + 1, 1 if frozen else 0, piece))
+        self.put(row)
+        if frozen:
+            self._ended.append(task_id)
+            self._frozen.append((task_id, frozen))
+        for record in write.records:
+            self._records.append((task_id, record.key, record.value, record.seq))
+
+    def remove(self, gone: Iterable[Gone]) -> None:
+        """Forgets tasks that were deleted, and counts them no more."""
+        for task_id, hidden, agent, tenant, principal, state in gone:
+            if not hidden:
+                self._tally[agent, tenant, principal, state] -= 1
+            self._rows.pop(task_id, None)
+            self._outbox.tasks.discard(task_id)
+
+    def _count(self, row: Row, by: int) -> None:
+        if not row.hidden:
+            self._tally[row.agent, row.tenant, row.principal, row.state._value_] += by
+
+    # Writing and forgetting.
+
+    def flush(self) -> None:
+        """Writes what the jobs so far have changed, at the end of a batch or before a search."""
+        many = self._db.executemany
+        kept = self._rows
+        if self._new:
+            many(
+                sql.INSERT, [sql.insert_values(kept[name], *its) for name, its in self._new.items()]
+            )
+        if self._touched:
+            many(sql.UPDATE, [sql.update_values(kept[name]) for name in self._touched])
+        if self._pieces:
+            many(_INSERT_PIECE, self._pieces)
+        if self._frozen:
+            many(INSERT_FROZEN, self._frozen)
+        for name in self._ended:
+            del kept[name]
+            self._outbox.tasks.discard(name)
+        if self._records:
+            many(_INSERT_RECORD, self._records)
+        if self._tally:
+            many(_TALLY, [(*key, n) for key, n in self._tally.items() if n])
+        self._clear()
+
+    def _clear(self) -> None:
+        self._new.clear()
+        self.keys.clear()
+        self._touched.clear()
+        self._pieces.clear()
+        self._frozen.clear()
+        self._ended.clear()
+        self._records.clear()
+        self._tally.clear()
+
+    def abandon(self) -> None:
+        """Forgets everything, since the transaction is rolled back."""
+        self.forget_rows()
+        self._clear()
+
+    def shrink(self) -> None:
+        """Forgets the rows if there are too many of them."""
+        if len(self._rows) > CACHE:
+            self.forget_rows()
+
+    def forget_rows(self) -> None:
+        """Forgets the rows, since someone else may have changed them."""
+        self._rows.clear()
+        self._outbox.tasks.clear()
