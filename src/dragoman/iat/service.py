@@ -14,15 +14,14 @@ from msgspec.structs import replace
 from dragoman.agent import Agent
 from dragoman.core.card import Card, Tool
 from dragoman.core.dialect import Dialect, Wire
-from dragoman.core.errors import ConfigError, Unauthenticated
+from dragoman.core.errors import ConfigError
 from dragoman.core.model import Json
 from dragoman.core.peer import Context, Peer
 from dragoman.core.session import Frame, Id, Introduction, Session
 from dragoman.dialects.iat import ROLE, IatCallee, IatCaller, IatDuplex, IatSocketCallee
-from dragoman.dialects.iat.callee import NOTHING, UNHEARD
+from dragoman.dialects.iat.callee import NOTHING
 from dragoman.dialects.iat.plain_endpoints import PlainCallee
 from dragoman.dialects.iat.requests import introduction
-from dragoman.dialects.iat.signature import SIGNATURE
 from dragoman.dialects.iat.wire import MOST_TTL, Envelope
 from dragoman.engine.task_ids import new_id, now_ms
 from dragoman.net.driver import Admitted, Driver
@@ -33,7 +32,7 @@ from dragoman.net.websocket.endpoint import SocketDriver, SocketLimits
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.security.access_control import AccessControl
 from dragoman.security.authentication import cursor_in, deadline_in, key_in
-from dragoman.security.iat import HEADER, JOINING, IatAuthenticator, IatSession
+from dragoman.security.iat import JOINING, IatAuthenticator, IatSession
 from dragoman.security.route_policy import Policy, policy
 from dragoman.security.verifiers import read_secret
 from dragoman.settings import Settings
@@ -46,7 +45,6 @@ from .transports import http_transport
 from .workspace_guard import WorkspaceLimitedPeer
 
 PROTOCOL = "iat/1"
-CREDENTIALS, JOIN = ("authorization", HEADER), "register"
 LINGER = 1.0
 """Seconds that the host gets to be told that we leave."""
 Joined = Callable[[Introduction, Context, Peer | None], None]
@@ -104,7 +102,7 @@ class IatService(Service):
             agent=name or self.agent.name,
             me=self.me,
             book=book,
-            locked=access.locked,
+            recognizes=access.authenticator.recognizes if access.locked else None,
             insecure=settings.server.insecure,
             meter=access.meter if settings.rates.calls_per_minute else None,
         )
@@ -191,16 +189,14 @@ class IatService(Service):
         )
         return IatSender(_context(session, said, found), found, session, said, frame.headers)
 
-    async def handshake(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
-        """See `Admission`. A signature in the handshake is of the first frame."""
-        if SIGNATURE in headers or not any(name in headers for name in CREDENTIALS):
-            return False
-        try:
-            await self.guard.who(UNHEARD, headers, target, certificate, b"")
-        except Unauthenticated:
-            joining = replace(UNHEARD, action=JOIN)  # which the shared secret is good for
-            await self.guard.who(joining, headers, target, certificate, b"")
-        return True
+    @property
+    def admits_everyone(self) -> bool:
+        """See `Admission`."""
+        return self.guard.insecure
+
+    async def recognizes(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
+        """See `Admission`. A signature is of what follows: the body, or the first frame."""
+        return await self.guard.recognizes(headers, target, certificate)
 
     # Role
 

@@ -23,6 +23,7 @@ from dragoman.core.errors import (
     BadParams,
     DragomanError,
     TooMany,
+    Unauthenticated,
     Unsupported,
     VersionUnsupported,
 )
@@ -64,12 +65,17 @@ class Admission(Protocol):
     stands in the body. Elsewhere headers are enough, and `ServerContext.admit` reads them before
     the body."""
 
+    @property
+    def admits_everyone(self) -> bool:
+        """Whether nobody is refused, so that a message need not be small before it is read."""
+
     async def admit(self, session: Session, frame: Frame, certificate: str) -> Admitted:
         """The caller of the frame that the session has received last, or `Unauthenticated`."""
 
-    async def handshake(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
-        """Whether the handshake of a WebSocket says whose it is; `Unauthenticated` if what it says
-        is wrong. If it says nothing, the first frame has to."""
+    async def recognizes(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
+        """Whether the headers alone say whose a request or a WebSocket is. If not, the body or the
+        first frame has to, and until then it has the limits of a stranger. Raises
+        `Unauthenticated` if what the headers say is wrong."""
 
 
 class DialectRole(Protocol):
@@ -139,6 +145,21 @@ class Exchange:
         except BadParams as exc:
             # A header is wrong, not the caller: `receive` says so, under the id of the call.
             self._refusal = exc
+
+    async def is_recognized(
+        self, headers: Mapping[str, str], target: str, certificate: str, address: str
+    ) -> bool:
+        """Whether the caller is known before its frame is here, where only that says whose it is:
+        by the headers, or since somebody was known at its address lately."""
+        admission, server = self._driver.admission, self._driver.server
+        assert admission is not None  # noqa: S101  else `admit` has found the caller already
+        try:
+            return (
+                await admission.recognizes(headers, target, certificate)
+                or address in server.recognized
+            )
+        except Unauthenticated:
+            return False
 
     def identify(self, frame: Frame) -> None:
         """Learns from the frame of a caller that is refused in which form, and if the body came

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -15,6 +17,10 @@ from dragoman.settings import Limits
 
 from .http.asgi import Header
 from .http.deadlines import Deadlines
+
+RECENT = 3600.0
+"""Seconds for which an address is known."""
+MOST_RECENT = 10_000
 
 
 class OpenStream:
@@ -31,6 +37,26 @@ class OpenStream:
         if not self.why:
             self.why = why
             self.task.cancel()
+
+
+class RecentAddresses:
+    """The addresses at which somebody was authenticated lately."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: OrderedDict[str, float] = OrderedDict()
+
+    def add(self, address: str) -> None:
+        """Remembers an address for `RECENT` seconds from now on."""
+        if not address:
+            return
+        self._until[address] = self._clock() + RECENT
+        self._until.move_to_end(address)
+        if len(self._until) > MOST_RECENT:
+            self._until.popitem(last=False)
+
+    def __contains__(self, address: str) -> bool:
+        return self._until.get(address, 0.0) > self._clock()
 
 
 class ServerContext:
@@ -52,6 +78,9 @@ class ServerContext:
         """What the card declares; of these we echo what a caller activates."""
         self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
         """What a refused caller is told in headers: `Authenticator.refusal_headers`."""
+        self.recognized = RecentAddresses()
+        """Whoever calls from one of these has the limits of a caller that is known, in dialects
+        where only the message itself says whose it is."""
         self.trusts: Callable[[str], bool] | None = None
         """Whether an address is one of our proxies', which many callers share."""
 

@@ -195,7 +195,26 @@ class Authenticator:
             raise Unauthenticated()
         return self._in(caller, headers)
 
+    async def recognizes(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
+        """Returns whether these headers show a caller, without counting it as a call."""
+        try:
+            return self._caller(headers, target, certificate) is not None
+        except Unauthenticated:
+            return False
+        except KeysNeeded as need:
+            try:
+                await self._caller_by_keys(need, headers, target, certificate)
+            except Unauthenticated:
+                return False
+            return True
+
     async def _later(
+        self, need: KeysNeeded, headers: Mapping[str, str], target: str, certificate: str
+    ) -> Context:
+        caller = await self._caller_by_keys(need, headers, target, certificate)
+        return self._in(caller, headers)
+
+    async def _caller_by_keys(
         self, need: KeysNeeded, headers: Mapping[str, str], target: str, certificate: str
     ) -> Context:
         for _ in range(MOST_FETCHES):
@@ -206,7 +225,7 @@ class Authenticator:
                 need = another
                 continue
             if caller is not None:
-                return self._in(caller, headers)
+                return caller
         raise Unauthenticated()
 
     def _in(self, caller: Context, headers: Mapping[str, str]) -> Context:

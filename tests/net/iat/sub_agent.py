@@ -22,12 +22,13 @@ from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.observability.log import Log
 from dragoman.server.app import App, engine_for
 from dragoman.server.serve import address, wind_down
-from dragoman.settings import Iat, Server, Settings
+from dragoman.settings import Iat, Limits, Rates, Server, Settings
 from waiting import forever
 
 SECRET = "a-secret-of-hosts-and-agents"
 STORES = {"sqlite": "sqlite:///{}/tasks.db", "file": "file://{}/tasks"}
 os.environ["TEST_IAT_SECRET"] = SECRET
+DEFAULTS = Limits()
 
 READ = {
     "name": "read_file",
@@ -154,12 +155,16 @@ async def open_house(
     insecure: bool = False,
     agent: Agent | None = None,
     kind: str = "sqlite",
+    limits: Limits = DEFAULTS,
+    calls_per_minute: int = 0,
     **iat: Any,
 ) -> AsyncIterator[House]:
     """An agent that listens on a free port of loopback."""
     store = STORES[kind].format(folder) if folder else "memory:"
     settings = Settings(
         server=Server(store=store, insecure=insecure),
+        limits=limits,
+        rates=Rates(calls_per_minute=calls_per_minute),
         iat=Iat(secret=Secret(env="TEST_IAT_SECRET"), **iat),
     )
     agent = agent or make_agent()

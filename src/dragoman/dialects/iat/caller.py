@@ -40,6 +40,7 @@ from .wire import (
     ERROR,
     IGNORED,
     MOST_TTL,
+    SESSION_HEADER,
     TTL,
     Envelope,
     EnvelopeReader,
@@ -353,4 +354,7 @@ def _flattened(said: Envelope) -> Envelope:
 def _frame(said: Envelope, stream: bool) -> Frame:
     accept = "text/event-stream, application/json" if stream else "application/json"
     headers = {"content-type": "application/json", "accept": accept}
+    if said.token:
+        # It stands in the envelope too. In a header it is seen before a large body is read.
+        headers[SESSION_HEADER] = said.token
     return Frame(envelope_out(said), "POST", headers)

@@ -40,6 +40,8 @@ class Kind(StrEnum):
     CHUNK = "chunk"
 
 
+SESSION_HEADER = "x-iat-token"
+"""The header of a session token, over HTTP."""
 ERROR = "error"
 """An action, and in the flat form a type too."""
 IGNORED = "ignored"

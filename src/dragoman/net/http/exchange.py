@@ -7,20 +7,22 @@ succeeds into the void).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from dragoman.core.errors import DragomanError, TooLarge, TooSlow, Unparseable
+from dragoman.core.errors import DragomanError, TooLarge, TooSlow, Unauthenticated, Unparseable
 from dragoman.core.operations import GetExtendedCard
 from dragoman.core.peer import Batch
 from dragoman.core.session import Call, Frame
 from dragoman.dialects.sse import event
 from dragoman.security.authentication import certificate_in
 from dragoman.security.route_policy import Policy
+from dragoman.settings import Limits
 
 from ..driver import Driver, Exchange
 from ..server_context import OpenStream, ServerContext
@@ -37,6 +39,8 @@ SSE_HEADERS: tuple[Header, ...] = (
 PIECE = 64 * 1024
 """Bytes of an answer that the server is given at once."""
 NOTHING = Batch([], last=True)
+Recognized = Callable[[], Awaitable[bool]]
+"""Whether the sender of a body is known before the body has been read."""
 
 
 class HttpEndpoint:
@@ -73,11 +77,18 @@ class HttpEndpoint:
                     raise
                 # What GET and DELETE ask is all in their path.
                 if scope["method"] == "POST":
-                    body = await read_body(server, scope, receive, headers)
+                    recognized: Recognized | None = None
+                    if driver.admission is not None and not driver.admission.admits_everyone:
+                        recognized = partial(
+                            exchange.is_recognized, headers, target, certificate, _address(scope)
+                        )
+                    body = await read_body(server, scope, receive, headers, recognized)
             except DragomanError:
                 exchange.identify(Frame(body, target, headers))
                 raise
             signal = await exchange.receive(Frame(body, target, headers), certificate)
+            if driver.admission is not None:
+                server.recognized.add(_address(scope))
             if exchange.echo:
                 extra = (_echo(exchange),)
             if type(signal) is Call:
@@ -160,39 +171,59 @@ class HttpEndpoint:
 
 
 async def read_body(
-    server: ServerContext, scope: Scope, receive: Receive, headers: Mapping[str, str]
+    server: ServerContext,
+    scope: Scope,
+    receive: Receive,
+    headers: Mapping[str, str],
+    recognized: Recognized | None = None,
 ) -> bytes:
-    """The request body, within its limits of size and time."""
+    """The request body, within its limits of size and time.
+
+    `recognized` is given where only the body says whose it is. It is asked when the body does not
+    come at once, or is announced to be large: a stranger has as much room and time as one that has
+    opened a connection and asked for nothing yet.
+    """
     limits, deadlines = server.limits, server.deadlines
     declared = headers.get("content-length", "")
     size = int(declared) if declared.isdigit() else -1
     if size > limits.body_size:
         raise TooLarge(limit=str(limits.body_size))
+    if recognized is not None and size > limits.hello_size:
+        if not await recognized():
+            raise _unrecognized(limits)
+        recognized = None
+    stranger = recognized is not None
+    most = min(limits.hello_size, limits.body_size) if stranger else limits.body_size
     whole = size if ends_by_length(scope) else -1
     loop = server.loop
     task = asyncio.current_task(loop)
     assert task is not None  # noqa: S101  an ASGI app always runs in a task
-    now = loop.time()
-    last = now + limits.body_time
-    deadlines.watch(task, now + limits.body_idle)
+    began = now = loop.time()
+    last = began + (limits.hello_time if stranger else limits.body_time)
     body = b""
     parts: list[bytes] = []
     have = 0
     try:
         while True:
+            deadlines.watch(task, min(now + limits.body_idle, last))
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise Unparseable("The request ended before its body did.")
             body = message.get("body", b"")
             have += len(body)
-            if have > limits.body_size:
-                raise TooLarge(limit=str(limits.body_size))
             # Granian tells the end in a message of its own; a known length saves that turn.
-            if have == whole or not message.get("more_body", False):
+            ended = have == whole or not message.get("more_body", False)
+            if recognized is not None and (have > most or not ended):
+                deadlines.waits.pop(task, None)  # the time that this takes is not the peer's
+                stranger, recognized = not await recognized(), None
+                if not stranger:
+                    most, last = limits.body_size, began + limits.body_time
+            if have > most:
+                raise _unrecognized(limits) if stranger else TooLarge(limit=str(most))
+            if ended:
                 return b"".join((*parts, body)) if parts else body
             parts.append(body)
             now = loop.time()
-            deadlines.watch(task, min(now + limits.body_idle, last))
     except asyncio.CancelledError:
         if not deadlines.late(task):
             raise
@@ -200,6 +231,13 @@ async def read_body(
         raise TooSlow() from None
     finally:
         deadlines.waits.pop(task, None)
+
+
+def _unrecognized(limits: Limits) -> Unauthenticated:
+    return Unauthenticated(
+        f"A message of more than {limits.hello_size} bytes is read only if the headers show who "
+        "sends it, or if a smaller one from the same address did lately."
+    )
 
 
 _IN_PATHS = "/:@!$&'()*+,;=~"
@@ -280,6 +318,10 @@ def _echo(exchange: Exchange) -> Header:
     """The extensions that are now active, under the name the caller's version has for it."""
     name, active = exchange.session.extensions_header, exchange.echo
     return name.encode(), active.encode("latin-1", "replace")
+
+
+def _address(scope: Scope) -> str:
+    return str((scope.get("client") or ("",))[0])
 
 
 def _version_from_query(query: bytes, headers: dict[str, str]) -> None:

@@ -135,7 +135,7 @@ class WebSocketEndpoint:
         headers, certificate = headers_in(scope["headers"]), certificate_in(scope)
         admission = self.driver.admission
         if admission is not None:
-            known = await admission.handshake(headers, self.target, certificate)
+            known = await admission.recognizes(headers, self.target, certificate)
             return ANYONE if known else None
         admitted = self.driver.server.admit(headers, self.target, certificate)
         return admitted if isinstance(admitted, Context) else await admitted
