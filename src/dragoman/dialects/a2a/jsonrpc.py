@@ -41,6 +41,9 @@ NO_CONTENT = Frame(b"", "", NOTHING, 204)
 the id null: most of those without an id have forgotten it, and should be told."""
 EVENT_STREAM: Mapping[str, str] = {"content-type": "text/event-stream"}
 JSON_TYPES = frozenset({"application/json", "application/a2a+json"})
+ACCEPT = {False: "application/json", True: "text/event-stream, application/json"}
+"""What a caller takes. A stream that fails at once may be answered in plain JSON (a2a-wire
+§11.3)."""
 VERSIONS = (V1_0, V0_3)
 HEADERS = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_3, "0.1": V0_1}
 """Versions by header. 0.2 is 0.3 on this wire (a2a-wire §8). 0.1 has no header, but it is what our
@@ -179,14 +182,9 @@ class RpcCaller(Session):
         self._tenant = tenant
         self._open: dict[Id, tuple[Call, RpcMethod]] = {}
         self._ending = Ending()
-        headers = {"content-type": "application/json", "a2a-version": version.name}
+        self._headers = {"content-type": "application/json", "a2a-version": version.name}
         if uris := ", ".join(extensions):
-            headers[version.extensions_header] = uris
-        # A stream that fails at once may be answered in plain JSON (a2a-wire §11.3).
-        self._headers = {
-            False: headers | {"accept": "application/json"},
-            True: headers | {"accept": "text/event-stream, application/json"},
-        }
+            self._headers[version.extensions_header] = uris
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """The request for a `Call`; nothing for what this version cannot ask."""
@@ -205,7 +203,8 @@ class RpcCaller(Session):
             request = jsonrpc.RequestOut(signal.id, name, params)
             self._open[signal.id] = signal, method
             self._ending = Ending()
-        return (Frame(jsonrpc.encode(request), "POST", self._headers[signal.stream]),)
+        headers = {**self._headers, "accept": ACCEPT[signal.stream]}
+        return (Frame(jsonrpc.encode(request), "POST", headers),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """What a whole response, or one event of a stream, says."""

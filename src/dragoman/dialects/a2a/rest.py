@@ -30,7 +30,7 @@ from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Sign
 from .. import jsonrpc
 from . import errors
 from .callee import NOTHING, A2ACallee
-from .jsonrpc import JSON_TYPES, SUPPORTED, seq_in, version_in
+from .jsonrpc import ACCEPT, JSON_TYPES, SUPPORTED, seq_in, version_in
 from .routes import BINDINGS, REST_1_0, Binding, RestRoute, RouteMatch, looked_up
 from .scalars import Wrong, query_out
 from .stream_end import Ending
@@ -212,8 +212,7 @@ class RestCaller(Session):
             self._open = signal, route.method
             self._ending = Ending()
         target = f"{route.verb} {self._prefix}{_filled(route.path, ids)}"
-        accept = "text/event-stream, application/json" if signal.stream else "application/json"
-        headers = self._headers | {"accept": accept}
+        headers = {**self._headers, "accept": ACCEPT[signal.stream]}
         if _queried(route):
             query = query_out(said)
             return (Frame(b"", f"{target}?{query}" if query else target, headers),)

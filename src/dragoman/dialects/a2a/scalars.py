@@ -110,11 +110,12 @@ def query_out(said: Mapping[str, Json]) -> str:
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:\S+").fullmatch
 
 
-def links_in(parts: Iterable[AnyPart], path: str, member: str) -> None:
+def links_in(parts: tuple[AnyPart, ...], path: str, member: str) -> None:
     """Raises `Wrong` for a link that leads nowhere; `member` is what holds its address. Only asked
     of what callers say: what peers tell us is read more kindly."""
-    for index, part in enumerate(parts):
+    for part in parts:
         if type(part) is Link and not _URI(part.url):
+            index = next(index for index, each in enumerate(parts) if each is part)
             what = "Expected an absolute URI such as https://example.com/file.pdf"
             raise Wrong(what, f"{path}[{index}]{member}")
 

@@ -10,7 +10,8 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from dragoman.core.model import Json
 
-from ...members import Bag, Flag, Name, NoTwins, Number, Word, Words, json_name
+from ... import objects
+from ...members import Bag, Flag, NoTwins, Number, Word, Words, json_name
 from ..wire import PushConfig
 
 
@@ -45,15 +46,8 @@ class Part(Wire, frozen=True, gc=False):
     type: Json = None
 
 
-class Message(Wire, frozen=True, gc=False):
-    message_id: Word = ""
-    role: Name = None
+class Message(objects.Message[Part], frozen=True, gc=False):
     parts: tuple[Part, ...] | None = field(default=None, name="content")
-    context_id: Word = ""
-    task_id: Word = ""
-    metadata: Bag = None
-    extensions: Words = ()
-    reference_task_ids: Words = ()
     message_id_: str = ""
     context_id_: str = ""
     task_id_: str = ""
@@ -62,30 +56,16 @@ class Message(Wire, frozen=True, gc=False):
     parts_: tuple[Part, ...] | None = None
 
 
-class Artifact(Wire, frozen=True, gc=False):
-    artifact_id: Word = ""
-    parts: tuple[Part, ...] | None = None
-    name: Word = ""
-    description: Word = ""
-    metadata: Bag = None
-    extensions: Words = ()
+class Artifact(objects.Artifact[Part], frozen=True, gc=False):
     artifact_id_: str = ""
 
 
-class Status(Wire, frozen=True, gc=False):
-    state: Name = None
-    timestamp: Word = ""
-    message: Message | None = None
+class Status(objects.Status[Message], frozen=True, gc=False):
     message_: Message | None = field(default=None, name="update")
 
 
-class Task(Wire, frozen=True, gc=False):
-    id: str
-    context_id: Word = ""
+class Task(objects.Task[Status, Artifact, Message], frozen=True, gc=False):
     status: Status = Status()
-    artifacts: tuple[Artifact, ...] | None = None
-    history: tuple[Message, ...] | None = None
-    metadata: Bag = None
     context_id_: str = ""
 
 
@@ -99,27 +79,15 @@ class StatusUpdate(Wire, frozen=True, gc=False):
     context_id_: str = ""
 
 
-class ArtifactUpdate(Wire, frozen=True, gc=False):
-    artifact: Artifact
-    task_id: Word = ""
-    context_id: Word = ""
-    append: Flag = False
-    last_chunk: Flag = False
-    metadata: Bag = None
+class ArtifactUpdate(objects.ArtifactUpdate[Artifact], frozen=True, gc=False):
     task_id_: str = ""
     context_id_: str = ""
     last_chunk_: Flag = False
 
 
-class Step(Wire, frozen=True, gc=False):
-    """StreamResponse, and SendMessageResponse too: the same without updates."""
+class Step(objects.Step[Task, Message, StatusUpdate, ArtifactUpdate], frozen=True, gc=False):
+    """StreamResponse and SendMessageResponse."""
 
-    task: Task | None = None
-    message: Message | None = None
-    status_update: StatusUpdate | None = None
-    artifact_update: ArtifactUpdate | None = None
-    status_update_: StatusUpdate | None = None
-    artifact_update_: ArtifactUpdate | None = None
     message_: Message | None = field(default=None, name="msg")
 
 
