@@ -25,6 +25,15 @@ class Object(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename=
     """Base of all."""
 
 
+class File(Object, frozen=True, gc=False):
+    """Of 0.3 and of 0.1; 1.0 has none."""
+
+    name: Word = ""
+    mime_type: Word = ""
+    bytes: str | None = None
+    uri: str | None = None
+
+
 class Message(Object, Generic[P], frozen=True, gc=False):
     message_id: Word = ""
     role: Name = None

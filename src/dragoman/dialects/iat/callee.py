@@ -53,7 +53,7 @@ from .requests import (
     resolve_in,
     status_in,
 )
-from .wire import ERROR, Envelope, Kind, envelope_in, envelope_out, word
+from .wire import ERROR, Envelope, Kind, envelope_in, envelope_out, message_ids, word
 
 JSON_TYPES = frozenset(("application/json", ""))
 NOTHING: Mapping[str, str] = {}
@@ -88,8 +88,7 @@ class IatCallee(Session):
     ) -> None:
         self._me = me
         self._now = now
-        self._new_id = new_id or self._count
-        self._counted = 0
+        self._new_id = new_id or message_ids()
         self._calls: dict[str, OpenRequest] = {}
         self._last = UNHEARD
         self._silent = False
@@ -120,10 +119,6 @@ class IatCallee(Session):
     @cached_property
     def _fallback(self) -> IatEventEncoder:
         return IatEventEncoder(full=False)
-
-    def _count(self) -> str:
-        self._counted += 1
-        return f"m{self._counted}"
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """A `Call`, `Introduction`, `Ping` or `Fault`; to `terminate` everything is many calls."""

@@ -34,7 +34,8 @@ from dragoman.core.session import (
 )
 
 from . import errors
-from .events import ASKED, DONE, THEIRS, Payload, entry_in, error_told, question_in, task_in
+from .decode import entry_in, error_told, task_in
+from .events import ASKED, DONE, THEIRS, Payload, question_in
 from .requests import introduced, introduction, operation_out, resolve_out, tools_out
 from .wire import (
     ERROR,
@@ -46,6 +47,7 @@ from .wire import (
     Kind,
     answer_in,
     envelope_out,
+    message_ids,
     word,
 )
 
@@ -93,8 +95,7 @@ class IatCaller(CallerSession):
         self._greeting = greeting
         """`HELO` from a host, `register` from an agent that joins one."""
         self._now = now
-        self._new_id = new_id or self._count
-        self._counted = 0
+        self._new_id = new_id or message_ids()
         self._open: dict[str, Open] = {}
         self._repeated: tuple[Frame, ...] = ()
         self.read: Callable[[bytes], Envelope] = EnvelopeReader()
@@ -116,10 +117,6 @@ class IatCaller(CallerSession):
     def abandon(self, id: Id) -> None:
         """Nobody waits for the answer to this call any more."""
         self._open = {name: each for name, each in self._open.items() if each.id != id}
-
-    def _count(self) -> str:
-        self._counted += 1
-        return f"m{self._counted}"
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """The request for a `Call`, `Introduction` or `Ping`; none if IAT has no words for it."""

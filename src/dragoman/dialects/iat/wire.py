@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from itertools import count
 
 import msgspec
 from msgspec import Struct
@@ -341,3 +342,9 @@ def _word(said: Word) -> str:
 def word(id: Id) -> str:
     """How a call's id is written: as it is, or as JSON has it."""
     return id if isinstance(id, str) else encode(id).decode()
+
+
+def message_ids() -> Callable[[], str]:
+    """Ids for the envelopes of one session, where nobody gives it better ones."""
+    numbers = count(1)
+    return lambda: f"m{next(numbers)}"

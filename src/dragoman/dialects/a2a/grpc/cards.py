@@ -6,18 +6,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from dragoman.core.card import (
-    ApiKey,
-    Card,
-    CardSkill,
-    HttpAuth,
-    MutualTls,
-    OAuth2,
-    OAuthFlow,
-    OpenId,
-    Requirement,
-    Scheme,
-)
+from dragoman.core import card as core
+from dragoman.core.card import Card, CardSkill, OAuth2, OAuthFlow, Requirement, Scheme
 
 from ..proto import Fields
 
@@ -141,14 +131,14 @@ def _scheme(scheme: Scheme, version: CardSpelling) -> Fields:
 
 
 _SCHEMES: dict[type[Scheme], tuple[str, dict[str, str]]] = {
-    ApiKey: ("api_key_security_scheme", {"location": "location", "name": "name"}),
-    HttpAuth: (
+    core.ApiKey: ("api_key_security_scheme", {"location": "location", "name": "name"}),
+    core.HttpAuth: (
         "http_auth_security_scheme",
         {"scheme": "scheme", "bearer_format": "bearer_format"},
     ),
     OAuth2: ("oauth2_security_scheme", {"oauth2_metadata_url": "metadata_url"}),
-    OpenId: ("open_id_connect_security_scheme", {"open_id_connect_url": "url"}),
-    MutualTls: ("mtls_security_scheme", {}),
+    core.OpenId: ("open_id_connect_security_scheme", {"open_id_connect_url": "url"}),
+    core.MutualTls: ("mtls_security_scheme", {}),
 }
 """By scheme: its member of the oneof, and its fields with our names for them."""
 

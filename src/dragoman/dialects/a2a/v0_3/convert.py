@@ -163,12 +163,12 @@ def unwrapped(data: Json, metadata: Bag) -> tuple[Json, Bag]:
 
 CODEC = task_codec(
     (wire.Message, wire.Artifact, wire.Status, wire.Task),
-    part=(part_in, part_out),
-    roles=(ROLES_IN, ROLES_OUT),
-    states=(STATES_IN, STATES_OUT),
     role_names="`user` or `agent`",
     link=".file.uri",
     check_parts=data_in,
+    part=(part_in, part_out),
+    roles=(ROLES_IN, ROLES_OUT),
+    states=(STATES_IN, STATES_OUT),
 )
 EVENTS = event_codec(CODEC, wire, final=True)
 task_out = CODEC.task_out

@@ -18,11 +18,7 @@ class Wire(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename="c
     """Base of all objects that are 0.3's alone."""
 
 
-class File(Wire, frozen=True, gc=False):
-    name: Word = ""
-    mime_type: Word = ""
-    bytes: str | None = None
-    uri: str | None = None
+class File(objects.File, frozen=True, gc=False):
     # Read to be refused in clear words: the names of REST and gRPC.
     file_with_bytes: Json = None
     file_with_uri: Json = None

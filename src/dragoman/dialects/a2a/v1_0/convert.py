@@ -68,11 +68,11 @@ def part_out(part: AnyPart) -> wire.Part:
 
 CODEC = task_codec(
     (wire.Message, wire.Artifact, wire.Status, wire.Task),
+    role_names="`ROLE_USER` or `ROLE_AGENT`",
+    link=".url",
     part=(part_in, part_out),
     roles=(ROLES_IN, ROLES_OUT),
     states=(STATES_IN, STATES_OUT),
-    role_names="`ROLE_USER` or `ROLE_AGENT`",
-    link=".url",
 )
 EVENTS = event_codec(CODEC, wire, final=False)
 STEPS = step_codec(CODEC, EVENTS, wire)

@@ -29,6 +29,7 @@ from dragoman.core.model import (
 from dragoman.core.task_names import called
 
 from ...members import Bag
+from ...objects import File
 from ...scalars import Wrong, base64_out, each, numbered, stamp_in, stamp_out
 from ...v0_3 import wire as wire_0_3
 from ...v0_3.convert import ROLES_IN, ROLES_OUT, dressed, file_in, undressed, unwrapped, wrapped
@@ -100,7 +101,7 @@ def part_out(part: AnyPart, flavour: Flavour) -> wire.Part:
         return wire.Part(kind, None, None, value, beside, metadata, named)
     content = base64_out(part.content) if isinstance(part, Blob) else None
     uri = None if isinstance(part, Blob) else part.url
-    file = wire.File(part.filename, "" if beside else part.media_type, content, uri)
+    file = File(part.filename, "" if beside else part.media_type, content, uri)
     return wire.Part(kind, None, file, UNSET, beside, part.metadata, named)
 
 

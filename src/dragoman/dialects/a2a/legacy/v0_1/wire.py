@@ -12,17 +12,11 @@ from msgspec import UNSET, Struct, UnsetType
 from dragoman.core.model import Json
 
 from ...members import Authentication, Bag, Flag, NoTwins, Word, Words
+from ...objects import File
 
 
 class Wire(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """Base of all objects."""
-
-
-class File(Wire, frozen=True, gc=False):
-    name: Word = ""
-    mime_type: Word = ""
-    bytes: str | None = None
-    uri: str | None = None
 
 
 class Part(Wire, frozen=True, gc=False):
