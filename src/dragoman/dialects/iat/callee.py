@@ -13,6 +13,7 @@ from functools import cached_property
 import msgspec
 from msgspec import Struct
 
+from dragoman.core import session as signals
 from dragoman.core.card import Tool
 from dragoman.core.errors import (
     BadParams,
@@ -25,19 +26,7 @@ from dragoman.core.events import Stamped
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Data, Json, Message, Task
 from dragoman.core.operations import CancelTask, Invoke, SendMessage
-from dragoman.core.session import (
-    Call,
-    End,
-    Fault,
-    Frame,
-    Id,
-    Introduction,
-    Ping,
-    Result,
-    Session,
-    Signal,
-    Update,
-)
+from dragoman.core.session import Frame, Id, Session, Signal
 
 from ..jsonrpc import bare_type
 from . import errors
@@ -127,11 +116,11 @@ class IatCallee(Session):
         content_type = frame.headers.get("content-type", "")
         if content_type not in JSON_TYPES and bare_type(content_type) not in JSON_TYPES:
             # Else any web page could send it.
-            return (Fault(None, WRONG_TYPE),)
+            return (signals.Fault(None, WRONG_TYPE),)
         try:
             said = self.read(frame.body)
         except DragomanError as error:
-            return (Fault(None, error),)
+            return (signals.Fault(None, error),)
         return self.take(said, stream=self._hears_streams(frame, said))
 
     def _hears_streams(self, frame: Frame, said: Envelope) -> bool:
@@ -179,8 +168,8 @@ class IatCallee(Session):
             self._open(id, said, met)
             return (met,)
         if action == "pulse":
-            self._open(id, said, Ping(id))
-            return (Ping(id),)
+            self._open(id, said, signals.Ping(id))
+            return (signals.Ping(id),)
         raise UnknownMethod(f"There is no action {said.action[:80]!r}")
 
     def _terminate(self, id: Id, said: Envelope) -> Iterable[Signal]:
@@ -195,34 +184,34 @@ class IatCallee(Session):
         first, *others = which
         return (
             self._call(id, said, CancelTask(task_id=first), stream=False),
-            *(Call(None, CancelTask(task_id=each), silent=True) for each in others),
+            *(signals.Call(None, CancelTask(task_id=each), silent=True) for each in others),
         )
 
-    def _call(self, id: Id, said: Envelope, op: object, *, stream: bool) -> Call:
+    def _call(self, id: Id, said: Envelope, op: object, *, stream: bool) -> signals.Call:
         # Read here, where a wrong one can still be told; the driver asks for them later.
         self._offer = offer_in(said)
         self._open(id, said, op)
-        return Call(id, op, stream, self._silent)  # type: ignore[arg-type]  # from the tables
+        return signals.Call(id, op, stream, self._silent)  # type: ignore[arg-type]  # from the tables
 
     def _open(self, id: Id, said: Envelope, op: object) -> None:
         if id is not None:
             teller = IatEventEncoder(full=said.payload.get("detail") == "full")
             self._calls[word(id)] = OpenRequest(said, teller, op)
 
-    def _refused(self, id: Id, error: DragomanError) -> Fault:
+    def _refused(self, id: Id, error: DragomanError) -> signals.Fault:
         self._open(id, self._last, None)
-        return Fault(id, error)
+        return signals.Fault(id, error)
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """One frame for what a caller is told; `End` is told by the `done` before it."""
         match signal:
-            case Update(id=id, entry=entry):
+            case signals.Update(id=id, entry=entry):
                 return (self._update(word(id), entry),)
-            case Result(id=id, value=value):
+            case signals.Result(id=id, value=value):
                 return (self._answer(id, value),)
-            case Fault(id=id, error=error):
+            case signals.Fault(id=id, error=error):
                 return (self._failure(id, error),)
-            case End(id=id):
+            case signals.End(id=id):
                 self._calls.pop(word(id), None)
                 return ()
             case _:
@@ -305,11 +294,11 @@ def _answered(asked: OpenRequest, value: object) -> EventBody:
     op, teller = asked.op, asked.teller
     if isinstance(value, Task):
         return _task_told(asked, value)
-    if isinstance(op, Introduction):
+    if isinstance(op, signals.Introduction):
         action = "grant_tool_ack" if op.card is None else asked.envelope.action
-        told = introduction(value) if isinstance(value, Introduction) else value
+        told = introduction(value) if isinstance(value, signals.Introduction) else value
         return EventBody(Kind.RESPONSE, action, told)  # type: ignore[arg-type]  # the driver's own dict
-    if isinstance(op, Ping):
+    if isinstance(op, signals.Ping):
         return EventBody(Kind.RESPONSE, "pulse", value if isinstance(value, dict) else {"ok": True})
     if isinstance(op, Invoke):
         return EventBody(Kind.RESPONSE, "call_tool", {"result": value})

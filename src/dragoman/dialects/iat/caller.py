@@ -12,26 +12,14 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
+from dragoman.core import session as signals
 from dragoman.core.card import Tool
 from dragoman.core.dialect import CallerIdentity
 from dragoman.core.errors import DragomanError, PeerMisbehaved, VersionUnsupported
 from dragoman.core.model import Json
 from dragoman.core.operations import Invoke, Resolve
 from dragoman.core.peer import Context
-from dragoman.core.session import (
-    Call,
-    CallerConversation,
-    CallerSession,
-    End,
-    Fault,
-    Frame,
-    Id,
-    Introduction,
-    Ping,
-    Result,
-    Signal,
-    Update,
-)
+from dragoman.core.session import CallerConversation, CallerSession, Frame, Id, Signal
 
 from . import errors
 from .decode import entry_in, error_told, task_in
@@ -121,10 +109,10 @@ class IatCaller(CallerSession):
     def send(self, signal: Signal) -> Iterable[Frame]:
         """The request for a `Call`, `Introduction` or `Ping`; none if IAT has no words for it."""
         match signal:
-            case Call(op=Resolve() as op):
+            case signals.Call(op=Resolve() as op):
                 parent, payload = resolve_out(op)
                 return self._ask(signal, Kind.RESPONSE, "", payload, op, parent)
-            case Call(op=op):
+            case signals.Call(op=op):
                 found = operation_out(op)
                 if found is None:
                     return ()
@@ -136,13 +124,13 @@ class IatCaller(CallerSession):
                         payload["stream"] = False
                 kind = Kind.NOTIFICATION if signal.silent else Kind.REQUEST
                 return self._ask(signal, kind, action, payload, op)
-            case Introduction():
+            case signals.Introduction():
                 action = self._greeting if signal.card is not None else "grant_tool"
                 payload = introduction(signal)
                 if signal.card is None:
                     payload = {"tool": tools_out(signal.tools)[0]} if signal.tools else {}
                 return self._ask(signal, Kind.REQUEST, action, payload, signal)
-            case Ping():
+            case signals.Ping():
                 return self._ask(signal, Kind.REQUEST, "pulse", {}, signal)
             case _:
                 return ()
@@ -156,7 +144,7 @@ class IatCaller(CallerSession):
 
     def _ask(
         self,
-        signal: Call | Introduction | Ping,
+        signal: signals.Call | signals.Introduction | signals.Ping,
         kind: Kind,
         action: str,
         payload: Payload,
@@ -182,8 +170,8 @@ class IatCaller(CallerSession):
         )
         if self.state.flat:
             said = _flattened(said)
-        streams = isinstance(signal, Call) and signal.stream
-        if not (isinstance(signal, Call) and signal.silent):
+        streams = isinstance(signal, signals.Call) and signal.stream
+        if not (isinstance(signal, signals.Call) and signal.silent):
             # In the flat form an answer to a question has the question's id, and so its answer.
             name = parent if said.flat and parent else said.id
             self._open[name] = Open(id, said, op, streams)
@@ -225,7 +213,7 @@ class IatCaller(CallerSession):
         if found is None and heard.action == IGNORED:
             found = self._find_nested()  # they do not see our ids, and answer in our order
         if found is None:
-            return (Fault(None, PeerMisbehaved("This answers nothing that was asked")),)
+            return (signals.Fault(None, PeerMisbehaved("This answers nothing that was asked")),)
         unseen = heard.fault and heard.flat and not heard.id and not found.said.flat
         if heard.action == IGNORED or unseen:
             return self._again(found)
@@ -241,20 +229,22 @@ class IatCaller(CallerSession):
         action = {"task_result": DONE}.get(heard.action, heard.action)
         if over and (error_told(action, said) or (heard.fault and action != DONE)):
             raise errors.error_in(said.get(ERROR, said.get("message", said.get("content"))))
-        if over and isinstance(found.op, Introduction):
+        if over and isinstance(found.op, signals.Introduction):
             token = said.get("session_token")
             self.state.token = token if isinstance(token, str) else self.state.token
-        if over and isinstance(found.op, Introduction | Ping):
+        if over and isinstance(found.op, signals.Introduction | signals.Ping):
             met = _met(found, heard)
-            if isinstance(met, Introduction):
+            if isinstance(met, signals.Introduction):
                 self.state.to = self.state.to or met.who
             return (self._done(found, met),)
         if over and isinstance(found.op, Invoke):
-            return (self._done(found, Result(found.id, said.get("result"))),)
+            return (self._done(found, signals.Result(found.id, said.get("result"))),)
         if not found.stream:
             if not over:
                 return ()  # what happens on the way, to one who only wants the end
-            return (self._done(found, Result(found.id, task_in(said, found.said.id, heard.at))),)
+            return (
+                self._done(found, signals.Result(found.id, task_in(said, found.said.id, heard.at))),
+            )
         if heard.kind is Kind.REQUEST and "question" not in said:
             task_id, question = question_in(heard.id)
             ours = bool(task_id) and task_id == said.get("task_id")
@@ -262,8 +252,8 @@ class IatCaller(CallerSession):
         found.events += 1
         entry = entry_in(heard.kind, action, said, found.said.id, found.events, heard.at)
         if not over:
-            return (Update(found.id, entry),)
-        return (Update(found.id, entry), self._done(found, End(found.id)))
+            return (signals.Update(found.id, entry),)
+        return (signals.Update(found.id, entry), self._done(found, signals.End(found.id)))
 
     def _again(self, found: Open) -> Iterable[Signal]:
         """They do not know our form: say it in the other one, once."""
@@ -279,7 +269,7 @@ class IatCaller(CallerSession):
         found = self._find("")
         if found is None or not isinstance(found.op, Resolve):
             return ()
-        return (self._done(found, Result(found.id, None)),)
+        return (self._done(found, signals.Result(found.id, None)),)
 
     def _find(self, parent: str) -> Open | None:
         """The call an answer is for. Peers lose ids, so with one call open it is that."""
@@ -291,15 +281,17 @@ class IatCaller(CallerSession):
         """The first open call that was said in the nested form."""
         return next((each for each in self._open.values() if not each.said.flat), None)
 
-    def _done(self, found: Open, signal: Result | End | Introduction) -> Signal:
+    def _done(
+        self, found: Open, signal: signals.Result | signals.End | signals.Introduction
+    ) -> Signal:
         self._open = {name: each for name, each in self._open.items() if each is not found}
         return signal
 
-    def _fault(self, found: Open | None, error: DragomanError) -> Fault:
+    def _fault(self, found: Open | None, error: DragomanError) -> signals.Fault:
         if found is None:
-            return Fault(None, error)
+            return signals.Fault(None, error)
         self._open = {name: each for name, each in self._open.items() if each is not found}
-        return Fault(found.id, error)
+        return signals.Fault(found.id, error)
 
 
 class IatConversation(CallerConversation):
@@ -329,13 +321,13 @@ class IatConversation(CallerConversation):
         self._state.to = self._state.to or name
 
 
-def _met(found: Open, heard: Envelope) -> Result | Introduction:
+def _met(found: Open, heard: Envelope) -> signals.Result | signals.Introduction:
     """Who answers `HELO` introduces itself; all else is a welcome, as it came."""
     said = heard.payload
-    if isinstance(found.op, Introduction) and found.op.card is not None and "tools" in said:
+    if isinstance(found.op, signals.Introduction) and found.op.card is not None and "tools" in said:
         return introduced(found.id, heard)
     welcome: Json = {key: value for key, value in said.items() if key != "action"}
-    return Result(found.id, welcome)
+    return signals.Result(found.id, welcome)
 
 
 def _flattened(said: Envelope) -> Envelope:

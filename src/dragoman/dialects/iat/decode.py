@@ -9,17 +9,8 @@ from typing import Any
 
 import msgspec
 
-from dragoman.core.events import (
-    AnyEvent,
-    ArtifactChunk,
-    Ask,
-    Asked,
-    Note,
-    Noted,
-    Snapshot,
-    Stamped,
-    StateChanged,
-)
+from dragoman.core import events as ev
+from dragoman.core.events import Ask, Note, Stamped
 from dragoman.core.model import Artifact, Json, Message, Role, State, Status, Task, Text
 
 from .errors import error_in
@@ -54,21 +45,21 @@ def error_told(action: str, said: Payload) -> bool:
     return "error" in said and "status" not in said and action != DONE
 
 
-def event_in(kind: Kind, action: str, said: Payload, task_id: str) -> AnyEvent:
+def event_in(kind: Kind, action: str, said: Payload, task_id: str) -> ev.AnyEvent:
     """The event an envelope tells."""
     if "task" in said:
-        return Snapshot(task=msgspec.convert(said["task"], Task))
+        return ev.Snapshot(task=msgspec.convert(said["task"], Task))
     if kind is Kind.REQUEST and action in ASKED:
         return _asked_in(ASKED[action], said, task_id)
     if action in NOTED:
         state = STATES.get(_text(said.get("status"), ""), State.WORKING)
-        return Noted(kind=NOTED[action], body=_note_in(NOTED[action], said), state=state)
+        return ev.Noted(kind=NOTED[action], body=_note_in(NOTED[action], said), state=state)
     if kind is Kind.CHUNK:
         return _chunk_in(said)
     return _state_in(kind, said, task_id)
 
 
-def _chunk_in(said: Payload) -> ArtifactChunk:
+def _chunk_in(said: Payload) -> ev.ArtifactChunk:
     if "artifact" in said:
         artifact = msgspec.convert(said["artifact"], Artifact)
     else:
@@ -76,7 +67,7 @@ def _chunk_in(said: Payload) -> ArtifactChunk:
         name = _text(said.get("artifact_id"), "result")
         artifact = Artifact(artifact_id=name, parts=(Text(_text(words, "")),))
     append, metadata = said.get("append"), said.get("metadata")
-    return ArtifactChunk(
+    return ev.ArtifactChunk(
         artifact=artifact,
         append=append if isinstance(append, bool) else True,
         last=said.get("last") is True,
@@ -84,13 +75,13 @@ def _chunk_in(said: Payload) -> ArtifactChunk:
     )
 
 
-def _state_in(kind: Kind, said: Payload, task_id: str) -> StateChanged:
+def _state_in(kind: Kind, said: Payload, task_id: str) -> ev.StateChanged:
     state = STATES.get(_text(said.get("status"), ""))
     if state is None:
         over = State.FAILED if said.get("error") is not None else State.COMPLETED
         state = over if kind is Kind.RESPONSE else State.WORKING
     metadata = said.get("metadata")
-    return StateChanged(
+    return ev.StateChanged(
         state=state,
         message=_message_in(said, task_id),
         metadata=metadata if isinstance(metadata, dict) else None,
@@ -112,7 +103,7 @@ def _message_in(said: Payload, task_id: str) -> Message | None:
     )
 
 
-def _asked_in(kind: Ask, said: Payload, task_id: str) -> Asked:
+def _asked_in(kind: Ask, said: Payload, task_id: str) -> ev.Asked:
     words = said.get({Ask.APPROVAL: "operation", Ask.TOOL: "tool_name"}.get(kind, "prompt"))
     message = _message_in(said, task_id) or Message(
         message_id=f"{task_id}.asked",
@@ -120,7 +111,7 @@ def _asked_in(kind: Ask, said: Payload, task_id: str) -> Asked:
         parts=(Text(_text(words, "")),),
         task_id=task_id,
     )
-    return Asked(
+    return ev.Asked(
         question=_text(said.get("question"), ""),
         kind=kind,
         message=message,

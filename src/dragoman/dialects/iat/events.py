@@ -13,19 +13,9 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from dragoman.core import events as ev
 from dragoman.core import questions
-from dragoman.core.events import (
-    AnyEvent,
-    ArtifactChunk,
-    Ask,
-    Asked,
-    Note,
-    Noted,
-    Opened,
-    Snapshot,
-    Stamped,
-    StateChanged,
-)
+from dragoman.core.events import Ask, Note, Stamped
 from dragoman.core.extensions import PROGRESS
 from dragoman.core.lifecycle import FINAL, WAITING, Fold
 from dragoman.core.model import Json, Message, State, Task, Text
@@ -129,7 +119,7 @@ class IatEventEncoder:
             return {"message": msgspec.to_builtins(message)}
         return {"text": message.text}
 
-    def _opened(self, base: Payload, event: Opened, entry: Stamped) -> EventBody:
+    def _opened(self, base: Payload, event: ev.Opened, entry: Stamped) -> EventBody:
         self._whole = True
         told: Payload = {**base, "status": "submitted"}
         if self._full:
@@ -138,7 +128,7 @@ class IatEventEncoder:
             told["task"] = msgspec.to_builtins(fold.task())
         return EventBody(Kind.NOTIFICATION, STATUS, told)
 
-    def _snapshot(self, base: Payload, event: Snapshot, entry: Stamped) -> EventBody:
+    def _snapshot(self, base: Payload, event: ev.Snapshot, entry: Stamped) -> EventBody:
         task = event.task
         self._whole = True
         self._texts = [task.text] if task.text else []
@@ -148,7 +138,7 @@ class IatEventEncoder:
             return EventBody(Kind.NOTIFICATION, STATUS, told)
         return EventBody(Kind.RESPONSE, DONE, told | {"usage_stats": self._usage})
 
-    def _state(self, base: Payload, event: StateChanged, entry: Stamped) -> EventBody:
+    def _state(self, base: Payload, event: ev.StateChanged, entry: Stamped) -> EventBody:
         told: Payload = {**base, "status": event.state.value}
         if event.message is not None:
             told |= self._message(event.message)
@@ -166,14 +156,14 @@ class IatEventEncoder:
             told["error"] = _failure(event.state, event.message, event.metadata)
         return EventBody(Kind.RESPONSE, DONE, told)
 
-    def _asked(self, base: Payload, event: Asked, entry: Stamped) -> EventBody:
+    def _asked(self, base: Payload, event: ev.Asked, entry: Stamped) -> EventBody:
         id = question_id(entry.task_id, event.question)
         told = {**base, **_question(event.kind, id, event.message.text, event.body)}
         if self._full:
             told |= {"question": event.question, **self._message(event.message)}
         return EventBody(Kind.REQUEST, ASKS[event.kind], told, id)
 
-    def _chunk(self, base: Payload, event: ArtifactChunk, entry: Stamped) -> EventBody:
+    def _chunk(self, base: Payload, event: ev.ArtifactChunk, entry: Stamped) -> EventBody:
         artifact = event.artifact
         self._texts.append(artifact.text)
         told: Payload = {**base, "index": self._chunks, "append": event.append, "last": event.last}
@@ -188,7 +178,7 @@ class IatEventEncoder:
             told["parts"] = msgspec.to_builtins(artifact.parts)
         return EventBody(Kind.CHUNK, "", told)
 
-    def _noted(self, base: Payload, event: Noted, entry: Stamped) -> EventBody:
+    def _noted(self, base: Payload, event: ev.Noted, entry: Stamped) -> EventBody:
         body = event.body
         told: Payload = {**_NOTE_OUT[event.kind](body), **base}
         if event.kind is Note.USAGE and isinstance(body, dict):
@@ -202,13 +192,13 @@ class IatEventEncoder:
         return EventBody(kind, NOTES[event.kind], told)
 
 
-_TELL: dict[type[AnyEvent], Callable[..., EventBody]] = {
-    Opened: IatEventEncoder._opened,
-    Snapshot: IatEventEncoder._snapshot,
-    StateChanged: IatEventEncoder._state,
-    Asked: IatEventEncoder._asked,
-    ArtifactChunk: IatEventEncoder._chunk,
-    Noted: IatEventEncoder._noted,
+_TELL: dict[type[ev.AnyEvent], Callable[..., EventBody]] = {
+    ev.Opened: IatEventEncoder._opened,
+    ev.Snapshot: IatEventEncoder._snapshot,
+    ev.StateChanged: IatEventEncoder._state,
+    ev.Asked: IatEventEncoder._asked,
+    ev.ArtifactChunk: IatEventEncoder._chunk,
+    ev.Noted: IatEventEncoder._noted,
 }
 
 
