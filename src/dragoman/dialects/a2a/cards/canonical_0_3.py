@@ -60,9 +60,9 @@ _TELLING = {
 
 
 def _type_of(scheme: dict[str, Json]) -> str:
-    said = scheme.get("type")
-    if isinstance(said, str):
-        return said
+    type_name = scheme.get("type")
+    if isinstance(type_name, str):
+        return type_name
     return next((type for name, type in _TELLING.items() if name in scheme), "mutualTLS")
 
 

@@ -24,7 +24,7 @@ from ..grpc.service import CONFIG, list_question, rpc_rows, service
 from ..proto import Fields, Proto, bag_in, needed, object_in
 from ..scalars import Wrong, base64_out, count_in
 from . import files
-from .convert import dressed, undressed, unwrapped, wrapped
+from .convert import pack_names, unpack_names, unwrap_value, wrap_value
 
 # Parts
 
@@ -35,11 +35,11 @@ def part_in(part: Proto) -> AnyPart:
         case "file":
             return file_in(part.file, metadata)
         case "text":
-            filename, media_type, metadata = undressed(metadata)
+            filename, media_type, metadata = unpack_names(metadata)
             return Text(part.text, filename=filename, media_type=media_type, metadata=metadata)
         case "data":
-            filename, media_type, metadata = undressed(metadata)
-            value, metadata = unwrapped(object_in(part.data.data), metadata)
+            filename, media_type, metadata = unpack_names(metadata)
+            value, metadata = unwrap_value(object_in(part.data.data), metadata)
             return Data(value, filename=filename, media_type=media_type, metadata=metadata)
     raise Wrong("Expected exactly one of `text`, `file`, `data`")
 
@@ -65,9 +65,9 @@ def file_notes(request: Proto) -> Iterator[Mapping[str, Json]]:
 
 def part_out(part: AnyPart) -> Fields:
     if isinstance(part, Text):
-        return {"text": part.text, "metadata": dressed(part)}
+        return {"text": part.text, "metadata": pack_names(part)}
     if isinstance(part, Data):
-        value, metadata = wrapped(part.value, dressed(part))
+        value, metadata = wrap_value(part.value, pack_names(part))
         return {"data": {"data": value}, "metadata": metadata}
     file: Fields = {"name": part.filename, "mime_type": part.media_type}
     if isinstance(part, Blob):
@@ -81,7 +81,7 @@ WORDS = GrpcEncoder(
     part_in=part_in,
     part_out=part_out,
     parts="content",
-    said="update",
+    status_message="update",
     message="msg",
     link=".file.file_with_uri",
     final=True,

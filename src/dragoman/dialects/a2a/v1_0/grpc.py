@@ -43,14 +43,14 @@ _PARTS_IN: dict[str, tuple[Callable[..., AnyPart], Callable[[Any], Any]]] = {
 
 def part_out(part: AnyPart) -> Fields:
     field, value = _PARTS_OUT[type(part)](part)
-    said = {field: value}
+    fields = {field: value}
     if part.filename:
-        said["filename"] = part.filename
+        fields["filename"] = part.filename
     if part.media_type:
-        said["media_type"] = part.media_type
+        fields["media_type"] = part.media_type
     if part.metadata is not None:
-        said["metadata"] = part.metadata
-    return said
+        fields["metadata"] = part.metadata
+    return fields
 
 
 _PARTS_OUT: dict[type[AnyPart], Callable[[Any], tuple[str, Any]]] = {
@@ -65,7 +65,7 @@ WORDS = GrpcEncoder(
     part_in=part_in,
     part_out=part_out,
     parts="parts",
-    said="message",
+    status_message="message",
     message="message",
     link=".url",
     final=False,
@@ -87,15 +87,15 @@ def hook_in(config: Proto, path: str = "") -> Hook:
 
 
 def hook_out(hook: Hook) -> Fields:
-    said: Fields = {
+    fields: Fields = {
         "id": hook.hook_id,
         "task_id": hook.task_id,
         "url": hook.url,
         "token": hook.token,
     }
     if hook.scheme or hook.credentials:
-        said["authentication"] = {"scheme": hook.scheme, "credentials": hook.credentials}
-    return said
+        fields["authentication"] = {"scheme": hook.scheme, "credentials": hook.credentials}
+    return fields
 
 
 # Requests

@@ -91,7 +91,7 @@ class ArtifactUpdate(Wire, frozen=True, gc=False):
     last_chunk: Flag = None
 
 
-class Heard(Wire, frozen=True, gc=False):
+class EventIn(Wire, frozen=True, gc=False):
     """An event, which does not say of which kind it is: one of these two members does."""
 
     status: Status | None = None
