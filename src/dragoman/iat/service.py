@@ -19,9 +19,9 @@ from dragoman.core.model import Json
 from dragoman.core.peer import Context, Peer
 from dragoman.core.session import Frame, Id, Introduction, Session
 from dragoman.dialects.iat import ROLE, IatCallee, IatCaller, IatDuplex, IatSocketCallee
-from dragoman.dialects.iat.callee import NOTHING, UNHEARD
+from dragoman.dialects.iat.callee import NO_ENVELOPE, NOTHING
 from dragoman.dialects.iat.plain_endpoints import PlainCallee
-from dragoman.dialects.iat.requests import introduction
+from dragoman.dialects.iat.requests import introduction_out
 from dragoman.dialects.iat.signature import SIGNATURE
 from dragoman.dialects.iat.wire import MOST_TTL, Envelope
 from dragoman.engine.task_ids import new_id, now_ms
@@ -196,9 +196,9 @@ class IatService(Service):
         if SIGNATURE in headers or not any(name in headers for name in CREDENTIALS):
             return False
         try:
-            await self.guard.who(UNHEARD, headers, target, certificate, b"")
+            await self.guard.who(NO_ENVELOPE, headers, target, certificate, b"")
         except Unauthenticated:
-            joining = replace(UNHEARD, action=JOIN)  # which the shared secret is good for
+            joining = replace(NO_ENVELOPE, action=JOIN)  # which the shared secret is good for
             await self.guard.who(joining, headers, target, certificate, b"")
         return True
 
@@ -250,7 +250,7 @@ class IatService(Service):
         # Last, so that nothing is asked of the caller before it has this welcome, and the token.
         self.joined(met, found.caller, peer)
         return {
-            **introduction(self.ourselves()),
+            **introduction_out(self.ourselves()),
             "protocol": PROTOCOL,
             "session_token": token,
             "expires_at": int(until),
@@ -275,7 +275,7 @@ class IatService(Service):
         """Says who we are, to hosts that look around."""
         # Where on our disk we work is for callers that introduced themselves.
         us = replace(self.ourselves(), workspace="")
-        told = {**introduction(us), "protocol": PROTOCOL}
+        told = {**introduction_out(us), "protocol": PROTOCOL}
         await answer(send, 200, msgspec.json.encode(told))
 
     @policy(Policy.OPEN)

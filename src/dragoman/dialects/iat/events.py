@@ -34,9 +34,9 @@ ASKS = {
     Ask.CREDENTIALS: "require_auth",
 }
 """The first two are the requirement's. What else a run may ask had no word."""
-ASKED = {action: kind for kind, action in ASKS.items()}
+ASK_OF = {action: kind for kind, action in ASKS.items()}
 NOTES = {Note.THOUGHT: "think", Note.LOG: "log", Note.USAGE: "usage"}
-NOTED = {action: kind for kind, action in NOTES.items()}
+NOTE_OF = {action: kind for kind, action in NOTES.items()}
 STATUS, DONE = "task_status", "done"
 STATES = {
     **{state.value: state for state in State},
@@ -62,9 +62,9 @@ def question_id(task_id: str, question: str) -> str:
     return f"{quote(task_id, safe='')}/{question}"
 
 
-def question_in(said: str) -> tuple[str, str]:
+def question_in(msg_id: str) -> tuple[str, str]:
     """The task and the question behind a msg_id; empty if it is none of ours."""
-    task_id, slash, question = said.partition("/")
+    task_id, slash, question = msg_id.partition("/")
     return (unquote(task_id), question) if slash else ("", "")
 
 
@@ -79,126 +79,131 @@ class IatEventEncoder:
         self._whole = False
         """Whether it has seen the task from its beginning."""
 
-    def told(self, entry: Stamped | Message) -> EventBody:
+    def event_out(self, entry: Stamped | Message) -> EventBody:
         """One entry of a stream."""
         if isinstance(entry, Message):
-            return EventBody(Kind.RESPONSE, DONE, self.reply(entry))
+            return EventBody(Kind.RESPONSE, DONE, self.reply_out(entry))
         base: Payload = {
             "task_id": entry.task_id,
             "context_id": entry.context_id,
             "seq": entry.seq,
             "at": entry.at,
         }
-        return _TELL[type(entry.event)](self, base, entry.event, entry)
+        return _EVENTS_OUT[type(entry.event)](self, base, entry.event, entry)
 
     def task(self, task: Task) -> Payload:
         """A task as it stands."""
         state = task.state
-        told: Payload = {
+        payload: Payload = {
             "task_id": task.id,
             "context_id": task.context_id,
             "status": state.value,
         }
         if self._full:
-            told["task"] = msgspec.to_builtins(task)
+            payload["task"] = msgspec.to_builtins(task)
         message = task.status.message
-        told["result_summary"] = task.text or (message.text if message else "")
+        payload["result_summary"] = task.text or (message.text if message else "")
         if state in FINAL and state is not State.COMPLETED:
-            told["error"] = _failure(state, message, None)
+            payload["error"] = _failure(state, message, None)
         elif state in WAITING and message is not None:
-            told["asks"] = _open_question(task.id, state, message)
-        return told
+            payload["asks"] = _open_question(task.id, state, message)
+        return payload
 
-    def reply(self, message: Message) -> Payload:
+    def reply_out(self, message: Message) -> Payload:
         """A direct reply, which has no task."""
-        told: Payload = {"status": "completed", "result_summary": message.text}
-        return told | {"message": msgspec.to_builtins(message)} if self._full else told
+        payload: Payload = {"status": "completed", "result_summary": message.text}
+        return payload | {"message": msgspec.to_builtins(message)} if self._full else payload
 
     def _message(self, message: Message) -> Payload:
         if self._full:
             return {"message": msgspec.to_builtins(message)}
         return {"text": message.text}
 
-    def _opened(self, base: Payload, event: ev.Opened, entry: Stamped) -> EventBody:
+    def _opened_out(self, base: Payload, event: ev.Opened, entry: Stamped) -> EventBody:
         self._whole = True
-        told: Payload = {**base, "status": "submitted"}
+        payload: Payload = {**base, "status": "submitted"}
         if self._full:
             fold = Fold(entry.task_id, entry.context_id)
             fold.add(entry)
-            told["task"] = msgspec.to_builtins(fold.task())
-        return EventBody(Kind.NOTIFICATION, STATUS, told)
+            payload["task"] = msgspec.to_builtins(fold.task())
+        return EventBody(Kind.NOTIFICATION, STATUS, payload)
 
-    def _snapshot(self, base: Payload, event: ev.Snapshot, entry: Stamped) -> EventBody:
+    def _snapshot_out(self, base: Payload, event: ev.Snapshot, entry: Stamped) -> EventBody:
         task = event.task
         self._whole = True
         self._texts = [task.text] if task.text else []
         self._usage = dict(task.usage or {})
-        told = self.task(task) | base
+        payload = self.task(task) | base
         if task.state not in FINAL:
-            return EventBody(Kind.NOTIFICATION, STATUS, told)
-        return EventBody(Kind.RESPONSE, DONE, told | {"usage_stats": self._usage})
+            return EventBody(Kind.NOTIFICATION, STATUS, payload)
+        return EventBody(Kind.RESPONSE, DONE, payload | {"usage_stats": self._usage})
 
-    def _state(self, base: Payload, event: ev.StateChanged, entry: Stamped) -> EventBody:
-        told: Payload = {**base, "status": event.state.value}
+    def _state_out(self, base: Payload, event: ev.StateChanged, entry: Stamped) -> EventBody:
+        payload: Payload = {**base, "status": event.state.value}
         if event.message is not None:
-            told |= self._message(event.message)
+            payload |= self._message(event.message)
         if event.metadata is not None:
             if self._full:
-                told["metadata"] = event.metadata
+                payload["metadata"] = event.metadata
             if PROGRESS in event.metadata:
-                told["progress"] = event.metadata[PROGRESS]
+                payload["progress"] = event.metadata[PROGRESS]
         if event.state not in FINAL:
-            return EventBody(Kind.NOTIFICATION, STATUS, told)
+            return EventBody(Kind.NOTIFICATION, STATUS, payload)
         words = event.message.text if event.message else ""
-        told["result_summary"] = "".join(self._texts) if self._whole and self._texts else words
-        told["usage_stats"] = self._usage
+        payload["result_summary"] = "".join(self._texts) if self._whole and self._texts else words
+        payload["usage_stats"] = self._usage
         if event.state is not State.COMPLETED:
-            told["error"] = _failure(event.state, event.message, event.metadata)
-        return EventBody(Kind.RESPONSE, DONE, told)
+            payload["error"] = _failure(event.state, event.message, event.metadata)
+        return EventBody(Kind.RESPONSE, DONE, payload)
 
-    def _asked(self, base: Payload, event: ev.Asked, entry: Stamped) -> EventBody:
+    def _asked_out(self, base: Payload, event: ev.Asked, entry: Stamped) -> EventBody:
         id = question_id(entry.task_id, event.question)
-        told = {**base, **_question(event.kind, id, event.message.text, event.body)}
+        payload = {**base, **_question(event.kind, id, event.message.text, event.body)}
         if self._full:
-            told |= {"question": event.question, **self._message(event.message)}
-        return EventBody(Kind.REQUEST, ASKS[event.kind], told, id)
+            payload |= {"question": event.question, **self._message(event.message)}
+        return EventBody(Kind.REQUEST, ASKS[event.kind], payload, id)
 
-    def _chunk(self, base: Payload, event: ev.ArtifactChunk, entry: Stamped) -> EventBody:
+    def _chunk_out(self, base: Payload, event: ev.ArtifactChunk, entry: Stamped) -> EventBody:
         artifact = event.artifact
         self._texts.append(artifact.text)
-        told: Payload = {**base, "index": self._chunks, "append": event.append, "last": event.last}
+        payload: Payload = {
+            **base,
+            "index": self._chunks,
+            "append": event.append,
+            "last": event.last,
+        }
         self._chunks += 1
         if event.metadata is not None:
-            told["metadata"] = event.metadata
+            payload["metadata"] = event.metadata
         if self._full:
-            told["artifact"] = msgspec.to_builtins(artifact)
-            return EventBody(Kind.CHUNK, "", told)
-        told |= {"artifact_id": artifact.artifact_id, "text": artifact.text}
+            payload["artifact"] = msgspec.to_builtins(artifact)
+            return EventBody(Kind.CHUNK, "", payload)
+        payload |= {"artifact_id": artifact.artifact_id, "text": artifact.text}
         if any(not isinstance(part, Text) for part in artifact.parts):
-            told["parts"] = msgspec.to_builtins(artifact.parts)
-        return EventBody(Kind.CHUNK, "", told)
+            payload["parts"] = msgspec.to_builtins(artifact.parts)
+        return EventBody(Kind.CHUNK, "", payload)
 
-    def _noted(self, base: Payload, event: ev.Noted, entry: Stamped) -> EventBody:
+    def _noted_out(self, base: Payload, event: ev.Noted, entry: Stamped) -> EventBody:
         body = event.body
-        told: Payload = {**_NOTE_OUT[event.kind](body), **base}
+        payload: Payload = {**_NOTE_OUT[event.kind](body), **base}
         if event.kind is Note.USAGE and isinstance(body, dict):
             self._usage |= body
         if event.state is not State.WORKING:
-            told["status"] = event.state.value
+            payload["status"] = event.state.value
         if self._full:
-            told["body"] = body
+            payload["body"] = body
         # R02: thoughts come in pieces, so each is a chunk.
         kind = Kind.CHUNK if event.kind is Note.THOUGHT else Kind.NOTIFICATION
-        return EventBody(kind, NOTES[event.kind], told)
+        return EventBody(kind, NOTES[event.kind], payload)
 
 
-_TELL: dict[type[ev.AnyEvent], Callable[..., EventBody]] = {
-    ev.Opened: IatEventEncoder._opened,
-    ev.Snapshot: IatEventEncoder._snapshot,
-    ev.StateChanged: IatEventEncoder._state,
-    ev.Asked: IatEventEncoder._asked,
-    ev.ArtifactChunk: IatEventEncoder._chunk,
-    ev.Noted: IatEventEncoder._noted,
+_EVENTS_OUT: dict[type[ev.AnyEvent], Callable[..., EventBody]] = {
+    ev.Opened: IatEventEncoder._opened_out,
+    ev.Snapshot: IatEventEncoder._snapshot_out,
+    ev.StateChanged: IatEventEncoder._state_out,
+    ev.Asked: IatEventEncoder._asked_out,
+    ev.ArtifactChunk: IatEventEncoder._chunk_out,
+    ev.Noted: IatEventEncoder._noted_out,
 }
 
 
