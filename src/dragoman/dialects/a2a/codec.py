@@ -51,10 +51,10 @@ class TaskCodec(NamedTuple, Generic[M, A, T]):
 
 def task_codec(
     structs: tuple[Callable[..., M], Callable[..., A], Callable[..., Wire], Callable[..., T]],
-    *,
     part: tuple[Callable[[Wire], AnyPart], Callable[[AnyPart], Wire]],
     roles: tuple[Mapping[Any, Role], Mapping[Role, str]],
     states: tuple[Mapping[Any, State], Mapping[State, str]],
+    *,
     role_names: str,
     link: str,
     parts_path: str = ".parts",

@@ -32,6 +32,9 @@ def json_name(field: str) -> str:
     return head + "".join(word.title() for word in rest)
 
 
+_ABSENT: Any = None
+
+
 class NoTwins:
     """Base of structs whose members have one name each.
 
@@ -43,12 +46,8 @@ class NoTwins:
 
     message_id_ = context_id_ = task_id_ = artifact_id_ = page_token_ = ""
     reference_task_ids_: Words = ()
-    parts_: Any = None
-    message_: Any = None
-    history_length_: Number = None
-    page_size_: Number = None
-    last_chunk_: Flag = False
-    include_artifacts_: Flag = False
+    parts_ = message_ = history_length_ = page_size_ = final = _ABSENT
+    last_chunk_ = include_artifacts_ = _ABSENT
 
 
 class Authentication(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -1,7 +1,8 @@
 """The objects that A2A 1.0, 0.3 and 0.3 over REST have in common, as structs to derive theirs from.
 
 They are generic in what they hold, since each version has parts of its own. A version adds what it
-alone has, and the twins of members that it reads under two names.
+alone has. 1.0 and 0.3 over REST are ProtoJSON, which is read under two names: the `Proto*` structs
+add the twins.
 """
 
 from __future__ import annotations
@@ -78,7 +79,36 @@ class ArtifactUpdate(Object, Generic[A], frozen=True, gc=False):
     metadata: Bag = None
 
 
-class Step(Object, Generic[T, M, U, C], frozen=True, gc=False):
+class StatusUpdate(Object, Generic[S], frozen=True, gc=False):
+    """How it begins: 0.3 has `final` before the metadata, and 1.0 does not have it."""
+
+    task_id: Word = ""
+    context_id: Word = ""
+    status: S = None  # type: ignore[assignment]  # as above
+
+
+class ProtoMessage(Message[P], Generic[P], frozen=True, gc=False):
+    message_id_: str = ""
+    context_id_: str = ""
+    task_id_: str = ""
+    reference_task_ids_: Words = ()
+
+
+class ProtoArtifact(Artifact[P], Generic[P], frozen=True, gc=False):
+    artifact_id_: str = ""
+
+
+class ProtoTask(Task[S, A, M], Generic[S, A, M], frozen=True, gc=False):
+    context_id_: str = ""
+
+
+class ProtoArtifactUpdate(ArtifactUpdate[A], Generic[A], frozen=True, gc=False):
+    task_id_: str = ""
+    context_id_: str = ""
+    last_chunk_: Flag = False
+
+
+class ProtoStep(Object, Generic[T, M, U, C], frozen=True, gc=False):
     """StreamResponse, which is the wrapper of an event; SendMessageResponse is the same without
     updates. Not in 0.3 over JSON-RPC."""
 

@@ -38,15 +38,15 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
 
     part_in: Callable[[Proto], AnyPart]
     part_out: Callable[[AnyPart], Fields]
-    parts: str
-    """The field of a message that holds its parts;"""
-    status_message: str
-    """of a status, what the agent says with it;"""
-    message: str
-    """of an answer, a direct reply;"""
     link: str
-    """of a part, where a link stands."""
-    final: bool
+    """The field of a part in which a link stands;"""
+    parts: str = "parts"
+    """of a message, its parts;"""
+    status_message: str = "message"
+    """of a status, what the agent says with it;"""
+    message: str = "message"
+    """of an answer, a direct reply."""
+    final: bool = False
     """Whether updates say that they are the last."""
 
     def request_in(self, request: Proto, field: str) -> Message:

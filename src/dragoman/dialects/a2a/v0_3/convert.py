@@ -163,12 +163,10 @@ def unwrap_value(data: Json, metadata: Bag) -> tuple[Json, Bag]:
 
 CODEC = task_codec(
     (wire.Message, wire.Artifact, wire.Status, wire.Task),
+    *((part_in, part_out), (ROLES_IN, ROLES_OUT), (STATES_IN, STATES_OUT)),
     role_names="`user` or `agent`",
     link=".file.uri",
     check_parts=check_data,
-    part=(part_in, part_out),
-    roles=(ROLES_IN, ROLES_OUT),
-    states=(STATES_IN, STATES_OUT),
 )
 EVENTS = event_codec(CODEC, wire, final=True)
 task_out = CODEC.task_out

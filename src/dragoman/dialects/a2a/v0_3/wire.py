@@ -54,9 +54,9 @@ class Task(
     status: Status = Status()
 
 
-class StatusUpdate(Wire, frozen=True, gc=False, tag_field="kind", tag="status-update"):
-    task_id: Word = ""
-    context_id: Word = ""
+class StatusUpdate(
+    objects.StatusUpdate[Status], frozen=True, gc=False, tag_field="kind", tag="status-update"
+):
     status: Status = Status()
     final: Flag = None
     metadata: Bag = None

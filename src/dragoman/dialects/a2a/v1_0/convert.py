@@ -68,11 +68,9 @@ def part_out(part: AnyPart) -> wire.Part:
 
 CODEC = task_codec(
     (wire.Message, wire.Artifact, wire.Status, wire.Task),
+    *((part_in, part_out), (ROLES_IN, ROLES_OUT), (STATES_IN, STATES_OUT)),
     role_names="`ROLE_USER` or `ROLE_AGENT`",
     link=".url",
-    part=(part_in, part_out),
-    roles=(ROLES_IN, ROLES_OUT),
-    states=(STATES_IN, STATES_OUT),
 )
 EVENTS = event_codec(CODEC, wire, final=False)
 STEPS = step_codec(CODEC, EVENTS, wire)

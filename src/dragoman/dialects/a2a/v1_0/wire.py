@@ -15,10 +15,7 @@ from ..members import Bag, Flag, Name, Number, Word, Words, json_name
 
 
 class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=json_name):
-    """Base of all messages."""
-
-    # The codec looks for it in every version.
-    final = None
+    """Base of all messages that are 1.0's alone."""
 
 
 class Part(Wire, frozen=True, gc=False):
@@ -34,42 +31,34 @@ class Part(Wire, frozen=True, gc=False):
     file: Json | UnsetType = UNSET
 
 
-class Message(objects.Message[Part], frozen=True, gc=False):
-    message_id_: str = ""
-    context_id_: str = ""
-    task_id_: str = ""
-    reference_task_ids_: tuple[str, ...] = ()
+class Message(objects.ProtoMessage[Part], frozen=True, gc=False):
+    pass
 
 
-class Artifact(objects.Artifact[Part], frozen=True, gc=False):
-    artifact_id_: str = ""
+class Artifact(objects.ProtoArtifact[Part], frozen=True, gc=False):
+    pass
 
 
 class Status(objects.Status[Message], frozen=True, gc=False):
     pass
 
 
-class Task(objects.Task[Status, Artifact, Message], frozen=True, gc=False):
+class Task(objects.ProtoTask[Status, Artifact, Message], frozen=True, gc=False):
     status: Status = Status()
-    context_id_: str = ""
 
 
-class StatusUpdate(Wire, frozen=True, gc=False):
-    task_id: Word = ""
-    context_id: Word = ""
+class StatusUpdate(objects.StatusUpdate[Status], frozen=True, gc=False):
     status: Status = Status()
     metadata: Bag = None
     task_id_: str = ""
     context_id_: str = ""
 
 
-class ArtifactUpdate(objects.ArtifactUpdate[Artifact], frozen=True, gc=False):
-    task_id_: str = ""
-    context_id_: str = ""
-    last_chunk_: Flag = False
+class ArtifactUpdate(objects.ProtoArtifactUpdate[Artifact], frozen=True, gc=False):
+    pass
 
 
-class Step(objects.Step[Task, Message, StatusUpdate, ArtifactUpdate], frozen=True, gc=False):
+class Step(objects.ProtoStep[Task, Message, StatusUpdate, ArtifactUpdate], frozen=True, gc=False):
     """StreamResponse and SendMessageResponse."""
 
 

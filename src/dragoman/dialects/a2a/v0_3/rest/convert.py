@@ -109,13 +109,11 @@ def part_out(part: AnyPart) -> wire.Part:
 
 CODEC = task_codec(
     (wire.Message, wire.Artifact, wire.Status, wire.Task),
+    *((part_in, part_out), (ROLES_IN, ROLES_OUT), (STATES_IN, STATES_OUT)),
     role_names="`ROLE_USER` or `ROLE_AGENT`",
     parts_path=".content",
     link=".file.fileWithUri",
     check_parts=check_data,
-    part=(part_in, part_out),
-    roles=(ROLES_IN, ROLES_OUT),
-    states=(STATES_IN, STATES_OUT),
 )
 EVENTS = event_codec(CODEC, wire, final=True)
 STEPS = step_codec(CODEC, EVENTS, wire)

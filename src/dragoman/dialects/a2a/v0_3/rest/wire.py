@@ -16,7 +16,7 @@ from ..wire import PushConfig
 
 
 class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=json_name):
-    """Base of all messages."""
+    """Base of all messages that are its alone."""
 
 
 class File(Wire, frozen=True, gc=False):
@@ -46,32 +46,25 @@ class Part(Wire, frozen=True, gc=False):
     type: Json = None
 
 
-class Message(objects.Message[Part], frozen=True, gc=False):
+class Message(objects.ProtoMessage[Part], frozen=True, gc=False):
     parts: tuple[Part, ...] | None = field(default=None, name="content")
-    message_id_: str = ""
-    context_id_: str = ""
-    task_id_: str = ""
-    reference_task_ids_: Words = ()
     # Read: types.ts and go say `parts`.
     parts_: tuple[Part, ...] | None = None
 
 
-class Artifact(objects.Artifact[Part], frozen=True, gc=False):
-    artifact_id_: str = ""
+class Artifact(objects.ProtoArtifact[Part], frozen=True, gc=False):
+    pass
 
 
 class Status(objects.Status[Message], frozen=True, gc=False):
     message_: Message | None = field(default=None, name="update")
 
 
-class Task(objects.Task[Status, Artifact, Message], frozen=True, gc=False):
+class Task(objects.ProtoTask[Status, Artifact, Message], frozen=True, gc=False):
     status: Status = Status()
-    context_id_: str = ""
 
 
-class StatusUpdate(Wire, frozen=True, gc=False):
-    task_id: Word = ""
-    context_id: Word = ""
+class StatusUpdate(objects.StatusUpdate[Status], frozen=True, gc=False):
     status: Status = Status()
     final: Flag = False
     metadata: Bag = None
@@ -79,13 +72,11 @@ class StatusUpdate(Wire, frozen=True, gc=False):
     context_id_: str = ""
 
 
-class ArtifactUpdate(objects.ArtifactUpdate[Artifact], frozen=True, gc=False):
-    task_id_: str = ""
-    context_id_: str = ""
-    last_chunk_: Flag = False
+class ArtifactUpdate(objects.ProtoArtifactUpdate[Artifact], frozen=True, gc=False):
+    pass
 
 
-class Step(objects.Step[Task, Message, StatusUpdate, ArtifactUpdate], frozen=True, gc=False):
+class Step(objects.ProtoStep[Task, Message, StatusUpdate, ArtifactUpdate], frozen=True, gc=False):
     """StreamResponse and SendMessageResponse."""
 
     message_: Message | None = field(default=None, name="msg")
