@@ -42,7 +42,7 @@ from dragoman.dialects.a2a.legacy.detect import SHARED
 from dragoman.dialects.a2a.legacy.v0_1 import V0_1
 from dragoman.dialects.a2a.proto import POOL
 from dragoman.dialects.a2a.v1_0 import V1_0
-from dragoman.dialects.a2a.version import RpcMethod, Version, own
+from dragoman.dialects.a2a.version import RpcMethod, Version, own_method
 from dragoman.dialects.iat import IatCaller
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.observability.log import Log
@@ -124,7 +124,7 @@ def all_ways() -> Iterator[Asking]:
         sender = _rpc_sender("/", name, "", method, ident=1 if method.stream else None)
         yield Asking("hybrid", name, method.op, method.stream, sender, False)
     for path in PYTHON_PATHS:
-        for name, method in (*V0_1.methods.items(), (RECALL, own(RECALL))):
+        for name, method in (*V0_1.methods.items(), (RECALL, own_method(RECALL))):
             sender = _rpc_sender(path, name, "", method)
             yield Asking("python-a2a", f"{path} {name}", method.op, method.stream, sender, False)
     for binding in routes.BINDINGS:
@@ -203,7 +203,7 @@ async def _heard(house: House, path: str, body: bytes, headers: dict[str, str]) 
 def _own_methods() -> Iterator[tuple[str, tuple[Version, RpcMethod]]]:
     """The agent's own method over JSON-RPC, of whatever version the header names."""
     for version in {version.name: version for version, _ in jsonrpc._METHODS.values()}.values():
-        yield RECALL, (version, own(RECALL))
+        yield RECALL, (version, own_method(RECALL))
 
 
 def _rpc_sender(

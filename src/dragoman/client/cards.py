@@ -39,7 +39,7 @@ from dragoman.security.outbound.failures import is_web_page
 from .addresses import mount_of
 from .credentials import NONE, Credentials, Wallet
 from .retry import Pauses
-from .transports.http import Address, Http, HttpReply
+from .transports.http import Address, Http, HttpReply, HttpRequest
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 MOST_KEPT = 256
@@ -174,18 +174,12 @@ class Finder:
         self, address: Address, headers: dict[str, str], who: Credentials = NONE
     ) -> HttpReply:
         limits = self._http.limits
+        request = HttpRequest("GET", address, address.path, headers, b"", who)
         pauses, until = Pauses(limits), monotonic() + limits.answer
         while True:
             try:
                 return await self._http.ask(
-                    "GET",
-                    address,
-                    address.path,
-                    headers,
-                    b"",
-                    who,
-                    seconds=limits.answer,
-                    max_size=limits.card_size,
+                    request, seconds=limits.answer, max_size=limits.card_size
                 )
             except PeerUnreachable as exc:
                 # A connection that broke is worth another; an address where nobody is, is not, nor

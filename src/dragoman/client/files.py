@@ -18,7 +18,7 @@ from dragoman.core.errors import AgentMisbehaved, BadParams, PeerRefused, TooLar
 from dragoman.core.model import AnyPart, Artifact, Blob, Data, File, Link, Message, Task, Text
 
 from .credentials import Wallet
-from .transports.http import Http, HttpStream
+from .transports.http import Http, HttpRequest, HttpStream
 
 Progress = Callable[[int, int | None], None]
 """Told how many bytes there are so far, and of how many if that is known."""
@@ -112,10 +112,8 @@ class Files:
         most = limits.file_size if max_size is None else max_size
         address = self._http.address(url)
         who = self._wallet.kept(address.origin) or await self._wallet.ask(address.origin)
-        opening = self._http.stream(
-            "GET", address, address.path, {"accept": "*/*"}, b"", who, idle=limits.answer
-        )
-        async with opening as stream:
+        request = HttpRequest("GET", address, address.path, {"accept": "*/*"}, b"", who)
+        async with self._http.stream(request, idle=limits.answer) as stream:
             total = _checked(stream, url, most)
             have = 0
             async for chunk in stream.chunks:

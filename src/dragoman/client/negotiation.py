@@ -20,7 +20,7 @@ from dragoman.dialects import DIALECTS
 from .credentials import Wallet
 from .transports.http import Http
 from .transports.http_transport import HttpTransport
-from .transports.transport import Transport
+from .transports.transport import Destination, Transport
 
 _HAS_GRPC = importlib.util.find_spec("grpc") is not None
 Choice = tuple[Interface, Dialect]
@@ -118,22 +118,23 @@ def transport(
     paths: Sequence[str] = (),
 ) -> Transport:
     """The transport for one interface; `paths` are those to try there."""
+    to = Destination(http, interface, how, wallet, paths)
     match how.wire:
         case Wire.HTTP:
-            return HttpTransport(http, interface, how, wallet, paths=paths)
+            return HttpTransport(to)
         case Wire.WEBSOCKET:
             from .transports.websocket import WebSocketTransport
 
-            return WebSocketTransport(http, interface, how, wallet, paths=paths)
+            return WebSocketTransport(to)
         case Wire.GRPC:
-            return _grpc(interface, how, http, wallet, ca)
+            return _grpc(to, ca)
 
 
-def _grpc(interface: Interface, how: Dialect, http: Http, wallet: Wallet, ca: str) -> Transport:
+def _grpc(to: Destination, ca: str) -> Transport:
     try:
         from .transports.grpc import GrpcTransport
     except ModuleNotFoundError as exc:
         if exc.name not in ("grpc", "google", "google.protobuf"):
             raise
         raise ConfigError("gRPC needs an extra: pip install 'dragoman[grpc]'") from exc
-    return GrpcTransport(http, interface, how, wallet, ca)
+    return GrpcTransport(to, ca)

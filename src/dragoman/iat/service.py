@@ -21,7 +21,7 @@ from dragoman.core.session import Frame, Id, Introduction, Session
 from dragoman.dialects.iat import ROLE, IatCallee, IatCaller, IatDuplex, IatSocketCallee
 from dragoman.dialects.iat.callee import NOTHING
 from dragoman.dialects.iat.plain_endpoints import PlainCallee
-from dragoman.dialects.iat.requests import introduction
+from dragoman.dialects.iat.requests import introduction_out
 from dragoman.dialects.iat.wire import MOST_TTL, Envelope
 from dragoman.engine.task_ids import new_id, now_ms
 from dragoman.net.driver import Admitted, Driver
@@ -246,7 +246,7 @@ class IatService(Service):
         # Last, so that nothing is asked of the caller before it has this welcome, and the token.
         self.joined(met, found.caller, peer)
         return {
-            **introduction(self.ourselves()),
+            **introduction_out(self.ourselves()),
             "protocol": PROTOCOL,
             "session_token": token,
             "expires_at": int(until),
@@ -271,7 +271,7 @@ class IatService(Service):
         """Says who we are, to hosts that look around."""
         # Where on our disk we work is for callers that introduced themselves.
         us = replace(self.ourselves(), workspace="")
-        told = {**introduction(us), "protocol": PROTOCOL}
+        told = {**introduction_out(us), "protocol": PROTOCOL}
         await answer(send, 200, msgspec.json.encode(told))
 
     @policy(Policy.OPEN)

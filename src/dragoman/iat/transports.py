@@ -11,6 +11,7 @@ from dragoman.client.credentials import SharedSecret, Wallet
 from dragoman.client.limits import ClientLimits
 from dragoman.client.transports.http import Http
 from dragoman.client.transports.http_transport import HttpTransport
+from dragoman.client.transports.transport import Destination
 from dragoman.client.transports.websocket import Receive, Send, halves, open_websocket
 from dragoman.core.card import Card, Interface
 from dragoman.core.session import Introduction
@@ -32,12 +33,15 @@ def http_transport(
 ) -> HttpTransport:
     """Asks one agent or host in IAT. What it is sent is signed for `to`, and not at all without a
     name. An address that the operator `typed` may be anywhere."""
-    return HttpTransport(
+    destination = Destination(
         _http(url, typed=typed, allow_private=allow_private),
         Interface(url=url, binding=IAT.binding, version=""),
         IAT,
         Wallet(SharedSecret(secret, to=to, me=me), [url]),
-        paths=paths_at(url, IAT),
+        paths_at(url, IAT),
+    )
+    return HttpTransport(
+        destination,
         introduces=introduces or Introduction(None, me, Card(name=me, description="", version="")),
         joins=joins,
         owns_http=True,

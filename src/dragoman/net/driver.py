@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -89,26 +90,16 @@ class DialectRole(Protocol):
         """The answer to a ping."""
 
 
+@dataclass(slots=True, eq=False)  # a Struct's attributes are read more slowly
 class Driver:
     """Runs the conversations at one address, in the dialects that `callee` tells apart."""
 
-    __slots__ = ("admission", "callee", "role", "served", "server")
-
-    def __init__(
-        self,
-        server: ServerContext,
-        callee: Callable[[], Session],
-        *,
-        served: Collection[str] | None = None,
-        admission: Admission | None = None,
-        role: DialectRole | None = None,
-    ) -> None:
-        """`served` are the dialects of `callee` that are served here; None: all of them."""
-        self.server = server
-        self.callee = callee
-        self.served = served
-        self.admission = admission
-        self.role = role
+    server: ServerContext
+    callee: Callable[[], Session]
+    served: Collection[str] | None = None
+    """The dialects of `callee` that are served here; None: all of them."""
+    admission: Admission | None = None
+    role: DialectRole | None = None
 
 
 class Exchange:

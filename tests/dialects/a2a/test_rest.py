@@ -13,7 +13,7 @@ from dragoman.core.model import Message, Role, Text
 from dragoman.core.operations import GetTask, Invoke, SendMessage
 from dragoman.core.session import Call, Fault, Frame, Update
 from dragoman.dialects.a2a import REST_0_3, REST_1_0, RestCallee, RestCaller, RpcCaller
-from dragoman.dialects.a2a.routes import PLAIN, is_ours, looked_up
+from dragoman.dialects.a2a.routes import PLAIN, find_route, is_ours
 
 SAID = Message(message_id="m", role=Role.USER, parts=(Text("hi"),))
 BODY = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"}]%b}}'
@@ -64,7 +64,7 @@ def test_every_route_is_found_at_its_own_path() -> None:
     for binding in (REST_1_0, REST_0_3):
         for route in binding.routes:
             path = binding.prefix + route.path.replace("{", "").replace("}", "")
-            found = looked_up(path)[1]
+            found = find_route(path)[1]
             assert found is not None
             assert found.verbs[route.verb].method is route.method
             assert found.ids == route.ids

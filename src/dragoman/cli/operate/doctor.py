@@ -83,10 +83,10 @@ def doctor(
         only=only,
         skip=skip,
         on=on,
-        timeout=timeout,
-        allow_private=allow_private,
         ca=str(ca or ""),
         headers=dict(_header(one) for one in header),
+        timeout=timeout,
+        allow_private=allow_private,
     )
     report = examine(url, orders)
     if junit is not None:

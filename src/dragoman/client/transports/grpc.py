@@ -9,8 +9,6 @@ from typing import Any
 
 import grpc
 
-from dragoman.core.card import Interface
-from dragoman.core.dialect import Dialect
 from dragoman.core.errors import ConfigError, PeerUnreachable
 from dragoman.core.events import Stamped
 from dragoman.core.extensions import CURSOR
@@ -20,9 +18,8 @@ from dragoman.core.session import Call, Frame, Signal
 from dragoman.dialects.a2a.grpc.caller import failed
 from dragoman.net.http.addresses import web_url
 
-from ..credentials import Credentials, Wallet
-from .http import Http
-from .transport import Asking, Transport, first_answer, steps
+from ..credentials import Credentials
+from .transport import Asking, Destination, Transport, first_answer, steps
 
 _DETAILS = "grpc-status-details-bin"
 _EXTENSIONS = ("a2a-extensions", "x-a2a-extensions")
@@ -32,12 +29,8 @@ _NEVER_LEFT = ("failed to connect", "dns resolution failed", "name resolution fa
 class GrpcTransport(Transport):
     """One service on one channel."""
 
-    def __init__(
-        self, http: Http, interface: Interface, dialect: Dialect, wallet: Wallet, ca: str = ""
-    ) -> None:
-        self._http = http
-        self._address = http.address(web_url(interface.url, http.scheme))
-        super().__init__(interface, dialect, wallet, self._address.origin, http.limits)
+    def __init__(self, to: Destination, ca: str = "") -> None:
+        super().__init__(to, web_url(to.interface.url, to.http.scheme))
         self._ca = ca
         self._channel: grpc.aio.Channel | None = None
         self._where = ""

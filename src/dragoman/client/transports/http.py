@@ -52,6 +52,20 @@ class Address(NamedTuple):
         return self.target.path
 
 
+class HttpRequest(NamedTuple):
+    """A request, and the credentials that go with it."""
+
+    verb: str
+    address: Address
+    path: str
+    """Path and query, which may differ from those of the address."""
+    headers: Mapping[str, str]
+    body: bytes
+    who: Credentials
+    http2: bool = False
+    """Whether HTTP/2 is spoken at once where no TLS could have said so (RFC 9113 §3.3)."""
+
+
 class HttpReply(Struct, frozen=True, gc=False):
     """A whole answer."""
 
@@ -141,47 +155,19 @@ class Http:
             found = self._tls[origin] = self.tls(self._certificate(origin))
         return found
 
-    async def ask(
-        self,
-        verb: str,
-        address: Address,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        who: Credentials,
-        *,
-        seconds: float,
-        max_size: int,
-        http2: bool = False,
-    ) -> HttpReply:
-        """One exchange; `PeerUnreachable` if there is no answer in time. `http2` is spoken at once
-        where no TLS could have said so (RFC 9113 §3.3)."""
+    async def ask(self, request: HttpRequest, *, seconds: float, max_size: int) -> HttpReply:
+        """One exchange; `PeerUnreachable` if there is no answer in time."""
         try:
-            async with (
-                asyncio.timeout(seconds),
-                self.stream(
-                    *(verb, address, path, headers, body, who), idle=seconds, http2=http2
-                ) as stream,
-            ):
+            async with asyncio.timeout(seconds), self.stream(request, idle=seconds) as stream:
                 got = await read_all(stream, max_size)
         except TimeoutError as exc:
-            raise _unreachable(exc, address) from exc
+            raise _unreachable(exc, request.address) from exc
         return HttpReply(stream.status, stream.headers, got)
 
     @asynccontextmanager
-    async def stream(
-        self,
-        verb: str,
-        address: Address,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        who: Credentials,
-        *,
-        idle: float,
-        http2: bool = False,
-    ) -> AsyncIterator[HttpStream]:
+    async def stream(self, request: HttpRequest, *, idle: float) -> AsyncIterator[HttpStream]:
         """An answer as it comes. Silence longer than `idle` breaks it."""
+        verb, address, path, headers, body, who, http2 = request
         if who.query:
             path += ("&" if "?" in path else "?") + urlencode(who.query)
         opening = (self._http2 if http2 else self._guarded).open(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any
 
-from dragoman.core.card import Interface
-from dragoman.core.dialect import Dialect
 from dragoman.core.errors import BadParams, PeerMisbehaved, PeerUnreachable
 from dragoman.core.operations import Streamed
 from dragoman.core.peer import ANYONE, Batch, Context
@@ -14,9 +12,9 @@ from dragoman.core.session import Call, Fault, Frame, Introduction, Result, Sess
 from dragoman.dialects import sse
 from dragoman.security.outbound.failures import is_web_page
 
-from ..credentials import Credentials, Wallet
-from .http import Http, HttpReply, HttpStream, read_all
-from .transport import Asking, Transport, first_answer, new_id, repeated, steps
+from ..credentials import Credentials
+from .http import HttpReply, HttpRequest, HttpStream, read_all
+from .transport import Asking, Destination, Transport, first_answer, new_id, repeated, steps
 
 EVENTS = "text/event-stream"
 _NOT_HERE = frozenset((404, 405))
@@ -27,28 +25,20 @@ class HttpTransport(Transport):
 
     def __init__(
         self,
-        http: Http,
-        interface: Interface,
-        dialect: Dialect,
-        wallet: Wallet,
+        to: Destination,
         *,
-        paths: Sequence[str] = (),
         introduces: Introduction | None = None,
         joins: bool = False,
         owns_http: bool = False,
     ) -> None:
-        self._http = http
+        super().__init__(to, introduces=introduces, joins=joins)
         self._owns_http = owns_http
-        self._address = http.address(interface.url)
-        super().__init__(
-            *(interface, dialect, wallet, self._address.origin, http.limits, introduces),
-            joins=joins,
-        )
+        dialect = to.dialect
         path, question, query = self._address.path.partition("?")
         self._query = question + query
         # Some cards name the address of REST with the prefix of its paths, most without.
         own = path.rstrip("/").removesuffix(dialect.prefix) if dialect.prefix else path
-        self._paths = list(paths) or [own]
+        self._paths = list(to.paths) or [own]
         """Where the dialect may be spoken: the next is tried where there is nothing."""
         self._http2 = dialect.http2
         self._settled = not dialect.http2 and len(self._paths) == 1
@@ -59,12 +49,11 @@ class HttpTransport(Transport):
         if self._owns_http:
             await self._http.close()
 
-    def _where(self, frame: Frame) -> tuple[str, str]:
+    def _request(self, frame: Frame, headers: Mapping[str, str], who: Credentials) -> HttpRequest:
         base = self._paths[0]
         verb, _, path = frame.target.partition(" ")
-        if not path:
-            return verb, base + self._query
-        return verb, base.rstrip("/") + path
+        path = base.rstrip("/") + path if path else base + self._query
+        return HttpRequest(verb, self._address, path, headers, frame.body, who, self._http2)
 
     async def _answer(
         self, make: Callable[[Any], Asking], ctx: Context, who: Credentials
@@ -124,17 +113,9 @@ class HttpTransport(Transport):
     ) -> HttpReply:
         headers = self._headers(frame, ctx) | self._proof(frame, who)
         while True:
-            verb, path = self._where(frame)
+            request = self._request(frame, headers, who)
             reply = await self._http.ask(
-                verb,
-                self._address,
-                path,
-                headers,
-                frame.body,
-                who,
-                seconds=self._seconds(signal),
-                max_size=self.limits.answer_size,
-                http2=self._http2,
+                request, seconds=self._seconds(signal), max_size=self.limits.answer_size
             )
             if not self._is_elsewhere(reply.status):
                 return reply
@@ -155,18 +136,9 @@ class HttpTransport(Transport):
         frames = self._frames(session, Call(self._new_id(), op, True))
         while frames:
             frame = frames[0]
-            verb, path = self._where(frame)
-            opening = self._http.stream(
-                verb,
-                self._address,
-                path,
-                self._headers(frame, ctx) | self._proof(frame, who),
-                frame.body,
-                who,
-                idle=self.limits.idle,
-                http2=self._http2,
-            )
-            async with opening as stream:
+            headers = self._headers(frame, ctx) | self._proof(frame, who)
+            request = self._request(frame, headers, who)
+            async with self._http.stream(request, idle=self.limits.idle) as stream:
                 if self._is_elsewhere(stream.status):
                     continue
                 if stream.headers.get("content-type", "").startswith(EVENTS):

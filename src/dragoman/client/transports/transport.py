@@ -18,9 +18,9 @@ import asyncio
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -67,7 +67,7 @@ from dragoman.core.session import (
 )
 
 from ..credentials import Credentials, Wallet
-from ..limits import ClientLimits
+from .http import Http
 
 T = TypeVar("T")
 Asking = Call | Ping | Introduction
@@ -78,25 +78,32 @@ _KNOWS_NO_INTRODUCTION = (PeerRefused, Malformed, Unsupported)
 _numbers = count(1)
 
 
+class Destination(NamedTuple):
+    """Where and in which dialect an agent is called, and with whose credentials."""
+
+    http: Http
+    interface: Interface
+    dialect: Dialect
+    wallet: Wallet
+    paths: Sequence[str] = ()
+    """The paths to try; without any, it is the one in the interface's URL."""
+
+
 class Transport(ABC):
     """A `Peer` over one interface."""
 
     def __init__(
         self,
-        interface: Interface,
-        dialect: Dialect,
-        wallet: Wallet,
-        origin: str,
-        limits: ClientLimits,
-        introduces: Introduction | None = None,
+        to: Destination,
+        url: str = "",
         *,
+        introduces: Introduction | None = None,
         joins: bool = False,
     ) -> None:
-        self.interface = interface
-        self.dialect = dialect
-        self.wallet = wallet
-        self.origin = origin
-        self.limits = limits
+        """`url` is the address, where it is spelled otherwise in the interface."""
+        self._http, self.interface, self.dialect, self.wallet, _ = to
+        self._address = to.http.address(url or to.interface.url)
+        self.origin, self.limits = self._address.origin, to.http.limits
         self.on_extensions: Callable[[Iterable[str]], None] | None = None
         """Told the extensions that the other side says are active, where no card declares them and
         the wire tells."""

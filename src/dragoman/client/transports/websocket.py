@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
@@ -18,8 +18,6 @@ from urllib.parse import urlencode
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
 
-from dragoman.core.card import Interface
-from dragoman.core.dialect import Dialect
 from dragoman.core.errors import (
     DragomanError,
     PeerRefused,
@@ -33,9 +31,9 @@ from dragoman.core.session import CallerSession, Frame, Signal
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.security.outbound.guarded_http import KEEP
 
-from ..credentials import Credentials, Wallet
+from ..credentials import Credentials
 from .http import Address, Http
-from .transport import Asking, Transport
+from .transport import Asking, Destination, Transport
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -167,19 +165,9 @@ class _Channel:
 class WebSocketTransport(Transport):
     """The WebSockets to one address."""
 
-    def __init__(
-        self,
-        http: Http,
-        interface: Interface,
-        dialect: Dialect,
-        wallet: Wallet,
-        *,
-        paths: Sequence[str] = (),
-    ) -> None:
-        self._http = http
-        self._address = http.address(interface.url)
-        super().__init__(interface, dialect, wallet, self._address.origin, http.limits)
-        self._paths = list(paths) or [self._address.path]
+    def __init__(self, to: Destination) -> None:
+        super().__init__(to)
+        self._paths = list(to.paths) or [self._address.path]
         self._channels: set[_Channel] = set()
 
     async def _answer(

@@ -58,73 +58,60 @@ def _grpc_callee() -> Session:
     return GrpcCallee()
 
 
+_JSONRPC = partial(Dialect, callee=RpcCallee, binding="JSONRPC")
+_REST = partial(Dialect, callee=RestCallee, binding="HTTP+JSON")
+_GRPC = partial(Dialect, wire=Wire.GRPC, callee=_grpc_callee, binding="GRPC", scheme=SCHEME)
+_OLD = ("0.3", "0.2")
+
 DIALECTS = (
-    Dialect(
+    _JSONRPC(
         name=V1_0.dialect,
         caller=partial(RpcCaller, V1_0),
-        callee=RpcCallee,
         carried=carried_1_0,
         routes=(ROOT,),
-        binding="JSONRPC",
         versions=("1.0",),
     ),
-    Dialect(
+    _REST(
         name=REST_1_0.version.dialect,
         caller=partial(RestCaller, REST_1_0),
-        callee=RestCallee,
         carried=carried_1_0_rest,
         routes=_rest_routes(REST_1_0),
-        binding="HTTP+JSON",
         versions=("1.0",),
     ),
-    Dialect(
+    _GRPC(
         name="a2a-1.0-grpc",
-        wire=Wire.GRPC,
         caller=partial(_grpc, "1.0"),
-        callee=_grpc_callee,
         carried=carried_1_0_rest,
-        binding="GRPC",
         versions=("1.0",),
-        scheme=SCHEME,
     ),
-    Dialect(
+    _JSONRPC(
         name=V0_3.dialect,
         caller=partial(RpcCaller, V0_3),
-        callee=RpcCallee,
         carried=carried_0_3,
         routes=(ROOT,),
-        binding="JSONRPC",
-        versions=("0.3", "0.2"),
+        versions=_OLD,
     ),
-    Dialect(
+    _REST(
         name=REST_0_3.version.dialect,
         caller=partial(RestCaller, REST_0_3),
-        callee=RestCallee,
         carried=carried_0_3_rest,
         routes=_rest_routes(REST_0_3),
-        binding="HTTP+JSON",
-        versions=("0.3", "0.2"),
+        versions=_OLD,
         prefix="/v1",
         fallback=partial(RestCaller, REST_0_3_BARE),
     ),
-    Dialect(
+    _GRPC(
         name="a2a-0.3-grpc",
-        wire=Wire.GRPC,
         caller=partial(_grpc, "0.3"),
-        callee=_grpc_callee,
         carried=carried_0_3_grpc,
-        binding="GRPC",
-        versions=("0.3", "0.2"),
-        scheme=SCHEME,
+        versions=_OLD,
     ),
-    Dialect(
+    _JSONRPC(
         name=V0_1.dialect,
         caller=partial(RpcCaller, V0_1),
-        callee=RpcCallee,
         carried=Losses(V0_1, PLAIN).carried,
         # Clients of python-a2a speak it too, at paths of their own.
         routes=(ROOT, *map(Route, PYTHON_PATHS)),
-        binding="JSONRPC",
         versions=("0.1",),
         along_with=V0_3.dialect,
         listed_as="JSONRPC",

@@ -35,7 +35,7 @@ class A2ACallee(Session):
     @cached_property
     def extensions(self) -> tuple[str, ...]:
         """The extensions the caller activated."""
-        return extensions.activated(self._headers)
+        return extensions.extensions_in(self._headers)
 
     @cached_property
     def _notes(self) -> bool:

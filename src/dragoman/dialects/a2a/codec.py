@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from dragoman.core.model import AnyPart, Artifact, Message, Role, State, Status, Task
 
-from .scalars import Wrong, each, links_in, numbered, stamp_in, stamp_out
+from .scalars import Wrong, check_links, convert_each, each, stamp_in, stamp_out
 
 Wire = Any
 """A struct of some version's `wire` module. Its fields have the same names in all versions, but no
@@ -51,10 +51,10 @@ class TaskCodec(NamedTuple, Generic[M, A, T]):
 
 def task_codec(
     structs: tuple[Callable[..., M], Callable[..., A], Callable[..., Wire], Callable[..., T]],
-    *,
     part: tuple[Callable[[Wire], AnyPart], Callable[[AnyPart], Wire]],
     roles: tuple[Mapping[Any, Role], Mapping[Role, str]],
     states: tuple[Mapping[Any, State], Mapping[State, str]],
+    *,
     role_names: str,
     link: str,
     parts_path: str = ".parts",
@@ -84,17 +84,17 @@ def task_codec(
             found = message_in(wire)
             if check_parts is not None:
                 check_parts(parts, parts_path)
-            links_in(found.parts, parts_path, link)
+            check_links(found.parts, parts_path, link)
         except Wrong as wrong:
             raise wrong.under(".message") from None
         return found
 
     def parts_in(parts: tuple[Wire, ...], path: str) -> tuple[AnyPart, ...]:
-        try:
-            return each(part_in, parts)
+        try:  # as `each`, without the call: every message comes through here
+            return (part_in(parts[0]),) if len(parts) == 1 else tuple(map(part_in, parts))
         except Wrong:
             # Once more, to say which of them is wrong: to count them always would cost too much.
-            return tuple(numbered(part_in, parts, path))
+            return tuple(convert_each(part_in, parts, path))
 
     def message_in(wire: Wire) -> Message:
         return Message(
@@ -141,18 +141,18 @@ def task_codec(
         )
 
     def status_in(wire: Wire) -> Status:
-        said = wire.message or wire.message_
+        found = wire.message or wire.message_
         return Status(
             states_in.get(wire.state, _UNKNOWN),
             stamp_in(wire.timestamp, ".status.timestamp") if wire.timestamp else 0,
-            message_in(said) if said is not None else None,
+            message_in(found) if found is not None else None,
         )
 
-    def status_out(state: State, at: int, said: Message | None) -> Wire:
+    def status_out(state: State, at: int, found: Message | None) -> Wire:
         return status(
             states_out[state],
             stamp_out(at) if at else "",
-            message_out(said) if said is not None else None,
+            message_out(found) if found is not None else None,
         )
 
     def task_in(wire: Wire) -> Task:

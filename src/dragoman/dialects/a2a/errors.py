@@ -226,14 +226,14 @@ class _Status(Struct, frozen=True):
     data: Json = None
 
 
-class _Told(_Status, frozen=True):
+class _ErrorBody(_Status, frozen=True):
     error: _Status | None = None
 
 
-_read_told = msgspec.json.Decoder(_Told).decode
+_read_body = msgspec.json.Decoder(_ErrorBody).decode
 
 
-def told_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
+def body_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
     """The REST body of 1.0 (§11.6): google.rpc.Status."""
     return {
         "error": {
@@ -245,37 +245,37 @@ def told_1_0(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
     }
 
 
-def told_0_3(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
+def body_0_3(error: e.DragomanError, spelling: Spelling, status: int) -> Json:
     """The REST body of 0.3, which fixes none: what each of its SDKs looks for (D5)."""
-    told = {
+    body = {
         "code": spelling.code,
         "message": message_out(error, spelling),
         "type": _names_0_3[spelling.code],
     }
     data = details_0_3(error)
-    return told if data is None else told | {"data": data}
+    return body if data is None else body | {"data": data}
 
 
-def told_in(body: bytes, status: int) -> e.DragomanError | None:
+def body_in(body: bytes, status: int) -> e.DragomanError | None:
     """The error in a REST body of any version; nothing if there is none in it."""
     try:
-        told = _read_told(body)
+        read = _read_body(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         if status == 404:
             return _missing("")
         return error_for(status) if status >= 400 else None
-    said = told.error or told
-    message = said.message or ""
-    info = _info(said.details)
-    code = _CODES.get(info.get("reason")) or (said.code if (said.code or 0) < 0 else None)
-    code = code or _codes_by_name.get(said.type or "")
+    found = read.error or read
+    message = found.message or ""
+    info = _info(found.details)
+    code = _CODES.get(info.get("reason")) or (found.code if (found.code or 0) < 0 else None)
+    code = code or _codes_by_name.get(found.type or "")
     if code is not None:
-        return error_in(code, message, said.details if said.details else said.data)
-    if status < 400 and told.error is None:
+        return error_in(code, message, found.details if found.details else found.data)
+    if status < 400 and read.error is None:
         return None
     if status == 404:
         return _missing(message)
-    error = _HEARD_0_3.get(status, type(error_for(status)))
+    error = _MEANINGS_0_3.get(status, type(error_for(status)))
     if error is e.PeerRefused:
         return e.PeerRefused(message or error_for(status).message, code=status)
     return error(message)
@@ -297,7 +297,7 @@ def _missing(message: str) -> e.DragomanError:
     return e.UnknownMethod(message or "The other side has nothing at this address (HTTP 404)")
 
 
-def about(error: e.DragomanError, op: AnyOperation) -> e.DragomanError:
+def refine(error: e.DragomanError, op: AnyOperation) -> e.DragomanError:
     """The error, as an answer to this operation: no task is missing where none was named."""
     if not isinstance(error, e.TaskNotFound) or _names_task(op):
         return error
@@ -322,7 +322,7 @@ _names_0_3 = {
 """What 0.3's SDKs call their errors."""
 _codes_by_name = {name: code for code, name in _names_0_3.items()}
 # All that the Python SDK of 0.3 tells beside a message.
-_HEARD_0_3 = {status: cls for cls, status in reversed(_STATUSES_0_3.items())} | {
+_MEANINGS_0_3 = {status: cls for cls, status in reversed(_STATUSES_0_3.items())} | {
     400: e.Malformed,
 }
 

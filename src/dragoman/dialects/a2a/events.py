@@ -55,12 +55,12 @@ def event_codec(codec: TaskCodec[Any, Any, Any], wire: Any, *, final: bool) -> E
     def opened_out(entry: Stamped, event: ev.Opened, notes: bool) -> Wire:
         status = status_out(_SUBMITTED, entry.at, None)
         history = (message_out(event.message),)
-        told = task(entry.task_id, entry.context_id, status, None, history, event.metadata)
-        return told if step is None else step(told)
+        found = task(entry.task_id, entry.context_id, status, None, history, event.metadata)
+        return found if step is None else step(found)
 
     def snapshot_out(entry: Stamped, event: ev.Snapshot, notes: bool) -> Wire:
-        told = task_out(event.task)
-        return told if step is None else step(told)
+        found = task_out(event.task)
+        return found if step is None else step(found)
 
     def state_out(entry: Stamped, event: ev.StateChanged, notes: bool) -> Wire:
         return update_out(entry, event.state, event.message, event.metadata)
@@ -77,13 +77,13 @@ def event_codec(codec: TaskCodec[Any, Any, Any], wire: Any, *, final: bool) -> E
         status = status_out(state, entry.at, message)
         if final:
             last = state in ENDS_STREAM
-            told = status_update(entry.task_id, entry.context_id, status, last, metadata)
+            update = status_update(entry.task_id, entry.context_id, status, last, metadata)
         else:
-            told = status_update(entry.task_id, entry.context_id, status, metadata)
-        return told if step is None else step(None, None, told)
+            update = status_update(entry.task_id, entry.context_id, status, metadata)
+        return update if step is None else step(None, None, update)
 
     def chunk_out(entry: Stamped, event: ev.ArtifactChunk, notes: bool) -> Wire:
-        told = artifact_update(
+        update = artifact_update(
             artifact_out(event.artifact),
             entry.task_id,
             entry.context_id,
@@ -91,7 +91,7 @@ def event_codec(codec: TaskCodec[Any, Any, Any], wire: Any, *, final: bool) -> E
             event.last,
             event.metadata,
         )
-        return told if step is None else step(None, None, None, told)
+        return update if step is None else step(None, None, None, update)
 
     out: dict[type[ev.AnyEvent], Callable[..., Wire]] = {
         ev.Opened: opened_out,

@@ -15,10 +15,10 @@ _KEYS = {f"{WORK}/{kind.value}": kind for kind in Note}
 _KEY_OF = {kind: key for key, kind in _KEYS.items()}
 
 
-def activated(headers: Mapping[str, str]) -> tuple[str, ...]:
+def extensions_in(headers: Mapping[str, str]) -> tuple[str, ...]:
     """The extensions a caller names in its headers."""
-    said = (headers[name] for name in HEADERS if name in headers)
-    return tuple(uri for value in said for uri in map(str.strip, value.split(",")) if uri)
+    values = (headers[name] for name in HEADERS if name in headers)
+    return tuple(uri for value in values for uri in map(str.strip, value.split(",")) if uri)
 
 
 def note_out(event: Noted) -> dict[str, Json]:

@@ -28,19 +28,22 @@ from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, 
 from .. import jsonrpc
 from . import errors
 from .callee import NOTHING, A2ACallee
-from .legacy.detect import LOOKS, named_by
+from .legacy.detect import LOOKS, shared_method
 from .legacy.v0_1 import V0_1
 from .scalars import Wrong
 from .stream_end import Ending
 from .v0_3 import V0_3
 from .v1_0 import V1_0
-from .version import OWN, RpcMethod, Version, own
+from .version import OWN, RpcMethod, Version, own_method
 
 NO_CONTENT = Frame(b"", "", NOTHING, 204)
 """All that a notification is told that was done (JSON-RPC §4.1). One that fails is answered under
 the id null: most of those without an id have forgotten it, and should be told."""
 EVENT_STREAM: Mapping[str, str] = {"content-type": "text/event-stream"}
 JSON_TYPES = frozenset({"application/json", "application/a2a+json"})
+ACCEPT = {False: "application/json", True: "text/event-stream, application/json"}
+"""What a caller takes. A stream that fails at once may be answered in plain JSON (a2a-wire
+§11.3)."""
 VERSIONS = (V1_0, V0_3)
 HEADERS = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_3, "0.1": V0_1}
 """Versions by header. 0.2 is 0.3 on this wire (a2a-wire §8). 0.1 has no header, but it is what our
@@ -53,7 +56,7 @@ _METHODS: dict[str, tuple[Version, RpcMethod]] = {
     for version in (V0_1, *VERSIONS)
     for name, method in version.methods.items()
 }
-_REFUSED: dict[str, tuple[Version, type[DragomanError]]] = {
+_UNSUPPORTED: dict[str, tuple[Version, type[DragomanError]]] = {
     name: (version, error) for version in VERSIONS for name, error in version.refused.items()
 }
 
@@ -62,36 +65,36 @@ class RpcCallee(A2ACallee):
     """One JSON-RPC exchange, on the side that is asked."""
 
     _version: Version = V0_3
-    _asked: tuple[RpcMethod, Struct, AnyOperation] | None = None
+    _request: tuple[RpcMethod, Struct, AnyOperation] | None = None
     _silent = _streams = False
-    _unread: DragomanError | None = None
+    _wrong_type: DragomanError | None = None
 
     @property
     def tenant(self) -> str:
         """The tenant the caller named in its params; 1.0 only."""
-        return getattr(self._asked[1], "tenant", None) or "" if self._asked else ""
+        return getattr(self._request[1], "tenant", None) or "" if self._request else ""
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """One `Call` or one `Fault`."""
         self._headers = headers = frame.headers
-        said = headers.get("a2a-version")
+        header = headers.get("a2a-version")
         content_type = headers.get("content-type", "")
         if content_type not in JSON_TYPES and jsonrpc.bare_type(content_type) not in JSON_TYPES:
-            self._unread = ContentTypeUnsupported("Expected application/json")
+            self._wrong_type = ContentTypeUnsupported("Expected application/json")
             id = jsonrpc.id_in(jsonrpc.request_in(frame.body))
-            return (self._refused(id, self._unread, "", said),)
+            return (self._refuse(id, self._wrong_type, "", header),)
         request = jsonrpc.request_in(frame.body)
         # Not isinstance: where it is false, it costs a Struct's metaclass a search.
         if type(request) is not jsonrpc.Request:
-            return (self._refused(request.id, request.error, "", said),)
+            return (self._refuse(request.id, request.error, "", header),)
         self._silent = silent = request.id is UNSET
         id = jsonrpc.id_in(request)
         name = request.method
-        found = _METHODS.get(name) or self._own(name, said)
-        if found is None or (said and version_in(said) is not found[0]):
-            found = named_by(said, name)
+        found = _METHODS.get(name) or self._find_own(name, header)
+        if found is None or (header and version_in(header) is not found[0]):
+            found = shared_method(header, name)
             if found is None:
-                return (self._refused(id, self._unfit(name, said), name, said),)
+                return (self._refuse(id, self._mismatch(name, header), name, header),)
         self._version, method = found
         self._streams = method.stream
         if silent and method.stream:
@@ -100,7 +103,7 @@ class RpcCallee(A2ACallee):
             given = request.params
             given = given if given != jsonrpc.NULL else jsonrpc.NO_PARAMS
             params = method.decode(given)
-            if (not said or found[0] is V0_1) and (look := LOOKS.get(name)) is not None:
+            if (not header or found[0] is V0_1) and (look := LOOKS.get(name)) is not None:
                 self._version, method = look(params, method, request.id)
                 if method is not found[1]:
                     params = method.decode(given)
@@ -108,34 +111,34 @@ class RpcCallee(A2ACallee):
         except (msgspec.DecodeError, Wrong) as exc:
             # That null would do too, for most of what is optional, helps nobody.
             return (Fault(id, BadParams(str(exc).replace(" | null`", "`"))),)
-        self._asked = method, params, op
+        self._request = method, params, op
         return (Call(id, op, method.stream, silent),)
 
-    def _own(self, name: str, said: str | None) -> tuple[Version, RpcMethod] | None:
+    def _find_own(self, name: str, header: str | None) -> tuple[Version, RpcMethod] | None:
         """A method of the agent's own, which is of no version: no header is 0.3 (1.0 §3.6.2)."""
-        if OWN(name) is None or name in _REFUSED:
+        if OWN(name) is None or name in _UNSUPPORTED:
             return None
-        version = version_in(said) if said else V0_3
-        return (version, own(name)) if version is not None else None
+        version = version_in(header) if header else V0_3
+        return (version, own_method(name)) if version is not None else None
 
-    def _unfit(self, name: str, said: str | None) -> DragomanError:
+    def _mismatch(self, name: str, header: str | None) -> DragomanError:
         """Why this method is not for this caller."""
-        known = _METHODS.get(name) or _REFUSED.get(name)
-        named = version_in(said) if said else None
-        if said and (named is None or (known and known[0] is not named)):
-            what = f"Version {said[:20]!r} does not go with {name[:80]!r} here"
+        known = _METHODS.get(name) or _UNSUPPORTED.get(name)
+        version = version_in(header) if header else None
+        if header and (version is None or (known and known[0] is not version)):
+            what = f"Version {header[:20]!r} does not go with {name[:80]!r} here"
             return VersionUnsupported(what, supported=SUPPORTED)
-        if name in _REFUSED:
-            return _REFUSED[name][1]()
+        if name in _UNSUPPORTED:
+            return _UNSUPPORTED[name][1]()
         return UnknownMethod(f"There is no method {name[:80]!r}")
 
-    def _refused(self, id: Id, error: DragomanError, name: str, said: str | None) -> Fault:
+    def _refuse(self, id: Id, error: DragomanError, name: str, header: str | None) -> Fault:
         """A fault, to be told in the version the caller names, or (D1) by the look of the method.
 
         An unknown version hears of it in 1.0: only there is a word for it.
         """
         guess = V1_0 if name and "/" not in name else V0_3
-        self._version = version_in(said) or V1_0 if said else guess
+        self._version = version_in(header) or V1_0 if header else guess
         return Fault(id, error)
 
     def _update(self, update: Update) -> Frame:
@@ -145,9 +148,9 @@ class RpcCallee(A2ACallee):
         return Frame(jsonrpc.encode(jsonrpc.ResultOut(update.id, step)), "", NOTHING, 200, mark)
 
     def _answer(self, answer: Result) -> Frame:
-        if self._silent or self._asked is None:
+        if self._silent or self._request is None:
             return NO_CONTENT
-        method, _, op = self._asked
+        method, _, op = self._request
         result = method.result_out(answer.value, op)
         return Frame(jsonrpc.encode(jsonrpc.ResultOut(answer.id, result)), "", NOTHING, 200)
 
@@ -155,18 +158,18 @@ class RpcCallee(A2ACallee):
         version, error = self._version, fault.error
         spelling = errors.spelling_of(error, version.spellings)
         # Wrong content in a message is an answer; a wrong Content-Type is HTTP's own error.
-        status = 415 if error is self._unread else spelling.rpc
+        status = 415 if error is self._wrong_type else spelling.rpc
         message = version.words.get(type(error)) or errors.message_out(error, spelling)
-        told = jsonrpc.Error(spelling.code, message, version.details(error))
+        body = jsonrpc.Error(spelling.code, message, version.details(error))
         # Clients of 0.3 read nothing but events from a streaming method (D10).
         as_event = self._streams and status == 200 and version.refuses_in_stream
         headers = EVENT_STREAM if as_event else NOTHING
-        return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, told)), "", headers, status)
+        return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, body)), "", headers, status)
 
 
-def version_in(said: str) -> Version | None:
+def version_in(header: str) -> Version | None:
     """The version a header names. Patches never count in negotiation (1.0 §3.6)."""
-    return HEADERS.get(said) or HEADERS.get(".".join(said.strip().split(".")[:2]))
+    return HEADERS.get(header) or HEADERS.get(".".join(header.strip().split(".")[:2]))
 
 
 class RpcCaller(Session):
@@ -179,23 +182,18 @@ class RpcCaller(Session):
         self._tenant = tenant
         self._open: dict[Id, tuple[Call, RpcMethod]] = {}
         self._ending = Ending()
-        headers = {"content-type": "application/json", "a2a-version": version.name}
+        self._headers = {"content-type": "application/json", "a2a-version": version.name}
         if uris := ", ".join(extensions):
-            headers[version.extensions_header] = uris
-        # A stream that fails at once may be answered in plain JSON (a2a-wire §11.3).
-        self._headers = {
-            False: headers | {"accept": "application/json"},
-            True: headers | {"accept": "text/event-stream, application/json"},
-        }
+            self._headers[version.extensions_header] = uris
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """The request for a `Call`; nothing for what this version cannot ask."""
         if not isinstance(signal, Call):
             return ()
-        asking = self._version.asking(signal.op, stream=signal.stream)
-        if asking is None:
+        row = self._version.find_method(signal.op, stream=signal.stream)
+        if row is None:
             return ()
-        name, method = asking
+        name, method = row
         params = method.op_out(signal.op)
         if self._tenant and hasattr(params, "tenant"):  # 1.0 §3.1: said in every request
             params = msgspec.structs.replace(params, tenant=self._tenant)
@@ -205,7 +203,8 @@ class RpcCaller(Session):
             request = jsonrpc.RequestOut(signal.id, name, params)
             self._open[signal.id] = signal, method
             self._ending = Ending()
-        return (Frame(jsonrpc.encode(request), "POST", self._headers[signal.stream]),)
+        headers = {**self._headers, "accept": ACCEPT[signal.stream]}
+        return (Frame(jsonrpc.encode(request), "POST", headers),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """What a whole response, or one event of a stream, says."""
@@ -216,11 +215,11 @@ class RpcCaller(Session):
             response = jsonrpc.response_in(frame.body)
         except PeerMisbehaved as error:
             found = self._find(None)
-            error_told = errors.error_for(status) if status >= 400 else error
-            return (self._fault(found[0].id if found else None, error_told),)
+            reason = errors.error_for(status) if status >= 400 else error
+            return (self._fault(found[0].id if found else None, reason),)
         found = self._find(response.id)
-        if found is None and response.id is None and (told := response.error) is not None:
-            return (Fault(None, self._refusal(told)),)  # of what wanted no answer
+        if found is None and response.id is None and (refusal := response.error) is not None:
+            return (Fault(None, self._refusal(refusal)),)  # of what wanted no answer
         if found is None:
             return (Fault(response.id, PeerMisbehaved("This answers nothing that was asked")),)
         call, method = found
@@ -250,8 +249,10 @@ class RpcCaller(Session):
         self._open.pop(id, None)
         return Fault(id, error)
 
-    def _refusal(self, told: jsonrpc.Error) -> DragomanError:
-        return errors.error_in(told.code, told.message or "", told.data, self._version.meanings)
+    def _refusal(self, refusal: jsonrpc.Error) -> DragomanError:
+        return errors.error_in(
+            refusal.code, refusal.message or "", refusal.data, self._version.meanings
+        )
 
     def _result(self, response: jsonrpc.Response, status: int, method: RpcMethod) -> Raw:
         if response.error is not None:

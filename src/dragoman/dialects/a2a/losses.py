@@ -53,27 +53,27 @@ def carried_0_3(signal: Signal) -> Signal:
 
 def carried_1_0_rest(signal: Signal) -> Signal:
     """What of a signal arrives over 1.0's REST and gRPC."""
-    return _unnumbered(carried_1_0(signal))
+    return _drop_id(carried_1_0(signal))
 
 
 def carried_0_3_grpc(signal: Signal) -> Signal:
     """What of a signal arrives over 0.3's gRPC."""
-    return _unnumbered(carried_0_3(signal))
+    return _drop_id(carried_0_3(signal))
 
 
 def carried_0_3_rest(signal: Signal) -> Signal:
     """What of a signal arrives over 0.3's REST."""
-    told = _unnumbered(_carried(signal, WireLosses(V0_3_REST, _part_0_3)))
-    match told:
+    found = _drop_id(_carried(signal, WireLosses(V0_3_REST, _part_0_3)))
+    match found:
         case Call(op=SendMessage(message=message) as op):
-            return replace(told, op=replace(op, message=replace(message, references=())))
+            return replace(found, op=replace(op, message=replace(message, references=())))
         case Result(value=TaskPage(tasks=tasks) as page):
-            return replace(told, value=replace(page, page_size=len(tasks), total=len(tasks)))
+            return replace(found, value=replace(page, page_size=len(tasks), total=len(tasks)))
         case _:
-            return told
+            return found
 
 
-def _unnumbered(signal: Signal) -> Signal:
+def _drop_id(signal: Signal) -> Signal:
     return replace(signal, id=None, silent=False) if isinstance(signal, Call) else signal
 
 
@@ -140,8 +140,8 @@ def _entry(entry: Stamped, wire: WireLosses) -> Stamped:
             fold.add(entry)
             return replace(entry, event=ev.Snapshot(task=_task(fold.task(), wire)))
         case ev.Snapshot(task=task):
-            told = ev.Snapshot(task=_task(task, wire))
-            return Stamped(task.id, task.context_id, entry.seq, task.status.at, told)
+            snapshot = ev.Snapshot(task=_task(task, wire))
+            return Stamped(task.id, task.context_id, entry.seq, task.status.at, snapshot)
 
 
 def _task(task: Task, wire: WireLosses) -> Task:
@@ -171,17 +171,17 @@ def _part_0_3(part: AnyPart) -> AnyPart:
     only held them comes back as none.
     """
     if isinstance(part, Text):
-        filename, media_type, metadata = convert.undressed(convert.dressed(part))
+        filename, media_type, metadata = convert.unpack_names(convert.pack_names(part))
         return Text(part.text, filename=filename, media_type=media_type, metadata=metadata)
     if isinstance(part, Data):
-        value, metadata = convert.wrapped(part.value, convert.dressed(part))
-        filename, media_type, metadata = convert.undressed(metadata)
-        value, metadata = convert.unwrapped(value, metadata)
+        value, metadata = convert.wrap_value(part.value, convert.pack_names(part))
+        filename, media_type, metadata = convert.unpack_names(metadata)
+        value, metadata = convert.unwrap_value(value, metadata)
         return Data(value, filename=filename, media_type=media_type, metadata=metadata)
     return part
 
 
 def _error(error: DragomanError, version: Version) -> DragomanError:
-    told = errors.spelling_of(error, version.spellings)
-    message = errors.message_out(error, told)
-    return errors.error_in(told.code, message, version.details(error))
+    spelling = errors.spelling_of(error, version.spellings)
+    message = errors.message_out(error, spelling)
+    return errors.error_in(spelling.code, message, version.details(error))

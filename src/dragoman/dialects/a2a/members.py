@@ -8,6 +8,8 @@ parts of a message as `content` and as `parts`. We write only the first of the t
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 from dragoman.core.model import Json
@@ -30,6 +32,9 @@ def json_name(field: str) -> str:
     return head + "".join(word.title() for word in rest)
 
 
+_ABSENT: Any = None
+
+
 class NoTwins:
     """Base of structs whose members have one name each.
 
@@ -40,9 +45,9 @@ class NoTwins:
     __slots__ = ()
 
     message_id_ = context_id_ = task_id_ = artifact_id_ = page_token_ = ""
-    reference_task_ids_: tuple[str, ...] = ()
-    parts_ = message_ = history_length_ = page_size_ = None
-    last_chunk_ = include_artifacts_ = False
+    reference_task_ids_: Words = ()
+    parts_ = message_ = history_length_ = page_size_ = final = _ABSENT
+    last_chunk_ = include_artifacts_ = _ABSENT
 
 
 class Authentication(Struct, frozen=True, gc=False, omit_defaults=True):

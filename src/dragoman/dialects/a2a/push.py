@@ -15,15 +15,15 @@ from .legacy.v0_1.convert import task_out as task_0_1
 from .v0_3.convert import task_out as task_0_3
 from .v1_0.calls import event_out as event_1_0
 
-Said = tuple[bytes, str]
+Body = tuple[bytes, str]
 """A body and its content type."""
 
-Push = Callable[[Stamped, Task | None], Said]
+Push = Callable[[Stamped, Task | None], Body]
 
 _encode = msgspec.json.Encoder().encode
 
 
-def push(hook: Hook, entry: Stamped, task: Task | None) -> Said:
+def push(hook: Hook, entry: Stamped, task: Task | None) -> Body:
     """The body for one event; `task` is the task as it stood after it."""
     return _PUSHES.get(hook.dialect, _step)(entry, task)
 
@@ -33,7 +33,7 @@ def wants_task(hook: Hook) -> bool:
     return _PUSHES.get(hook.dialect, _step) is not _step
 
 
-def _step(entry: Stamped, task: Task | None) -> Said:
+def _step(entry: Stamped, task: Task | None) -> Body:
     # A2A 1.0 §4.3.3: the body is a StreamResponse.
     # 1.0.1 would say a2a+json; 1.0.0, and what most receivers parse, is plain JSON.
     return _encode(event_1_0(entry, False)), "application/json"
@@ -42,12 +42,12 @@ def _step(entry: Stamped, task: Task | None) -> Said:
 def _task(task_out: Callable[[Task], object]) -> Push:
     """0.3 and before: the bare task, each in its own spelling (0.2 and 0.3 with its kind)."""
 
-    def said(entry: Stamped, task: Task | None) -> Said:
+    def write(entry: Stamped, task: Task | None) -> Body:
         if task is None:
             raise ValueError("this dialect tells the whole task")
         return _encode(task_out(task)), "application/json"
 
-    return said
+    return write
 
 
 _task_0_3 = _task(task_0_3)

@@ -30,16 +30,16 @@ from dragoman.core.session import Call, End, Fault, Frame, Result, Session, Sign
 from .. import jsonrpc
 from . import errors
 from .callee import NOTHING, A2ACallee
-from .jsonrpc import JSON_TYPES, SUPPORTED, seq_in, version_in
-from .routes import BINDINGS, REST_1_0, Binding, RestRoute, RouteMatch, looked_up
+from .jsonrpc import ACCEPT, JSON_TYPES, SUPPORTED, seq_in, version_in
+from .routes import BINDINGS, REST_1_0, Binding, RestRoute, RouteMatch, find_route
 from .scalars import Wrong, query_out
 from .stream_end import Ending
 from .version import RpcMethod
 
 A2A_JSON = "application/a2a+json"
 EMPTY = b"{}"
-_NAMED: dict[str, Binding] = {binding.version.name: binding for binding in BINDINGS}
-_TELL: dict[str, Callable[..., Json]] = {"1.0": errors.told_1_0, "0.3": errors.told_0_3}
+_BINDINGS: dict[str, Binding] = {binding.version.name: binding for binding in BINDINGS}
+_ERROR_BODIES: dict[str, Callable[..., Json]] = {"1.0": errors.body_1_0, "0.3": errors.body_0_3}
 _ANSWERS: dict[bool, Mapping[str, str]] = {
     False: NOTHING,
     True: {"content-type": A2A_JSON},
@@ -51,7 +51,7 @@ class RestCallee(A2ACallee):
 
     _binding: Binding = REST_1_0
     _version = REST_1_0.version
-    _asked: tuple[RpcMethod, object, AnyOperation] | None = None
+    _request: tuple[RpcMethod, object, AnyOperation] | None = None
     _tenant = ""
     _refusal: tuple[DragomanError, int, Mapping[str, str]] | None = None
     """What only HTTP has a status for, that status, and the headers it asks for."""
@@ -67,7 +67,7 @@ class RestCallee(A2ACallee):
         verb, _, target = frame.target.partition(" ")
         path, _, query = target.partition("?")
         try:
-            route, found = self._routed(verb, path)
+            route, found = self._find_route(verb, path)
             method = route.method
             params = self._params(route, found, query, frame.body)
             op = method.op_in(params)
@@ -78,21 +78,21 @@ class RestCallee(A2ACallee):
             return (Fault(None, BadParams(str(exc).replace(" | null`", "`"))),)
         except (msgspec.DecodeError, RecursionError) as exc:
             return (Fault(None, Unparseable(str(exc))),)
-        self._asked = method, params, op
+        self._request = method, params, op
         return (Call(None, op, method.stream),)
 
-    def _routed(self, verb: str, path: str) -> tuple[RestRoute, RouteMatch]:
+    def _find_route(self, verb: str, path: str) -> tuple[RestRoute, RouteMatch]:
         """What is asked, if this caller may ask it so."""
-        self._binding, found = looked_up(path)
+        self._binding, found = find_route(path)
         self._version = self._binding.version
-        said = self._headers.get("a2a-version")
-        if said:
-            named = version_in(said)
-            if named is None or named.name != self._version.name:
+        header = self._headers.get("a2a-version")
+        if header:
+            version = version_in(header)
+            if version is None or version.name != self._version.name:
                 # An unknown version hears of it in 1.0: only there is a word for it.
-                self._binding = _NAMED.get(named.name, REST_1_0) if named else REST_1_0
+                self._binding = _BINDINGS.get(version.name, REST_1_0) if version else REST_1_0
                 self._version = self._binding.version
-                what = f"Version {said[:20]!r} does not go with {path[:80]!r} here"
+                what = f"Version {header[:20]!r} does not go with {path[:80]!r} here"
                 raise VersionUnsupported(what, supported=SUPPORTED)
         if found is None:
             raise UnknownMethod(f"There is nothing at {path[:80]!r}")
@@ -119,8 +119,10 @@ class RestCallee(A2ACallee):
             if not ids:
                 params = method.decode(body or EMPTY)
             else:
-                said = msgspec.json.decode(body, type=dict[str, Json]) if body else {}
-                params = msgspec.convert(said | dict(zip(ids, given, strict=True)), method.params)
+                members = msgspec.json.decode(body, type=dict[str, Json]) if body else {}
+                params = msgspec.convert(
+                    members | dict(zip(ids, given, strict=True)), method.params
+                )
         named = {found.tenant, getattr(params, "tenant", None) or "", asked.get("tenant", "")}
         named.discard("")
         if len(named) > 1:
@@ -139,9 +141,9 @@ class RestCallee(A2ACallee):
 
     def notes(self) -> Iterable[Mapping[str, Json]]:
         """What was decided in reading the last request."""
-        if self._asked is None or self._asked[0].notes is None:
+        if self._request is None or self._request[0].notes is None:
             return ()
-        return self._asked[0].notes(self._asked[1])
+        return self._request[0].notes(self._request[1])
 
     @property
     def _answer_headers(self) -> Mapping[str, str]:
@@ -159,9 +161,9 @@ class RestCallee(A2ACallee):
         return Frame(jsonrpc.encode(step), "", NOTHING, 200, mark)
 
     def _answer(self, answer: Result) -> Frame:
-        if self._asked is None:
+        if self._request is None:
             return Frame(EMPTY, "", self._answer_headers, 200)
-        method, _, op = self._asked
+        method, _, op = self._request
         result = method.result_out(answer.value, op)
         # google.protobuf.Empty is an object; what a method of the agent's own says stays as it is.
         body = EMPTY if isinstance(op, DeleteHook) else jsonrpc.encode(result)
@@ -177,8 +179,8 @@ class RestCallee(A2ACallee):
         if self._refusal is not None and self._refusal[0] is error:
             _, status, more = self._refusal
             headers = {**headers, **more}
-        told = _TELL[version.name](error, spelling, status)
-        return Frame(jsonrpc.encode(told), "", headers, status)
+        body = _ERROR_BODIES[version.name](error, spelling, status)
+        return Frame(jsonrpc.encode(body), "", headers, status)
 
 
 class RestCaller(Session):
@@ -200,24 +202,25 @@ class RestCaller(Session):
         """The request for a `Call`; nothing for what has no path in this version."""
         if not isinstance(signal, Call):
             return ()
-        route = self._binding.asking(signal.op, stream=signal.stream)
+        route = self._binding.find_route(signal.op, stream=signal.stream)
         if route is None:
             return ()
         params: object = route.method.op_out(signal.op)
-        said: dict[str, Json] = msgspec.to_builtins(params) if route.ids or _queried(route) else {}
-        ids = [said.pop(name, "") for name in route.ids]
+        members: dict[str, Json] = (
+            msgspec.to_builtins(params) if route.ids or _uses_query(route) else {}
+        )
+        ids = [members.pop(name, "") for name in route.ids]
         if not all(ids):
             return ()
         if not signal.silent:  # there is no way to want no answer but not to listen to it
             self._open = signal, route.method
             self._ending = Ending()
-        target = f"{route.verb} {self._prefix}{_filled(route.path, ids)}"
-        accept = "text/event-stream, application/json" if signal.stream else "application/json"
-        headers = self._headers | {"accept": accept}
-        if _queried(route):
-            query = query_out(said)
+        target = f"{route.verb} {self._prefix}{_fill_path(route.path, ids)}"
+        headers = {**self._headers, "accept": ACCEPT[signal.stream]}
+        if _uses_query(route):
+            query = query_out(members)
             return (Frame(b"", f"{target}?{query}" if query else target, headers),)
-        body = jsonrpc.encode(said if route.ids else params)
+        body = jsonrpc.encode(members if route.ids else params)
         return (Frame(body, target, headers | {"content-type": "application/json"}),)
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
@@ -230,10 +233,10 @@ class RestCaller(Session):
             return ()
         try:
             if status >= 400:
-                raise errors.told_in(frame.body, status) or errors.error_for(status)
+                raise errors.body_in(frame.body, status) or errors.error_for(status)
             if not frame.body and method.null:
                 return self._done(Result(call.id, None))
-            body = _checked(frame.body)
+            body = _checked_body(frame.body)
             if call.stream:
                 entry, last = self._binding.version.event_in(body, seq_in(frame.mark))
                 if not self._ending.is_last(entry, last):
@@ -245,18 +248,18 @@ class RestCaller(Session):
                 value = method.headers_in(value, frame.headers)
             return self._done(Result(call.id, value))
         except DragomanError as error:
-            return self._done(Fault(call.id, errors.about(error, call.op)))
+            return self._done(Fault(call.id, errors.refine(error, call.op)))
         except (msgspec.DecodeError, Wrong, RecursionError) as exc:
             # A stream that has begun has no other way to tell that it failed.
-            told = errors.told_in(frame.body, 200) if call.stream else None
-            return self._done(Fault(call.id, told or PeerMisbehaved(str(exc))))
+            failure = errors.body_in(frame.body, 200) if call.stream else None
+            return self._done(Fault(call.id, failure or PeerMisbehaved(str(exc))))
 
     def _done(self, signal: Signal) -> Iterable[Signal]:
         self._open = None
         return (signal,)
 
 
-def _checked(body: bytes) -> Raw:
+def _checked_body(body: bytes) -> Raw:
     try:
         jsonrpc.check_answer(body)
     except Unparseable as exc:
@@ -264,11 +267,11 @@ def _checked(body: bytes) -> Raw:
     return Raw(body)
 
 
-def _queried(route: RestRoute) -> bool:
+def _uses_query(route: RestRoute) -> bool:
     return route.verb != "POST"
 
 
-def _filled(path: str, ids: list[str]) -> str:
+def _fill_path(path: str, ids: list[str]) -> str:
     """The path with its variables replaced, in order."""
     for id in ids:
         head, _, rest = path.partition("{")

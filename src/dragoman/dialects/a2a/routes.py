@@ -18,7 +18,7 @@ from .v0_3.rest import ROUTES as ROUTES_0_3
 from .v0_3.rest import ROUTES_BARE, V0_3_REST
 from .v1_0.rest import ROUTES as ROUTES_1_0
 from .v1_0.rest import V1_0_REST
-from .version import OWN, RpcMethod, Version, own
+from .version import OWN, RpcMethod, Version, own_method
 
 PATH_WORDS = frozenset(
     (
@@ -73,14 +73,14 @@ class Binding:
         segments = path[1:].split("/")
         found = self._known(segments)
         if found is not None or self.prefix:  # 0.3 has no tenants
-            return found or _own(segments)
+            return found or _find_own(segments)
         tenant, *rest = segments
         if not rest or not tenant or tenant in PATH_WORDS:
             return None
         found = self._known(rest)
-        if found is None and (mine := _own(segments)) is not None:
+        if found is None and (mine := _find_own(segments)) is not None:
             return mine
-        found = found or _own(rest)
+        found = found or _find_own(rest)
         return found._replace(tenant=unquote(tenant)) if found is not None else None
 
     def _known(self, segments: list[str]) -> RouteMatch | None:
@@ -101,7 +101,7 @@ class Binding:
         verbs = self._shapes.get("/".join(words))
         return RouteMatch(verbs, tuple(ids)) if verbs is not None else None
 
-    def asking(self, op: AnyOperation, *, stream: bool) -> RestRoute | None:
+    def find_route(self, op: AnyOperation, *, stream: bool) -> RestRoute | None:
         """The route that asks this, if the version has one."""
         if isinstance(op, Invoke):
             return _own_route(op.method)
@@ -111,7 +111,7 @@ class Binding:
         return None
 
 
-def _own(segments: list[str]) -> RouteMatch | None:
+def _find_own(segments: list[str]) -> RouteMatch | None:
     """A method of the agent's own: `myorg.billing/refund` is POST /myorg.billing/refund."""
     if len(segments) != 2:
         return None
@@ -122,7 +122,7 @@ def _own(segments: list[str]) -> RouteMatch | None:
 def _own_route(name: str) -> RestRoute:
     space, _, rest = name.partition("/")
     path = f"/{quote(space, safe='')}/{quote(rest, safe='')}"
-    return RestRoute("POST", path, own(name), ())
+    return RestRoute("POST", path, own_method(name), ())
 
 
 REST_1_0 = Binding(V1_0_REST, ROUTES_1_0)
@@ -146,7 +146,7 @@ PLAIN: dict[str, tuple[Binding, RouteMatch]] = {
 """Paths without ids or tenants, which are most of them: one look finds them."""
 
 
-def looked_up(path: str) -> tuple[Binding, RouteMatch | None]:
+def find_route(path: str) -> tuple[Binding, RouteMatch | None]:
     """Which version a path is of, and what it leads to."""
     known = PLAIN.get(path)
     if known is not None:
@@ -158,4 +158,4 @@ def looked_up(path: str) -> tuple[Binding, RouteMatch | None]:
 
 def is_ours(path: str) -> bool:
     """Whether REST answers at this path, be it to say that nothing is there."""
-    return path.startswith(("/tasks/", "/v1/")) or looked_up(path)[1] is not None
+    return path.startswith(("/tasks/", "/v1/")) or find_route(path)[1] is not None

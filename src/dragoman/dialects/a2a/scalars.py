@@ -46,7 +46,7 @@ def each(convert: Callable[[A], B], items: tuple[A, ...]) -> tuple[B, ...]:
     return (convert(items[0]),) if len(items) == 1 else tuple(map(convert, items))
 
 
-def numbered(convert: Callable[[A], B], items: Iterable[A], path: str) -> Iterator[B]:
+def convert_each(convert: Callable[[A], B], items: Iterable[A], path: str) -> Iterator[B]:
     """Converts one by one, so that a wrong one can say which it is."""
     for index, item in enumerate(items):
         try:
@@ -98,11 +98,11 @@ def count_in(value: int | float | str, path: str, low: int = 0, high: int = MAX_
     return number
 
 
-def query_out(said: Mapping[str, Json]) -> str:
+def query_out(params: Mapping[str, Json]) -> str:
     """Params as a query: ProtoJSON without the quotes."""
     words = {
         key: value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        for key, value in said.items()
+        for key, value in params.items()
     }
     return urlencode(words, quote_via=quote)
 
@@ -110,11 +110,12 @@ def query_out(said: Mapping[str, Json]) -> str:
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:\S+").fullmatch
 
 
-def links_in(parts: Iterable[AnyPart], path: str, member: str) -> None:
+def check_links(parts: tuple[AnyPart, ...], path: str, member: str) -> None:
     """Raises `Wrong` for a link that leads nowhere; `member` is what holds its address. Only asked
     of what callers say: what peers tell us is read more kindly."""
-    for index, part in enumerate(parts):
+    for part in parts:
         if type(part) is Link and not _URI(part.url):
+            index = next(index for index, each in enumerate(parts) if each is part)
             what = "Expected an absolute URI such as https://example.com/file.pdf"
             raise Wrong(what, f"{path}[{index}]{member}")
 

@@ -48,15 +48,15 @@ class RpcMethod(Struct, frozen=True, gc=False):
 def method(
     op: type[AnyOperation],
     params: type[Struct],
-    asked: tuple[Callable[..., AnyOperation], Callable[..., Struct]],
-    answered: tuple[Callable[..., object], Callable[[Raw], Value]],
+    question: tuple[Callable[..., AnyOperation], Callable[..., Struct]],
+    answer: tuple[Callable[..., object], Callable[[Raw], Value]],
     *,
     stream: bool = False,
     null: bool = False,
 ) -> RpcMethod:
     """A method with its decoder built, once."""
     decode = msgspec.json.Decoder(params).decode
-    return RpcMethod(decode, *asked, *answered, op, stream, null, params)
+    return RpcMethod(decode, *question, *answer, op, stream, null, params)
 
 
 # Methods of an agent's own (0.3 §3.5.5)
@@ -65,7 +65,7 @@ OWN = re.compile(r"[^\s/]+\.[^\s/]+/\S+").fullmatch
 """Whether a method's name has a namespace, such as `myorg.billing/refund`."""
 
 
-def own(name: str) -> RpcMethod:
+def own_method(name: str) -> RpcMethod:
     """The method of that name: params and result are whatever its author makes of them."""
     return RpcMethod(
         _read_anything,
@@ -103,10 +103,10 @@ class Version(Struct, frozen=True, gc=False, kw_only=True):
     refuses_in_stream: bool = False
     """Whether a refused streaming method of JSON-RPC is answered with a stream of one error."""
 
-    def asking(self, op: AnyOperation, *, stream: bool) -> tuple[str, RpcMethod] | None:
+    def find_method(self, op: AnyOperation, *, stream: bool) -> tuple[str, RpcMethod] | None:
         """The method that asks this, if the version has one."""
         if isinstance(op, Invoke):
-            return op.method, own(op.method)
+            return op.method, own_method(op.method)
         for name, found in self.methods.items():
             if type(op) is found.op and stream == found.stream:
                 return name, found

@@ -1,6 +1,7 @@
 """IAT: envelopes between a host and its sub-agents, nested and flat."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from dragoman.core.dialect import Dialect, Manifest, Route, SharedSecretProof, Wire
 from dragoman.core.session import Session
@@ -33,19 +34,23 @@ def _flat(extensions: Iterable[str] = (), tenant: str = "") -> Session:
     return IatCaller(flat=True)
 
 
+_NESTED = partial(
+    Dialect,
+    caller=_nested,
+    scheme=SCHEME,
+    role=ROLE,
+    conversation=IatConversation,
+    proof=PROOF,
+    manifest=MANIFEST,
+)
+
 DIALECTS = (
-    Dialect(
+    _NESTED(
         name="iat",
-        caller=_nested,
         callee=IatCallee,
         carried=carried,
         routes=(ENVELOPES,),
-        scheme=SCHEME,
-        role=ROLE,
         listed_as="HTTP+SSE",
-        conversation=IatConversation,
-        proof=PROOF,
-        manifest=MANIFEST,
         foreign_paths=("/a2a",),
         http2=True,
     ),
@@ -57,19 +62,13 @@ DIALECTS = (
         routes=(ENVELOPES, *PLAIN),
         role=ROLE,
     ),
-    Dialect(
+    _NESTED(
         name="iat-ws",
         wire=Wire.WEBSOCKET,
-        caller=_nested,
         callee=IatSocketCallee,
         carried=carried_by_socket,
         routes=(Route("/iat/ws", "GET"),),
-        scheme=SCHEME,
-        role=ROLE,
         listed_as="WEBSOCKET",
-        conversation=IatConversation,
-        proof=PROOF,
-        manifest=MANIFEST,
     ),
 )
 

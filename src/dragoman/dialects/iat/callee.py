@@ -13,6 +13,7 @@ from functools import cached_property
 import msgspec
 from msgspec import Struct
 
+from dragoman.core import session as signals
 from dragoman.core.card import Tool
 from dragoman.core.errors import (
     BadParams,
@@ -25,19 +26,7 @@ from dragoman.core.events import Stamped
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Data, Json, Message, Task
 from dragoman.core.operations import CancelTask, Invoke, SendMessage
-from dragoman.core.session import (
-    Call,
-    End,
-    Fault,
-    Frame,
-    Id,
-    Introduction,
-    Ping,
-    Result,
-    Session,
-    Signal,
-    Update,
-)
+from dragoman.core.session import Frame, Id, Session, Signal
 
 from ..jsonrpc import bare_type
 from . import errors
@@ -46,28 +35,28 @@ from .requests import (
     ALIASES,
     CALLS,
     NO_OFFER,
-    granted,
-    introduced,
-    introduction,
+    grant_in,
+    introduction_in,
+    introduction_out,
     offer_in,
     resolve_in,
     status_in,
 )
-from .wire import ERROR, Envelope, Kind, envelope_in, envelope_out, word
+from .wire import ERROR, Envelope, Kind, envelope_in, envelope_out, id_out, message_ids
 
 JSON_TYPES = frozenset(("application/json", ""))
 NOTHING: Mapping[str, str] = {}
 NO_CONTENT = Frame(b"", "", NOTHING, 204)
 """All that a notification is told."""
 WRONG_TYPE = ContentTypeUnsupported("Expected application/json")
-UNHEARD = Envelope(kind=Kind.REQUEST)
+NO_ENVELOPE = Envelope(kind=Kind.REQUEST)
 
 
 class OpenRequest(Struct):
     """A call that is not answered yet."""
 
     envelope: Envelope
-    teller: IatEventEncoder
+    encoder: IatEventEncoder
     op: object = None
     task_id: str = ""
 
@@ -88,10 +77,9 @@ class IatCallee(Session):
     ) -> None:
         self._me = me
         self._now = now
-        self._new_id = new_id or self._count
-        self._counted = 0
+        self._new_id = new_id or message_ids()
         self._calls: dict[str, OpenRequest] = {}
-        self._last = UNHEARD
+        self._last = NO_ENVELOPE
         self._silent = False
         self._offer = NO_OFFER
         self.read: Callable[[bytes], Envelope] = envelope_in
@@ -121,136 +109,135 @@ class IatCallee(Session):
     def _fallback(self) -> IatEventEncoder:
         return IatEventEncoder(full=False)
 
-    def _count(self) -> str:
-        self._counted += 1
-        return f"m{self._counted}"
-
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """A `Call`, `Introduction`, `Ping` or `Fault`; to `terminate` everything is many calls."""
         self._silent = False
-        self._last = UNHEARD
+        self._last = NO_ENVELOPE
         content_type = frame.headers.get("content-type", "")
         if content_type not in JSON_TYPES and bare_type(content_type) not in JSON_TYPES:
             # Else any web page could send it.
-            return (Fault(None, WRONG_TYPE),)
+            return (signals.Fault(None, WRONG_TYPE),)
         try:
-            said = self.read(frame.body)
+            envelope = self.read(frame.body)
         except DragomanError as error:
-            return (Fault(None, error),)
-        return self.take(said, stream=self._hears_streams(frame, said))
+            return (signals.Fault(None, error),)
+        return self.take(envelope, stream=self._hears_streams(frame, envelope))
 
-    def _hears_streams(self, frame: Frame, said: Envelope) -> bool:
+    def _hears_streams(self, frame: Frame, envelope: Envelope) -> bool:
         """Whether the caller can hear a stream."""
         return "text/event-stream" in frame.headers.get("accept", "")
 
-    def take(self, said: Envelope, *, stream: bool) -> Iterable[Signal]:
+    def take(self, envelope: Envelope, *, stream: bool) -> Iterable[Signal]:
         """What an envelope means; `stream` says whether the caller can hear a stream."""
-        self._last = said
-        self._silent = said.kind is Kind.NOTIFICATION
+        self._last = envelope
+        self._silent = envelope.kind is Kind.NOTIFICATION
         self._offer = NO_OFFER
-        id = None if self._silent else said.id
-        if said.kind in (Kind.REQUEST, Kind.NOTIFICATION):
-            if said.ttl <= 0:
-                return (self._refused(id, errors.TtlExceeded()),)
-            if said.kind is Kind.REQUEST and not said.id:
-                return (self._refused("", Malformed("A request needs a msg_id")),)
+        id = None if self._silent else envelope.id
+        if envelope.kind in (Kind.REQUEST, Kind.NOTIFICATION):
+            if envelope.ttl <= 0:
+                return (self._refuse(id, errors.TtlExceeded()),)
+            if envelope.kind is Kind.REQUEST and not envelope.id:
+                return (self._refuse("", Malformed("A request needs a msg_id")),)
         try:
-            return self._meant(id, said, stream)
+            return self._interpret(id, envelope, stream)
         except DragomanError as error:
-            return (self._refused(id, error),)
+            return (self._refuse(id, error),)
         except (msgspec.ValidationError, RecursionError) as exc:
             what = str(exc).replace(" | null`", "`").replace("`$", "`$.payload")
-            return (self._refused(id, BadParams(what)),)
+            return (self._refuse(id, BadParams(what)),)
 
-    def _meant(self, id: Id, said: Envelope, stream: bool) -> Iterable[Signal]:
-        action = ALIASES.get(said.action, said.action)
-        if said.kind is Kind.RESPONSE:
-            return (self._call(id, said, resolve_in(said), stream=False),)
-        if said.kind is Kind.CHUNK:
+    def _interpret(self, id: Id, envelope: Envelope, stream: bool) -> Iterable[Signal]:
+        action = ALIASES.get(envelope.action, envelope.action)
+        if envelope.kind is Kind.RESPONSE:
+            return (self._call(id, envelope, resolve_in(envelope), stream=False),)
+        if envelope.kind is Kind.CHUNK:
             raise UnknownMethod("There is nothing that this chunk belongs to")
-        if action == "terminate" and "task_id" not in said.payload:
-            return self._terminate(id, said)
+        if action == "terminate" and "task_id" not in envelope.payload:
+            return self._terminate(id, envelope)
         if action in CALLS:
             op_in, streams = CALLS[action]
             # Who wants one answer, and nothing on the way to it, says so.
             stream = (
-                stream and streams and not self._silent and said.payload.get("stream") is not False
+                stream
+                and streams
+                and not self._silent
+                and envelope.payload.get("stream") is not False
             )
             if action == "watch" and not stream:
                 op_in = status_in  # all that one answer can hold
-            return (self._call(id, said, op_in(said), stream=stream),)
+            return (self._call(id, envelope, op_in(envelope), stream=stream),)
         if action in ("register", "HELO", "grant_tool"):
-            met = (granted if action == "grant_tool" else introduced)(id, said)
-            self._open(id, said, met)
-            return (met,)
+            introduction = (grant_in if action == "grant_tool" else introduction_in)(id, envelope)
+            self._open(id, envelope, introduction)
+            return (introduction,)
         if action == "pulse":
-            self._open(id, said, Ping(id))
-            return (Ping(id),)
-        raise UnknownMethod(f"There is no action {said.action[:80]!r}")
+            self._open(id, envelope, signals.Ping(id))
+            return (signals.Ping(id),)
+        raise UnknownMethod(f"There is no action {envelope.action[:80]!r}")
 
-    def _terminate(self, id: Id, said: Envelope) -> Iterable[Signal]:
+    def _terminate(self, id: Id, envelope: Envelope) -> Iterable[Signal]:
         """Of the task that its parent began, or of all that this conversation has open."""
         which = [
             call.task_id
             for name, call in self._calls.items()
-            if call.task_id and said.parent in ("", said.id, name)
+            if call.task_id and envelope.parent in ("", envelope.id, name)
         ]
         if not which:
             raise BadParams("There is no task to terminate", field="payload.task_id")
         first, *others = which
         return (
-            self._call(id, said, CancelTask(task_id=first), stream=False),
-            *(Call(None, CancelTask(task_id=each), silent=True) for each in others),
+            self._call(id, envelope, CancelTask(task_id=first), stream=False),
+            *(signals.Call(None, CancelTask(task_id=each), silent=True) for each in others),
         )
 
-    def _call(self, id: Id, said: Envelope, op: object, *, stream: bool) -> Call:
+    def _call(self, id: Id, envelope: Envelope, op: object, *, stream: bool) -> signals.Call:
         # Read here, where a wrong one can still be told; the driver asks for them later.
-        self._offer = offer_in(said)
-        self._open(id, said, op)
-        return Call(id, op, stream, self._silent)  # type: ignore[arg-type]  # from the tables
+        self._offer = offer_in(envelope)
+        self._open(id, envelope, op)
+        return signals.Call(id, op, stream, self._silent)  # type: ignore[arg-type]  # from the tables
 
-    def _open(self, id: Id, said: Envelope, op: object) -> None:
+    def _open(self, id: Id, envelope: Envelope, op: object) -> None:
         if id is not None:
-            teller = IatEventEncoder(full=said.payload.get("detail") == "full")
-            self._calls[word(id)] = OpenRequest(said, teller, op)
+            encoder = IatEventEncoder(full=envelope.payload.get("detail") == "full")
+            self._calls[id_out(id)] = OpenRequest(envelope, encoder, op)
 
-    def _refused(self, id: Id, error: DragomanError) -> Fault:
+    def _refuse(self, id: Id, error: DragomanError) -> signals.Fault:
         self._open(id, self._last, None)
-        return Fault(id, error)
+        return signals.Fault(id, error)
 
     def send(self, signal: Signal) -> Iterable[Frame]:
         """One frame for what a caller is told; `End` is told by the `done` before it."""
         match signal:
-            case Update(id=id, entry=entry):
-                return (self._update(word(id), entry),)
-            case Result(id=id, value=value):
+            case signals.Update(id=id, entry=entry):
+                return (self._update(id_out(id), entry),)
+            case signals.Result(id=id, value=value):
                 return (self._answer(id, value),)
-            case Fault(id=id, error=error):
+            case signals.Fault(id=id, error=error):
                 return (self._failure(id, error),)
-            case End(id=id):
-                self._calls.pop(word(id), None)
+            case signals.End(id=id):
+                self._calls.pop(id_out(id), None)
                 return ()
             case _:
                 return ()
 
-    def _asked(self, id: str) -> OpenRequest:
+    def _find_call(self, id: str) -> OpenRequest:
         # What was never asked here is told all the same: to whoever is there.
         return self._calls.get(id) or OpenRequest(self._last, self._fallback)
 
     def _update(self, id: str, entry: Stamped | Message) -> Frame:
-        asked = self._asked(id)
+        call = self._find_call(id)
         mark = ""
         if isinstance(entry, Stamped):
-            asked.task_id, mark = entry.task_id, str(entry.seq or "")
-        return self._frame(asked, id, asked.teller.told(entry), mark=mark)
+            call.task_id, mark = entry.task_id, str(entry.seq or "")
+        return self._frame(call, id, call.encoder.event_out(entry), mark=mark)
 
     def _answer(self, id: Id, value: object) -> Frame:
         if id is None:
             return NO_CONTENT
-        asked = self._calls.pop(word(id), None) or OpenRequest(self._last, self._fallback)
-        if asked.envelope.kind is Kind.RESPONSE and asked.envelope.payload.get("detail") != "full":
+        call = self._calls.pop(id_out(id), None) or OpenRequest(self._last, self._fallback)
+        if call.envelope.kind is Kind.RESPONSE and call.envelope.payload.get("detail") != "full":
             return NO_CONTENT  # nobody answers an answer, but our own caller wants to know
-        return self._frame(asked, word(id), _answered(asked, value))
+        return self._frame(call, id_out(id), _answer_body(call, value))
 
     def _failure(self, id: Id, error: DragomanError) -> Frame:
         status = errors.status_for(error)
@@ -260,27 +247,27 @@ class IatCallee(Session):
             if self._silent:
                 return NO_CONTENT
             status = 400 if isinstance(error, Malformed) else 200
-        asked = self._calls.pop(word(id), None) or OpenRequest(self._last, self._fallback)
-        if asked.envelope.fault:  # two that do not understand each other would go on for ever
+        call = self._calls.pop(id_out(id), None) or OpenRequest(self._last, self._fallback)
+        if call.envelope.fault:  # two that do not understand each other would go on for ever
             return NO_CONTENT if status == 200 else Frame(b"", "", NOTHING, status)
-        said = EventBody(Kind.RESPONSE, ERROR, {ERROR: errors.error_out(error)})
-        return self._frame(asked, "" if id is None else word(id), said, status=status)
+        body = EventBody(Kind.RESPONSE, ERROR, {ERROR: errors.error_out(error)})
+        return self._frame(call, "" if id is None else id_out(id), body, status=status)
 
     def _frame(
-        self, asked: OpenRequest, id: str, said: EventBody, *, mark: str = "", status: int = 200
+        self, call: OpenRequest, id: str, body: EventBody, *, mark: str = "", status: int = 200
     ) -> Frame:
-        to = asked.envelope
-        if said.action == DONE and to.action == "execute_task":
+        to = call.envelope
+        if body.action == DONE and to.action == "execute_task":
             # Who says it in other words hears it in other words.
-            said = said._replace(action="task_result")
-            said.payload["result"] = said.payload.pop("result_summary", "")
-        at = said.payload.get("at")
-        body = envelope_out(
+            body = body._replace(action="task_result")
+            body.payload["result"] = body.payload.pop("result_summary", "")
+        at = body.payload.get("at")
+        encoded = envelope_out(
             Envelope(
-                kind=said.kind,
-                action=said.action,
-                payload=said.payload,
-                id=said.id or self._new_id(),
+                kind=body.kind,
+                action=body.action,
+                payload=body.payload,
+                id=body.id or self._new_id(),
                 parent=id,
                 sender=to.to or self._me,
                 to=to.sender,
@@ -291,7 +278,7 @@ class IatCallee(Session):
                 flat=to.flat,
             )
         )
-        return Frame(body, "", NOTHING, status, mark, said.kind.value)
+        return Frame(encoded, "", NOTHING, status, mark, body.kind.value)
 
 
 class IatSocketCallee(IatCallee):
@@ -299,40 +286,40 @@ class IatSocketCallee(IatCallee):
 
     _nested_name = "iat-ws"
 
-    def _hears_streams(self, frame: Frame, said: Envelope) -> bool:
+    def _hears_streams(self, frame: Frame, envelope: Envelope) -> bool:
         """Callers that do not wait (R01) are told the task's name at once, all others every
         step."""
-        return said.payload.get("wait") is not False
+        return envelope.payload.get("wait") is not False
 
 
-def _answered(asked: OpenRequest, value: object) -> EventBody:
+def _answer_body(call: OpenRequest, value: object) -> EventBody:
     """The response to a call."""
-    op, teller = asked.op, asked.teller
+    op, encoder = call.op, call.encoder
     if isinstance(value, Task):
-        return _task_told(asked, value)
-    if isinstance(op, Introduction):
-        action = "grant_tool_ack" if op.card is None else asked.envelope.action
-        told = introduction(value) if isinstance(value, Introduction) else value
-        return EventBody(Kind.RESPONSE, action, told)  # type: ignore[arg-type]  # the driver's own dict
-    if isinstance(op, Ping):
+        return _task_answer(call, value)
+    if isinstance(op, signals.Introduction):
+        action = "grant_tool_ack" if op.card is None else call.envelope.action
+        payload = introduction_out(value) if isinstance(value, signals.Introduction) else value
+        return EventBody(Kind.RESPONSE, action, payload)  # type: ignore[arg-type]  # the driver's own dict
+    if isinstance(op, signals.Ping):
         return EventBody(Kind.RESPONSE, "pulse", value if isinstance(value, dict) else {"ok": True})
     if isinstance(op, Invoke):
         return EventBody(Kind.RESPONSE, "call_tool", {"result": value})
     if isinstance(value, Message):
-        return EventBody(Kind.RESPONSE, DONE, teller.reply(value))
+        return EventBody(Kind.RESPONSE, DONE, encoder.reply_out(value))
     return EventBody(Kind.RESPONSE, STATUS, {"result": value})
 
 
-def _task_told(asked: OpenRequest, value: Task) -> EventBody:
-    told = asked.teller.task(value)
-    if asked.envelope.action == "call_tool":
-        if "error" not in told:
-            told["result"] = _result(value)
-        return EventBody(Kind.RESPONSE, "call_tool", told)
-    over = isinstance(asked.op, SendMessage) and value.state in FINAL
+def _task_answer(call: OpenRequest, value: Task) -> EventBody:
+    payload = call.encoder.task(value)
+    if call.envelope.action == "call_tool":
+        if "error" not in payload:
+            payload["result"] = _result(value)
+        return EventBody(Kind.RESPONSE, "call_tool", payload)
+    over = isinstance(call.op, SendMessage) and value.state in FINAL
     if over:
-        told["usage_stats"] = value.usage or {}
-    return EventBody(Kind.RESPONSE, DONE if over else STATUS, told)
+        payload["usage_stats"] = value.usage or {}
+    return EventBody(Kind.RESPONSE, DONE if over else STATUS, payload)
 
 
 def _result(task: Task) -> Json:

@@ -12,30 +12,19 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
+from dragoman.core import session as signals
 from dragoman.core.card import Tool
 from dragoman.core.dialect import CallerIdentity
 from dragoman.core.errors import DragomanError, PeerMisbehaved, VersionUnsupported
 from dragoman.core.model import Json
 from dragoman.core.operations import Invoke, Resolve
 from dragoman.core.peer import Context
-from dragoman.core.session import (
-    Call,
-    CallerConversation,
-    CallerSession,
-    End,
-    Fault,
-    Frame,
-    Id,
-    Introduction,
-    Ping,
-    Result,
-    Signal,
-    Update,
-)
+from dragoman.core.session import CallerConversation, CallerSession, Frame, Id, Signal
 
 from . import errors
-from .events import ASKED, DONE, THEIRS, Payload, entry_in, error_told, question_in, task_in
-from .requests import introduced, introduction, operation_out, resolve_out, tools_out
+from .decode import entry_in, is_call_error, task_in
+from .events import ASK_OF, DONE, THEIRS, Payload, question_in
+from .requests import introduction_in, introduction_out, operation_out, resolve_out, tools_out
 from .wire import (
     ERROR,
     IGNORED,
@@ -47,15 +36,16 @@ from .wire import (
     Kind,
     answer_in,
     envelope_out,
-    word,
+    id_out,
+    message_ids,
 )
 
 
-class Open(Struct):
+class OpenCall(Struct):
     """A call that is not answered yet."""
 
     id: Id
-    said: Envelope
+    envelope: Envelope
     op: object
     stream: bool = False
     events: int = 0
@@ -94,9 +84,8 @@ class IatCaller(CallerSession):
         self._greeting = greeting
         """`HELO` from a host, `register` from an agent that joins one."""
         self._now = now
-        self._new_id = new_id or self._count
-        self._counted = 0
-        self._open: dict[str, Open] = {}
+        self._new_id = new_id or message_ids()
+        self._open: dict[str, OpenCall] = {}
         self._repeated: tuple[Frame, ...] = ()
         self.read: Callable[[bytes], Envelope] = EnvelopeReader()
 
@@ -118,17 +107,13 @@ class IatCaller(CallerSession):
         """Nobody waits for the answer to this call any more."""
         self._open = {name: each for name, each in self._open.items() if each.id != id}
 
-    def _count(self) -> str:
-        self._counted += 1
-        return f"m{self._counted}"
-
     def send(self, signal: Signal) -> Iterable[Frame]:
         """The request for a `Call`, `Introduction` or `Ping`; none if IAT has no words for it."""
         match signal:
-            case Call(op=Resolve() as op):
+            case signals.Call(op=Resolve() as op):
                 parent, payload = resolve_out(op)
                 return self._ask(signal, Kind.RESPONSE, "", payload, op, parent)
-            case Call(op=op):
+            case signals.Call(op=op):
                 found = operation_out(op)
                 if found is None:
                     return ()
@@ -140,27 +125,27 @@ class IatCaller(CallerSession):
                         payload["stream"] = False
                 kind = Kind.NOTIFICATION if signal.silent else Kind.REQUEST
                 return self._ask(signal, kind, action, payload, op)
-            case Introduction():
+            case signals.Introduction():
                 action = self._greeting if signal.card is not None else "grant_tool"
-                payload = introduction(signal)
+                payload = introduction_out(signal)
                 if signal.card is None:
                     payload = {"tool": tools_out(signal.tools)[0]} if signal.tools else {}
                 return self._ask(signal, Kind.REQUEST, action, payload, signal)
-            case Ping():
+            case signals.Ping():
                 return self._ask(signal, Kind.REQUEST, "pulse", {}, signal)
             case _:
                 return ()
 
     def _allowed(self) -> Payload:
-        told: Payload = {}
+        payload: Payload = {}
         if self._tools:
-            told["allowed_tools"] = [tool.name for tool in self._tools]
-            told["tools"] = tools_out(self._tools)
-        return told
+            payload["allowed_tools"] = [tool.name for tool in self._tools]
+            payload["tools"] = tools_out(self._tools)
+        return payload
 
     def _ask(
         self,
-        signal: Call | Introduction | Ping,
+        signal: signals.Call | signals.Introduction | signals.Ping,
         kind: Kind,
         action: str,
         payload: Payload,
@@ -168,11 +153,11 @@ class IatCaller(CallerSession):
         parent: str = "",
     ) -> Iterable[Frame]:
         id = signal.id
-        said = Envelope(
+        envelope = Envelope(
             kind=kind,
             action=action,
             payload=payload,
-            id=self._new_id() if id is None else word(id),
+            id=self._new_id() if id is None else id_out(id),
             parent=parent,
             sender=self.state.me,
             to=self.state.to,
@@ -185,27 +170,27 @@ class IatCaller(CallerSession):
             deadline=self._deadline,
         )
         if self.state.flat:
-            said = _flattened(said)
-        streams = isinstance(signal, Call) and signal.stream
-        if not (isinstance(signal, Call) and signal.silent):
+            envelope = _flatten(envelope)
+        streams = isinstance(signal, signals.Call) and signal.stream
+        if not (isinstance(signal, signals.Call) and signal.silent):
             # In the flat form an answer to a question has the question's id, and so its answer.
-            name = parent if said.flat and parent else said.id
-            self._open[name] = Open(id, said, op, streams)
-        return (_frame(said, streams),)
+            name = parent if envelope.flat and parent else envelope.id
+            self._open[name] = OpenCall(id, envelope, op, streams)
+        return (_frame(envelope, streams),)
 
     def expects(self, frame: Frame) -> bool:
         """Whether an envelope belongs to a call of this side."""
-        heard = self._envelope(frame)
-        if heard is None:
+        envelope = self._envelope(frame)
+        if envelope is None:
             return False
-        if heard.parent not in self._open:
-            return heard.action == IGNORED and self._find_nested() is not None
-        return heard.kind is not Kind.REQUEST or heard.action in ASKED
+        if envelope.parent not in self._open:
+            return envelope.action == IGNORED and self._find_nested() is not None
+        return envelope.kind is not Kind.REQUEST or envelope.action in ASK_OF
 
     def echoes(self, frame: Frame) -> bool:
         """Whether this is our own request that came back: a hub may tell everyone everything."""
-        heard = self._envelope(frame)
-        return heard is not None and heard.kind is Kind.REQUEST and heard.id in self._open
+        envelope = self._envelope(frame)
+        return envelope is not None and envelope.kind is Kind.REQUEST and envelope.id in self._open
 
     def _envelope(self, frame: Frame) -> Envelope | None:
         """The envelope in a frame, if anything of ours waits for one."""
@@ -220,62 +205,71 @@ class IatCaller(CallerSession):
         if not frame.body and status < 300:
             return self._nothing()
         try:
-            heard = answer_in(frame.body, self.read)
+            envelope = answer_in(frame.body, self.read)
         except PeerMisbehaved as error:
-            told = errors.error_for(status) if status >= 400 else error
+            reason = errors.error_for(status) if status >= 400 else error
             found = self._find("")
-            return (self._fault(found, told),)
-        found = self._find(heard.parent)
-        if found is None and heard.action == IGNORED:
+            return (self._fault(found, reason),)
+        found = self._find(envelope.parent)
+        if found is None and envelope.action == IGNORED:
             found = self._find_nested()  # they do not see our ids, and answer in our order
         if found is None:
-            return (Fault(None, PeerMisbehaved("This answers nothing that was asked")),)
-        unseen = heard.fault and heard.flat and not heard.id and not found.said.flat
-        if heard.action == IGNORED or unseen:
+            return (signals.Fault(None, PeerMisbehaved("This answers nothing that was asked")),)
+        unseen = envelope.fault and envelope.flat and not envelope.id and not found.envelope.flat
+        if envelope.action == IGNORED or unseen:
             return self._again(found)
         try:
-            return self._told(found, heard)
+            return self._read_answer(found, envelope)
         except DragomanError as error:
             return (self._fault(found, error),)
         except (msgspec.ValidationError, RecursionError) as exc:
             return (self._fault(found, PeerMisbehaved(str(exc))),)
 
-    def _told(self, found: Open, heard: Envelope) -> Iterable[Signal]:
-        said, over = heard.payload, heard.kind is Kind.RESPONSE
-        action = {"task_result": DONE}.get(heard.action, heard.action)
-        if over and (error_told(action, said) or (heard.fault and action != DONE)):
-            raise errors.error_in(said.get(ERROR, said.get("message", said.get("content"))))
-        if over and isinstance(found.op, Introduction):
-            token = said.get("session_token")
+    def _read_answer(self, found: OpenCall, envelope: Envelope) -> Iterable[Signal]:
+        payload, over = envelope.payload, envelope.kind is Kind.RESPONSE
+        action = {"task_result": DONE}.get(envelope.action, envelope.action)
+        if over and (is_call_error(action, payload) or (envelope.fault and action != DONE)):
+            raise errors.error_in(
+                payload.get(ERROR, payload.get("message", payload.get("content")))
+            )
+        if over and isinstance(found.op, signals.Introduction):
+            token = payload.get("session_token")
             self.state.token = token if isinstance(token, str) else self.state.token
-        if over and isinstance(found.op, Introduction | Ping):
-            met = _met(found, heard)
-            if isinstance(met, Introduction):
-                self.state.to = self.state.to or met.who
-            return (self._done(found, met),)
+        if over and isinstance(found.op, signals.Introduction | signals.Ping):
+            answer = _introduction_or_welcome(found, envelope)
+            if isinstance(answer, signals.Introduction):
+                self.state.to = self.state.to or answer.who
+            return (self._done(found, answer),)
         if over and isinstance(found.op, Invoke):
-            return (self._done(found, Result(found.id, said.get("result"))),)
+            return (self._done(found, signals.Result(found.id, payload.get("result"))),)
         if not found.stream:
             if not over:
                 return ()  # what happens on the way, to one who only wants the end
-            return (self._done(found, Result(found.id, task_in(said, found.said.id, heard.at))),)
-        if heard.kind is Kind.REQUEST and "question" not in said:
-            task_id, question = question_in(heard.id)
-            ours = bool(task_id) and task_id == said.get("task_id")
-            said = {**said, "question": question if ours else THEIRS + heard.id}
+            return (
+                self._done(
+                    found,
+                    signals.Result(found.id, task_in(payload, found.envelope.id, envelope.at)),
+                ),
+            )
+        if envelope.kind is Kind.REQUEST and "question" not in payload:
+            task_id, question = question_in(envelope.id)
+            ours = bool(task_id) and task_id == payload.get("task_id")
+            payload = {**payload, "question": question if ours else THEIRS + envelope.id}
         found.events += 1
-        entry = entry_in(heard.kind, action, said, found.said.id, found.events, heard.at)
+        entry = entry_in(
+            envelope.kind, action, payload, found.envelope.id, found.events, envelope.at
+        )
         if not over:
-            return (Update(found.id, entry),)
-        return (Update(found.id, entry), self._done(found, End(found.id)))
+            return (signals.Update(found.id, entry),)
+        return (signals.Update(found.id, entry), self._done(found, signals.End(found.id)))
 
-    def _again(self, found: Open) -> Iterable[Signal]:
+    def _again(self, found: OpenCall) -> Iterable[Signal]:
         """They do not know our form: say it in the other one, once."""
-        if found.said.flat:
+        if found.envelope.flat:
             return (self._fault(found, VersionUnsupported("The agent ignores both forms")),)
         self.state.flat = True
-        found.said = _flattened(found.said)
-        self._repeated = (*self._repeated, _frame(found.said, found.stream))
+        found.envelope = _flatten(found.envelope)
+        self._repeated = (*self._repeated, _frame(found.envelope, found.stream))
         return ()
 
     def _nothing(self) -> Iterable[Signal]:
@@ -283,27 +277,29 @@ class IatCaller(CallerSession):
         found = self._find("")
         if found is None or not isinstance(found.op, Resolve):
             return ()
-        return (self._done(found, Result(found.id, None)),)
+        return (self._done(found, signals.Result(found.id, None)),)
 
-    def _find(self, parent: str) -> Open | None:
+    def _find(self, parent: str) -> OpenCall | None:
         """The call an answer is for. Peers lose ids, so with one call open it is that."""
         if parent in self._open:
             return self._open[parent]
         return next(iter(self._open.values())) if len(self._open) == 1 else None
 
-    def _find_nested(self) -> Open | None:
+    def _find_nested(self) -> OpenCall | None:
         """The first open call that was said in the nested form."""
-        return next((each for each in self._open.values() if not each.said.flat), None)
+        return next((each for each in self._open.values() if not each.envelope.flat), None)
 
-    def _done(self, found: Open, signal: Result | End | Introduction) -> Signal:
+    def _done(
+        self, found: OpenCall, signal: signals.Result | signals.End | signals.Introduction
+    ) -> Signal:
         self._open = {name: each for name, each in self._open.items() if each is not found}
         return signal
 
-    def _fault(self, found: Open | None, error: DragomanError) -> Fault:
+    def _fault(self, found: OpenCall | None, error: DragomanError) -> signals.Fault:
         if found is None:
-            return Fault(None, error)
+            return signals.Fault(None, error)
         self._open = {name: each for name, each in self._open.items() if each is not found}
-        return Fault(found.id, error)
+        return signals.Fault(found.id, error)
 
 
 class IatConversation(CallerConversation):
@@ -333,28 +329,34 @@ class IatConversation(CallerConversation):
         self._state.to = self._state.to or name
 
 
-def _met(found: Open, heard: Envelope) -> Result | Introduction:
+def _introduction_or_welcome(
+    found: OpenCall, envelope: Envelope
+) -> signals.Result | signals.Introduction:
     """Who answers `HELO` introduces itself; all else is a welcome, as it came."""
-    said = heard.payload
-    if isinstance(found.op, Introduction) and found.op.card is not None and "tools" in said:
-        return introduced(found.id, heard)
-    welcome: Json = {key: value for key, value in said.items() if key != "action"}
-    return Result(found.id, welcome)
+    payload = envelope.payload
+    if (
+        isinstance(found.op, signals.Introduction)
+        and found.op.card is not None
+        and "tools" in payload
+    ):
+        return introduction_in(found.id, envelope)
+    welcome: Json = {key: value for key, value in payload.items() if key != "action"}
+    return signals.Result(found.id, welcome)
 
 
-def _flattened(said: Envelope) -> Envelope:
+def _flatten(envelope: Envelope) -> Envelope:
     """The same in the flat form, with the words that real agents know."""
-    if said.action != "execute":
-        return msgspec.structs.replace(said, flat=True)
-    payload = {"content": said.payload.get("query", ""), **said.payload}
+    if envelope.action != "execute":
+        return msgspec.structs.replace(envelope, flat=True)
+    payload = {"content": envelope.payload.get("query", ""), **envelope.payload}
     payload.pop("query", None)
-    return msgspec.structs.replace(said, flat=True, action="execute_task", payload=payload)
+    return msgspec.structs.replace(envelope, flat=True, action="execute_task", payload=payload)
 
 
-def _frame(said: Envelope, stream: bool) -> Frame:
+def _frame(envelope: Envelope, stream: bool) -> Frame:
     accept = "text/event-stream, application/json" if stream else "application/json"
     headers = {"content-type": "application/json", "accept": accept}
-    if said.token:
+    if envelope.token:
         # It stands in the envelope too. In a header it is seen before a large body is read.
-        headers[SESSION_HEADER] = said.token
-    return Frame(envelope_out(said), "POST", headers)
+        headers[SESSION_HEADER] = envelope.token
+    return Frame(envelope_out(envelope), "POST", headers)

@@ -71,15 +71,15 @@ def status_for(error: DragomanError) -> int:
 
 def error_out(error: DragomanError) -> dict[str, Json]:
     """What is told of an error."""
-    told: dict[str, Json] = {"code": code_for(error), "message": error.message}
-    return {**told, "details": dict(error.public)} if error.public else told
+    body: dict[str, Json] = {"code": code_for(error), "message": error.message}
+    return {**body, "details": dict(error.public)} if error.public else body
 
 
-def error_in(told: Json) -> DragomanError:
+def error_in(body: Json) -> DragomanError:
     """The error that was told: an object of ours, or whatever words there are."""
-    if not isinstance(told, dict):
-        return PeerRefused(told if isinstance(told, str) else "")
-    code, message, details = told.get("code"), told.get("message"), told.get("details")
+    if not isinstance(body, dict):
+        return PeerRefused(body if isinstance(body, str) else "")
+    code, message, details = body.get("code"), body.get("message"), body.get("details")
     cls = MEANINGS.get(code, PeerRefused) if isinstance(code, str) else PeerRefused
     error = cls(message if isinstance(message, str) else "")
     if isinstance(details, dict):

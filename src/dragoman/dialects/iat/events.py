@@ -1,4 +1,4 @@
-"""What happens to a task, in the words of IAT, and back.
+"""What happens to a task, as envelopes of IAT tell it; `decode` is the way back.
 
 Every event of a stream tells `task_id`, `context_id`, `seq` and `at` (milliseconds). A caller that
 asks with `"detail": "full"`, as ours does, hears messages, artifacts and tasks whole (as
@@ -8,29 +8,18 @@ asks with `"detail": "full"`, as ours does, hears messages, artifacts and tasks 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
 
+from dragoman.core import events as ev
 from dragoman.core import questions
-from dragoman.core.events import (
-    AnyEvent,
-    ArtifactChunk,
-    Ask,
-    Asked,
-    Note,
-    Noted,
-    Opened,
-    Snapshot,
-    Stamped,
-    StateChanged,
-)
+from dragoman.core.events import Ask, Note, Stamped
 from dragoman.core.extensions import PROGRESS
 from dragoman.core.lifecycle import FINAL, WAITING, Fold
-from dragoman.core.model import Artifact, Json, Message, Role, State, Status, Task, Text
+from dragoman.core.model import Json, Message, State, Task, Text
 
-from .errors import error_in
 from .wire import Kind
 
 FULL = {"detail": "full"}
@@ -45,9 +34,9 @@ ASKS = {
     Ask.CREDENTIALS: "require_auth",
 }
 """The first two are the requirement's. What else a run may ask had no word."""
-ASKED = {action: kind for kind, action in ASKS.items()}
+ASK_OF = {action: kind for kind, action in ASKS.items()}
 NOTES = {Note.THOUGHT: "think", Note.LOG: "log", Note.USAGE: "usage"}
-NOTED = {action: kind for kind, action in NOTES.items()}
+NOTE_OF = {action: kind for kind, action in NOTES.items()}
 STATUS, DONE = "task_status", "done"
 STATES = {
     **{state.value: state for state in State},
@@ -73,9 +62,9 @@ def question_id(task_id: str, question: str) -> str:
     return f"{quote(task_id, safe='')}/{question}"
 
 
-def question_in(said: str) -> tuple[str, str]:
+def question_in(msg_id: str) -> tuple[str, str]:
     """The task and the question behind a msg_id; empty if it is none of ours."""
-    task_id, slash, question = said.partition("/")
+    task_id, slash, question = msg_id.partition("/")
     return (unquote(task_id), question) if slash else ("", "")
 
 
@@ -90,126 +79,131 @@ class IatEventEncoder:
         self._whole = False
         """Whether it has seen the task from its beginning."""
 
-    def told(self, entry: Stamped | Message) -> EventBody:
+    def event_out(self, entry: Stamped | Message) -> EventBody:
         """One entry of a stream."""
         if isinstance(entry, Message):
-            return EventBody(Kind.RESPONSE, DONE, self.reply(entry))
+            return EventBody(Kind.RESPONSE, DONE, self.reply_out(entry))
         base: Payload = {
             "task_id": entry.task_id,
             "context_id": entry.context_id,
             "seq": entry.seq,
             "at": entry.at,
         }
-        return _TELL[type(entry.event)](self, base, entry.event, entry)
+        return _EVENTS_OUT[type(entry.event)](self, base, entry.event, entry)
 
     def task(self, task: Task) -> Payload:
         """A task as it stands."""
         state = task.state
-        told: Payload = {
+        payload: Payload = {
             "task_id": task.id,
             "context_id": task.context_id,
             "status": state.value,
         }
         if self._full:
-            told["task"] = msgspec.to_builtins(task)
+            payload["task"] = msgspec.to_builtins(task)
         message = task.status.message
-        told["result_summary"] = task.text or (message.text if message else "")
+        payload["result_summary"] = task.text or (message.text if message else "")
         if state in FINAL and state is not State.COMPLETED:
-            told["error"] = _failure(state, message, None)
+            payload["error"] = _failure(state, message, None)
         elif state in WAITING and message is not None:
-            told["asks"] = _open_question(task.id, state, message)
-        return told
+            payload["asks"] = _open_question(task.id, state, message)
+        return payload
 
-    def reply(self, message: Message) -> Payload:
+    def reply_out(self, message: Message) -> Payload:
         """A direct reply, which has no task."""
-        told: Payload = {"status": "completed", "result_summary": message.text}
-        return told | {"message": msgspec.to_builtins(message)} if self._full else told
+        payload: Payload = {"status": "completed", "result_summary": message.text}
+        return payload | {"message": msgspec.to_builtins(message)} if self._full else payload
 
     def _message(self, message: Message) -> Payload:
         if self._full:
             return {"message": msgspec.to_builtins(message)}
         return {"text": message.text}
 
-    def _opened(self, base: Payload, event: Opened, entry: Stamped) -> EventBody:
+    def _opened_out(self, base: Payload, event: ev.Opened, entry: Stamped) -> EventBody:
         self._whole = True
-        told: Payload = {**base, "status": "submitted"}
+        payload: Payload = {**base, "status": "submitted"}
         if self._full:
             fold = Fold(entry.task_id, entry.context_id)
             fold.add(entry)
-            told["task"] = msgspec.to_builtins(fold.task())
-        return EventBody(Kind.NOTIFICATION, STATUS, told)
+            payload["task"] = msgspec.to_builtins(fold.task())
+        return EventBody(Kind.NOTIFICATION, STATUS, payload)
 
-    def _snapshot(self, base: Payload, event: Snapshot, entry: Stamped) -> EventBody:
+    def _snapshot_out(self, base: Payload, event: ev.Snapshot, entry: Stamped) -> EventBody:
         task = event.task
         self._whole = True
         self._texts = [task.text] if task.text else []
         self._usage = dict(task.usage or {})
-        told = self.task(task) | base
+        payload = self.task(task) | base
         if task.state not in FINAL:
-            return EventBody(Kind.NOTIFICATION, STATUS, told)
-        return EventBody(Kind.RESPONSE, DONE, told | {"usage_stats": self._usage})
+            return EventBody(Kind.NOTIFICATION, STATUS, payload)
+        return EventBody(Kind.RESPONSE, DONE, payload | {"usage_stats": self._usage})
 
-    def _state(self, base: Payload, event: StateChanged, entry: Stamped) -> EventBody:
-        told: Payload = {**base, "status": event.state.value}
+    def _state_out(self, base: Payload, event: ev.StateChanged, entry: Stamped) -> EventBody:
+        payload: Payload = {**base, "status": event.state.value}
         if event.message is not None:
-            told |= self._message(event.message)
+            payload |= self._message(event.message)
         if event.metadata is not None:
             if self._full:
-                told["metadata"] = event.metadata
+                payload["metadata"] = event.metadata
             if PROGRESS in event.metadata:
-                told["progress"] = event.metadata[PROGRESS]
+                payload["progress"] = event.metadata[PROGRESS]
         if event.state not in FINAL:
-            return EventBody(Kind.NOTIFICATION, STATUS, told)
+            return EventBody(Kind.NOTIFICATION, STATUS, payload)
         words = event.message.text if event.message else ""
-        told["result_summary"] = "".join(self._texts) if self._whole and self._texts else words
-        told["usage_stats"] = self._usage
+        payload["result_summary"] = "".join(self._texts) if self._whole and self._texts else words
+        payload["usage_stats"] = self._usage
         if event.state is not State.COMPLETED:
-            told["error"] = _failure(event.state, event.message, event.metadata)
-        return EventBody(Kind.RESPONSE, DONE, told)
+            payload["error"] = _failure(event.state, event.message, event.metadata)
+        return EventBody(Kind.RESPONSE, DONE, payload)
 
-    def _asked(self, base: Payload, event: Asked, entry: Stamped) -> EventBody:
+    def _asked_out(self, base: Payload, event: ev.Asked, entry: Stamped) -> EventBody:
         id = question_id(entry.task_id, event.question)
-        told = {**base, **_question(event.kind, id, event.message.text, event.body)}
+        payload = {**base, **_question(event.kind, id, event.message.text, event.body)}
         if self._full:
-            told |= {"question": event.question, **self._message(event.message)}
-        return EventBody(Kind.REQUEST, ASKS[event.kind], told, id)
+            payload |= {"question": event.question, **self._message(event.message)}
+        return EventBody(Kind.REQUEST, ASKS[event.kind], payload, id)
 
-    def _chunk(self, base: Payload, event: ArtifactChunk, entry: Stamped) -> EventBody:
+    def _chunk_out(self, base: Payload, event: ev.ArtifactChunk, entry: Stamped) -> EventBody:
         artifact = event.artifact
         self._texts.append(artifact.text)
-        told: Payload = {**base, "index": self._chunks, "append": event.append, "last": event.last}
+        payload: Payload = {
+            **base,
+            "index": self._chunks,
+            "append": event.append,
+            "last": event.last,
+        }
         self._chunks += 1
         if event.metadata is not None:
-            told["metadata"] = event.metadata
+            payload["metadata"] = event.metadata
         if self._full:
-            told["artifact"] = msgspec.to_builtins(artifact)
-            return EventBody(Kind.CHUNK, "", told)
-        told |= {"artifact_id": artifact.artifact_id, "text": artifact.text}
+            payload["artifact"] = msgspec.to_builtins(artifact)
+            return EventBody(Kind.CHUNK, "", payload)
+        payload |= {"artifact_id": artifact.artifact_id, "text": artifact.text}
         if any(not isinstance(part, Text) for part in artifact.parts):
-            told["parts"] = msgspec.to_builtins(artifact.parts)
-        return EventBody(Kind.CHUNK, "", told)
+            payload["parts"] = msgspec.to_builtins(artifact.parts)
+        return EventBody(Kind.CHUNK, "", payload)
 
-    def _noted(self, base: Payload, event: Noted, entry: Stamped) -> EventBody:
+    def _noted_out(self, base: Payload, event: ev.Noted, entry: Stamped) -> EventBody:
         body = event.body
-        told: Payload = {**_NOTE_OUT[event.kind](body), **base}
+        payload: Payload = {**_NOTE_OUT[event.kind](body), **base}
         if event.kind is Note.USAGE and isinstance(body, dict):
             self._usage |= body
         if event.state is not State.WORKING:
-            told["status"] = event.state.value
+            payload["status"] = event.state.value
         if self._full:
-            told["body"] = body
+            payload["body"] = body
         # R02: thoughts come in pieces, so each is a chunk.
         kind = Kind.CHUNK if event.kind is Note.THOUGHT else Kind.NOTIFICATION
-        return EventBody(kind, NOTES[event.kind], told)
+        return EventBody(kind, NOTES[event.kind], payload)
 
 
-_TELL: dict[type[AnyEvent], Callable[..., EventBody]] = {
-    Opened: IatEventEncoder._opened,
-    Snapshot: IatEventEncoder._snapshot,
-    StateChanged: IatEventEncoder._state,
-    Asked: IatEventEncoder._asked,
-    ArtifactChunk: IatEventEncoder._chunk,
-    Noted: IatEventEncoder._noted,
+_EVENTS_OUT: dict[type[ev.AnyEvent], Callable[..., EventBody]] = {
+    ev.Opened: IatEventEncoder._opened_out,
+    ev.Snapshot: IatEventEncoder._snapshot_out,
+    ev.StateChanged: IatEventEncoder._state_out,
+    ev.Asked: IatEventEncoder._asked_out,
+    ev.ArtifactChunk: IatEventEncoder._chunk_out,
+    ev.Noted: IatEventEncoder._noted_out,
 }
 
 
@@ -256,145 +250,3 @@ def _failure(state: State, message: Message | None, metadata: dict[str, Json] | 
         "code": known if isinstance(known, str) else state.value,
         "message": message.text if message and message.text else f"The task is {state.value}",
     }
-
-
-# Hearing.
-
-
-def entry_in(kind: Kind, action: str, said: Payload, call: str, count: int, at: int) -> Any:
-    """The entry an envelope tells: `Stamped`, or the `Message` that is all there is.
-
-    What a foreign agent leaves out is made up: the task is called like the call, events counted.
-    Raises `msgspec.ValidationError`, or the error that is told.
-    """
-    if kind is Kind.RESPONSE and _is_reply(said):
-        return msgspec.convert(said["message"], Message)
-    if error_told(action, said):
-        raise error_in(said["error"])
-    task_id = said["task_id"] if isinstance(said.get("task_id"), str) else call
-    context_id = _text(said.get("context_id"), "")
-    seq = said["seq"] if isinstance(said.get("seq"), int) else count
-    when = said["at"] if isinstance(said.get("at"), int) else at
-    return Stamped(task_id, context_id, seq, when, event_in(kind, action, said, task_id))
-
-
-def _is_reply(said: Payload) -> bool:
-    """Whether this is a direct reply: a whole message, and no task."""
-    return isinstance(said.get("message"), dict) and "task_id" not in said
-
-
-def error_told(action: str, said: Payload) -> bool:
-    """Whether this is an error about the call itself, and not the end of a task that failed."""
-    return "error" in said and "status" not in said and action != DONE
-
-
-def event_in(kind: Kind, action: str, said: Payload, task_id: str) -> AnyEvent:
-    """The event an envelope tells."""
-    if "task" in said:
-        return Snapshot(task=msgspec.convert(said["task"], Task))
-    if kind is Kind.REQUEST and action in ASKED:
-        return _asked_in(ASKED[action], said, task_id)
-    if action in NOTED:
-        state = STATES.get(_text(said.get("status"), ""), State.WORKING)
-        return Noted(kind=NOTED[action], body=_note_in(NOTED[action], said), state=state)
-    if kind is Kind.CHUNK:
-        return _chunk_in(said)
-    return _state_in(kind, said, task_id)
-
-
-def _chunk_in(said: Payload) -> ArtifactChunk:
-    if "artifact" in said:
-        artifact = msgspec.convert(said["artifact"], Artifact)
-    else:
-        words = said.get("text", said.get("content"))
-        name = _text(said.get("artifact_id"), "result")
-        artifact = Artifact(artifact_id=name, parts=(Text(_text(words, "")),))
-    append, metadata = said.get("append"), said.get("metadata")
-    return ArtifactChunk(
-        artifact=artifact,
-        append=append if isinstance(append, bool) else True,
-        last=said.get("last") is True,
-        metadata=metadata if isinstance(metadata, dict) else None,
-    )
-
-
-def _state_in(kind: Kind, said: Payload, task_id: str) -> StateChanged:
-    state = STATES.get(_text(said.get("status"), ""))
-    if state is None:
-        over = State.FAILED if said.get("error") is not None else State.COMPLETED
-        state = over if kind is Kind.RESPONSE else State.WORKING
-    metadata = said.get("metadata")
-    return StateChanged(
-        state=state,
-        message=_message_in(said, task_id),
-        metadata=metadata if isinstance(metadata, dict) else None,
-    )
-
-
-def _message_in(said: Payload, task_id: str) -> Message | None:
-    if "message" in said and isinstance(said["message"], dict):
-        return msgspec.convert(said["message"], Message)
-    words = said.get("text")
-    if "seq" not in said:  # a foreign agent, whose last words are all there is
-        error = said.get("error")
-        told = error_in(error).message if error is not None else None
-        words = words or told or said.get("result_summary", said.get("result"))
-    if not isinstance(words, str) or not words:
-        return None
-    return Message(
-        message_id=f"{task_id}.said", role=Role.AGENT, parts=(Text(words),), task_id=task_id
-    )
-
-
-def _asked_in(kind: Ask, said: Payload, task_id: str) -> Asked:
-    words = said.get({Ask.APPROVAL: "operation", Ask.TOOL: "tool_name"}.get(kind, "prompt"))
-    message = _message_in(said, task_id) or Message(
-        message_id=f"{task_id}.asked",
-        role=Role.AGENT,
-        parts=(Text(_text(words, "")),),
-        task_id=task_id,
-    )
-    return Asked(
-        question=_text(said.get("question"), ""),
-        kind=kind,
-        message=message,
-        body=said.get("arguments" if kind is Ask.TOOL else "details"),
-    )
-
-
-def _note_in(kind: Note, said: Payload) -> Json:
-    if "body" in said:
-        return said["body"]
-    match kind:
-        case Note.THOUGHT:
-            return {"text": said.get("thought_text", "")}
-        case Note.USAGE:
-            return said.get("usage_stats")
-        case Note.LOG:
-            ours = {"action", "task_id", "context_id", "seq", "at", "status"}
-            return {key: value for key, value in said.items() if key not in ours}
-
-
-def task_in(said: Payload, call: str, at: int) -> Task | Message:
-    """The task an answer tells; of a foreign agent, what can be known of it."""
-    if "task" in said:
-        return msgspec.convert(said["task"], Task)
-    if _is_reply(said):
-        return msgspec.convert(said["message"], Message)
-    task_id = _text(said.get("task_id"), call)
-    changed = _state_in(Kind.RESPONSE, said, task_id)
-    words = _text(said.get("result_summary", said.get("result")), "")
-    made = Artifact(artifact_id="result", parts=(Text(words),))
-    done = changed.state is State.COMPLETED
-    used = said.get("usage_stats")
-    return Task(
-        id=task_id,
-        context_id=_text(said.get("context_id"), ""),
-        status=Status(changed.state, at, None if done else changed.message),
-        artifacts=(made,) if done and words else (),
-        usage=used if isinstance(used, dict) and used else None,
-    )
-
-
-def _text(said: Json, otherwise: str) -> str:
-    return said if isinstance(said, str) and said else otherwise

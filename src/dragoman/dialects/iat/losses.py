@@ -15,7 +15,7 @@ from dragoman.core.lifecycle import Fold
 from dragoman.core.operations import SendMessage
 from dragoman.core.session import Call, Signal, Update
 
-from .wire import word
+from .wire import id_out
 
 
 def carried(signal: Signal) -> Signal:
@@ -24,7 +24,7 @@ def carried(signal: Signal) -> Signal:
         case Call(id=id, op=op, silent=silent):
             if isinstance(op, SendMessage):
                 op = replace(op, hook=None)
-            return replace(signal, id=None if silent else word(id), op=op)
+            return replace(signal, id=None if silent else id_out(id), op=op)
         case Update(entry=Stamped(event=Opened()) as entry):
             fold = Fold(entry.task_id, entry.context_id)
             fold.add(entry)

@@ -29,7 +29,7 @@ from .wire import Envelope, Kind, encode
 _MOST_FIELDS = 16
 
 
-class Posted(Struct, frozen=True, gc=False):
+class PlainRequest(Struct, frozen=True, gc=False):
     """A body that is no envelope."""
 
     content: str
@@ -39,7 +39,7 @@ class Posted(Struct, frozen=True, gc=False):
     type: None = None
 
 
-_read = msgspec.json.Decoder(Posted).decode
+_read = msgspec.json.Decoder(PlainRequest).decode
 
 
 class PlainCallee(IatCallee):
@@ -56,20 +56,20 @@ class PlainCallee(IatCallee):
             if content_type not in JSON_TYPES:
                 raise msgspec.DecodeError
             check(frame.body)
-            said = _read(frame.body)
+            request = _read(frame.body)
         except (msgspec.DecodeError, RecursionError, Unparseable):
             return super().receive(frame)
-        return (self._meant_plainly(said),)
+        return (self._interpret_plain(request),)
 
-    def _meant_plainly(self, said: Posted) -> Call:
-        self._heard_plainly()
-        message = Message(message_id="1", role=Role.USER, parts=(Text(said.content),))
-        context = ({"kind": "system", "text": said.system},) if said.system else ()
-        params = said.params if isinstance(said.params, dict) and said.params else None
+    def _interpret_plain(self, request: PlainRequest) -> Call:
+        self._answer_plainly()
+        message = Message(message_id="1", role=Role.USER, parts=(Text(request.content),))
+        context = ({"kind": "system", "text": request.system},) if request.system else ()
+        params = request.params if isinstance(request.params, dict) and request.params else None
         op = SendMessage(message=message, context=context, metadata=params)
         return Call("", op, self.streams)
 
-    def _heard_plainly(self) -> None:
+    def _answer_plainly(self) -> None:
         self._plain = True
         # It has no place for a name; what comes to this address is for us.
         self._last = Envelope(kind=Kind.REQUEST, to=self._me, flat=True)
@@ -81,12 +81,12 @@ class PlainCallee(IatCallee):
         match signal:
             case Result(value=Task() as task):
                 last = task.status.message.text if task.status.message else ""
-                return (_frame(_about(task.state, "result", task.text, last)),)
+                return (_frame(_outcome(task.state, "result", task.text, last)),)
             case Result(value=Message() as message):
                 return (_frame({"result": message.text}),)
             case Fault(error=error):
-                told = {"result": error.message, **_refusal(error)}
-                return (_frame(told, errors.status_for(error)),)
+                body = {"result": error.message, **_refusal(error)}
+                return (_frame(body, errors.status_for(error)),)
             case _:
                 return ()
 
@@ -95,7 +95,7 @@ class PlainStream(PlainCallee):
     """The same, told as it comes."""
 
     streams = True
-    _told = False
+    _has_text = False
     """Whether there are words already, from which the last ones have to be kept apart."""
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
@@ -103,9 +103,9 @@ class PlainStream(PlainCallee):
         verb, _, where = frame.target.partition(" ")
         if verb == "GET":
             try:
-                return (self._meant_plainly(_queried(where.partition("?")[2])),)
+                return (self._interpret_plain(_query_in(where.partition("?")[2])),)
             except BadParams as error:
-                self._heard_plainly()
+                self._answer_plainly()
                 return (Fault("", error),)
         headers = {**frame.headers, "accept": "text/event-stream"}
         return super().receive(msgspec.structs.replace(frame, headers=headers))
@@ -118,48 +118,52 @@ class PlainStream(PlainCallee):
             case Update(entry=Message() as message):
                 return (_frame({"type": "chunk", "text": message.text}),)
             case Update(entry=Stamped(event=event, seq=seq)):
-                told = self._step(event)
-                return (_frame(told, mark=str(seq)),) if told is not None else ()
+                body = self._step(event)
+                return (_frame(body, mark=str(seq)),) if body is not None else ()
             case Fault(error=error):
-                told = {"type": "chunk", "text": self._apart(error.message), **_refusal(error)}
-                return (_frame(told, errors.status_for(error)),)
+                body = {
+                    "type": "chunk",
+                    "text": self._on_new_line(error.message),
+                    **_refusal(error),
+                }
+                return (_frame(body, errors.status_for(error)),)
             case _:
                 return ()
 
     def _step(self, event: object) -> Json:
         match event:
             case ArtifactChunk(artifact=artifact):
-                self._told = self._told or bool(artifact.text)
+                self._has_text = self._has_text or bool(artifact.text)
                 return {"type": "chunk", "text": artifact.text}
             case Snapshot(task=task):
                 last = task.status.message.text if task.status.message else ""
-                return self._stands(task.state, task.text, last)
+                return self._state_out(task.state, task.text, last)
             case Asked(kind=kind, message=message):
                 auth = kind is Ask.CREDENTIALS
                 state = State.AUTH_REQUIRED if auth else State.INPUT_REQUIRED
-                return self._stands(state, "", message.text)
+                return self._state_out(state, "", message.text)
             case StateChanged(state=state, message=message):
-                return self._stands(state, "", message.text if message else "")
+                return self._state_out(state, "", message.text if message else "")
             case _:
                 return None
 
-    def _stands(self, state: State, text: str, last: str) -> Json:
+    def _state_out(self, state: State, text: str, last: str) -> Json:
         """How it stands with a task, if that is worth a word."""
         if state is State.COMPLETED:  # its last words count if there were no others
-            told: dict[str, Json] = {"text": text or ("" if self._told else last)}
+            body: dict[str, Json] = {"text": text or ("" if self._has_text else last)}
         elif state in FINAL or state in WAITING:
-            told = _about(state, "text", text, last)
-            told["text"] = self._apart(told["text"])
+            body = _outcome(state, "text", text, last)
+            body["text"] = self._on_new_line(body["text"])
         else:
-            told = {"text": text}
-        self._told = self._told or bool(told["text"])
-        return {"type": "chunk", **told} if told["text"] else None
+            body = {"text": text}
+        self._has_text = self._has_text or bool(body["text"])
+        return {"type": "chunk", **body} if body["text"] else None
 
-    def _apart(self, words: str) -> str:
-        return f"\n{words}" if self._told else words
+    def _on_new_line(self, words: str) -> str:
+        return f"\n{words}" if self._has_text else words
 
 
-def _queried(query: str) -> Posted:
+def _query_in(query: str) -> PlainRequest:
     """What `?content=...&system=...` asks."""
     try:
         found = parse_qs(query, errors="strict", max_num_fields=_MOST_FIELDS)
@@ -167,23 +171,23 @@ def _queried(query: str) -> Posted:
         raise BadParams("The query is not readable", field="content") from None
     if "content" not in found:
         raise BadParams("There is no ?content=", field="content")
-    return Posted(found["content"][0], found.get("system", [None])[0])
+    return PlainRequest(found["content"][0], found.get("system", [None])[0])
 
 
-def _about(state: State, key: str, text: str, last: str) -> dict[str, Json]:
+def _outcome(state: State, key: str, text: str, last: str) -> dict[str, Json]:
     """What a caller is told that looks at one member only: the text, and how it ended."""
     if state is State.COMPLETED:
         return {key: text or last}
     if state in FINAL:
         last = last or f"The task is {state.value}"
     words = "\n".join(filter(None, (text, last)))
-    told: dict[str, Json] = {key: words, "status": state.value}
-    return {**told, "error": last} if state in FINAL else told
+    body: dict[str, Json] = {key: words, "status": state.value}
+    return {**body, "error": last} if state in FINAL else body
 
 
 def _refusal(error: DragomanError) -> dict[str, Json]:
     return {"error": error.message, "code": errors.code_for(error)}
 
 
-def _frame(told: Json, status: int = 200, mark: str = "") -> Frame:
-    return Frame(encode(told), "", NOTHING, status, mark)
+def _frame(body: Json, status: int = 200, mark: str = "") -> Frame:
+    return Frame(encode(body), "", NOTHING, status, mark)

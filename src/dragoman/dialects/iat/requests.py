@@ -55,7 +55,7 @@ class Execute(Struct, frozen=True, gc=False):
     open_as: str | None = None
 
 
-class Offered(Struct, frozen=True, gc=False):
+class ToolsIn(Struct, frozen=True, gc=False):
     """The tools of any call."""
 
     allowed_tools: tuple[Json, ...] | None = None
@@ -71,7 +71,7 @@ class CallTool(Struct, frozen=True, gc=False):
     context_id: str | None = None
 
 
-class OfTask(Struct, frozen=True, gc=False):
+class TaskIn(Struct, frozen=True, gc=False):
     """What only names a task."""
 
     task_id: str = ""
@@ -79,7 +79,7 @@ class OfTask(Struct, frozen=True, gc=False):
     metadata: dict[str, Json] | None = None
 
 
-class Introduced(Struct, frozen=True, gc=False):
+class IntroductionIn(Struct, frozen=True, gc=False):
     """`register` and `HELO`."""
 
     agent_id: str | None = None
@@ -109,14 +109,14 @@ class ToolIn(Struct, frozen=True, gc=False):
 _read_manifest = msgspec.json.Decoder(dict[str, Json]).decode
 
 
-def execute_in(said: Envelope) -> SendMessage:
+def execute_in(envelope: Envelope) -> SendMessage:
     """The send behind an `execute`."""
-    found = msgspec.convert(said.payload, Execute)
+    found = msgspec.convert(envelope.payload, Execute)
     metadata = found.metadata
     if found.workspace_root:
         metadata = {**(metadata or {}), "workspace_root": found.workspace_root}
     return SendMessage(
-        message=found.message or _message_in(said, found),
+        message=found.message or _message_in(envelope, found),
         wait=found.wait is not False,
         history_length=found.history_length,
         accepts=found.accepts or (),
@@ -126,7 +126,7 @@ def execute_in(said: Envelope) -> SendMessage:
     )
 
 
-def _message_in(said: Envelope, found: Execute) -> Message:
+def _message_in(envelope: Envelope, found: Execute) -> Message:
     parts = found.parts or ()
     words = found.query if found.query is not None else found.content
     if isinstance(words, str):
@@ -136,7 +136,7 @@ def _message_in(said: Envelope, found: Execute) -> Message:
     if not parts:
         raise BadParams("execute needs a query", field="payload.query")
     return Message(
-        message_id=said.id or "1",
+        message_id=envelope.id or "1",
         role=Role.USER,
         parts=parts,
         task_id=found.task_id or "",
@@ -163,22 +163,22 @@ class Offer(Struct, frozen=True, gc=False):
 NO_OFFER = Offer()
 
 
-def offer_in(said: Envelope) -> Offer:
+def offer_in(envelope: Envelope) -> Offer:
     """The tools a call names or describes; `msgspec.ValidationError` or `BadParams` if it does so
     wrongly."""
-    if said.payload.keys().isdisjoint(("allowed_tools", "tools")):
+    if envelope.payload.keys().isdisjoint(("allowed_tools", "tools")):
         return NO_OFFER
-    found = msgspec.convert(said.payload, Offered)
+    found = msgspec.convert(envelope.payload, ToolsIn)
     return Offer(
         None if found.allowed_tools is None else tools_in(found.allowed_tools),
         None if found.tools is None else tools_in(found.tools),
     )
 
 
-def tools_in(said: Iterable[Json]) -> tuple[Tool, ...]:
+def tools_in(values: Iterable[Json]) -> tuple[Tool, ...]:
     """Tools as they are described; `BadParams` for a schema that is none (R04)."""
     found: list[Tool] = []
-    for each in said:
+    for each in values:
         try:
             given = msgspec.convert({"name": each} if isinstance(each, str) else each, ToolIn)
         except msgspec.ValidationError as exc:
@@ -198,8 +198,8 @@ def tools_in(said: Iterable[Json]) -> tuple[Tool, ...]:
     return tuple(found)
 
 
-def _first(*said: Json) -> Json:
-    return next((each for each in said if each is not None), None)
+def _first(*values: Json) -> Json:
+    return next((each for each in values if each is not None), None)
 
 
 def tools_out(tools: Iterable[Tool]) -> list[Json]:
@@ -215,14 +215,14 @@ def tools_out(tools: Iterable[Tool]) -> list[Json]:
     ]
 
 
-def call_tool_in(said: Envelope) -> SendMessage | Invoke:
+def call_tool_in(envelope: Envelope) -> SendMessage | Invoke:
     """A tool of the agent's: a skill, or a method of its own, whose name has a namespace."""
-    found = msgspec.convert(said.payload, CallTool)
+    found = msgspec.convert(envelope.payload, CallTool)
     if "/" in found.tool_name:
         return Invoke(method=found.tool_name, params=found.arguments)
     return SendMessage(
         message=Message(
-            message_id=said.id or "1",
+            message_id=envelope.id or "1",
             role=Role.USER,
             parts=(Data({} if found.arguments is None else found.arguments),),
             context_id=found.context_id or "",
@@ -231,34 +231,34 @@ def call_tool_in(said: Envelope) -> SendMessage | Invoke:
     )
 
 
-def _of_task(said: Envelope) -> OfTask:
-    found = msgspec.convert(said.payload, OfTask)
+def _task_in(envelope: Envelope) -> TaskIn:
+    found = msgspec.convert(envelope.payload, TaskIn)
     if not found.task_id:
-        raise BadParams(f"{said.action} needs a task_id", field="payload.task_id")
+        raise BadParams(f"{envelope.action} needs a task_id", field="payload.task_id")
     return found
 
 
-def status_in(said: Envelope) -> GetTask:
+def status_in(envelope: Envelope) -> GetTask:
     """`task_status`, asked by a caller."""
-    found = _of_task(said)
+    found = _task_in(envelope)
     return GetTask(task_id=found.task_id, history_length=found.history_length)
 
 
-def watch_in(said: Envelope) -> Watch:
+def watch_in(envelope: Envelope) -> Watch:
     """`watch`: goes on with a stream that broke."""
-    return Watch(task_id=_of_task(said).task_id)
+    return Watch(task_id=_task_in(envelope).task_id)
 
 
-def terminate_in(said: Envelope) -> CancelTask:
+def terminate_in(envelope: Envelope) -> CancelTask:
     """`terminate`, of one task."""
-    found = _of_task(said)
+    found = _task_in(envelope)
     return CancelTask(task_id=found.task_id, metadata=found.metadata)
 
 
-def resolve_in(said: Envelope) -> Resolve:
+def resolve_in(envelope: Envelope) -> Resolve:
     """The answer to a question of a run: a response to its request."""
-    payload = said.payload
-    task_id, question = question_in(said.parent)
+    payload = envelope.payload
+    task_id, question = question_in(envelope.parent)
     if not task_id:
         named = payload.get("approval_id")
         task_id, question = question_in(named if isinstance(named, str) else "")
@@ -293,12 +293,12 @@ CALLS: dict[str, tuple[Callable[[Envelope], AnyOperation], bool]] = {
 """What each action asks, and whether it may be told as a stream."""
 
 
-def introduced(id: Id, said: Envelope) -> Introduction:
+def introduction_in(id: Id, envelope: Envelope) -> Introduction:
     """Who introduces itself with `register` or `HELO`."""
-    found = msgspec.convert(said.payload, Introduced)
-    who = found.agent_id or said.sender
+    found = msgspec.convert(envelope.payload, IntroductionIn)
+    who = found.agent_id or envelope.sender
     if not who:
-        raise BadParams(f"{said.action} needs an agent_id", field="payload.agent_id")
+        raise BadParams(f"{envelope.action} needs an agent_id", field="payload.agent_id")
     card = Card(
         name=found.name or who,
         description=found.description or "",
@@ -318,33 +318,33 @@ def manifest_in(body: bytes) -> Introduction:
     """The agent that a manifest describes; `PeerMisbehaved` for what is none."""
     try:
         check(body)
-        return introduced(None, Envelope(kind=Kind.RESPONSE, payload=_read_manifest(body)))
+        return introduction_in(None, Envelope(kind=Kind.RESPONSE, payload=_read_manifest(body)))
     except (DragomanError, msgspec.DecodeError, RecursionError) as exc:
         raise PeerMisbehaved(f"This is not a manifest: {exc}") from None
 
 
-def granted(id: Id, said: Envelope) -> Introduction:
+def grant_in(id: Id, envelope: Envelope) -> Introduction:
     """One more tool: its name, or all of its description."""
-    tool = said.payload.get("tool", said.payload.get("content"))
+    tool = envelope.payload.get("tool", envelope.payload.get("content"))
     if not isinstance(tool, str | dict):
         raise BadParams("grant_tool needs a tool", field="payload.tool")
-    return Introduction(id, said.sender, None, tools_in((tool,)))
+    return Introduction(id, envelope.sender, None, tools_in((tool,)))
 
 
-def introduction(met: Introduction) -> Payload:
+def introduction_out(ours: Introduction) -> Payload:
     """How we introduce ourselves."""
-    card = met.card
-    actions = [*ACTIONS] if met.callable else []
-    told: Payload = {"agent_id": met.who, "tools": tools_out(met.tools), "actions": actions}
+    card = ours.card
+    actions = [*ACTIONS] if ours.callable else []
+    payload: Payload = {"agent_id": ours.who, "tools": tools_out(ours.tools), "actions": actions}
     if card is not None:
-        told |= {"name": card.name, "description": card.description, "version": card.version}
+        payload |= {"name": card.name, "description": card.description, "version": card.version}
         if card.interfaces:
-            told["endpoint"] = card.interfaces[0].url
+            payload["endpoint"] = card.interfaces[0].url
         if card.extensions:
-            told["extensions"] = [extension.uri for extension in card.extensions]
-    if met.workspace:
-        told["workspace_root"] = met.workspace
-    return told
+            payload["extensions"] = [extension.uri for extension in card.extensions]
+    if ours.workspace:
+        payload["workspace_root"] = ours.workspace
+    return payload
 
 
 # Asking.
@@ -356,11 +356,11 @@ def operation_out(op: AnyOperation) -> tuple[str, Payload] | None:
         case SendMessage():
             return "execute", FULL | _execute_out(op)
         case GetTask(task_id=task_id, history_length=length):
-            return "task_status", FULL | _given(task_id=task_id, history_length=length)
+            return "task_status", FULL | _drop_none(task_id=task_id, history_length=length)
         case Watch(task_id=task_id):
             return "watch", FULL | {"task_id": task_id}
         case CancelTask(task_id=task_id, metadata=metadata):
-            return "terminate", FULL | _given(task_id=task_id, metadata=metadata)
+            return "terminate", FULL | _drop_none(task_id=task_id, metadata=metadata)
         case Invoke(method=method, params=params):
             return "call_tool", {"tool_name": method, "arguments": params}
         case _:
@@ -372,7 +372,7 @@ def _execute_out(op: SendMessage) -> Payload:
     return {
         "query": op.message.text,
         "message": msgspec.to_builtins(op.message),
-        **_given(
+        **_drop_none(
             wait=None if op.wait else False,
             history_length=op.history_length,
             accepts=list(op.accepts) or None,
@@ -384,8 +384,8 @@ def _execute_out(op: SendMessage) -> Payload:
     }
 
 
-def _given(**said: Json) -> Payload:
-    return {key: value for key, value in said.items() if value is not None}
+def _drop_none(**members: Json) -> Payload:
+    return {key: value for key, value in members.items() if value is not None}
 
 
 def resolve_out(op: Resolve) -> tuple[str, Payload]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from itertools import count
 
 import msgspec
 from msgspec import Struct
@@ -115,7 +116,7 @@ class TraceIn(Struct, frozen=True, gc=False, rename="camel"):
     trace_id: str | None = ""
 
 
-class Heard(Struct, frozen=True, gc=False, rename={"sender": "from", "stream_id": "streamId"}):
+class EnvelopeIn(Struct, frozen=True, gc=False, rename={"sender": "from", "stream_id": "streamId"}):
     """Either form."""
 
     header: HeaderIn | None = None
@@ -183,37 +184,37 @@ class Flat(
 
 
 encode = msgspec.json.Encoder().encode
-_read = msgspec.json.Decoder(Heard).decode
+_read = msgspec.json.Decoder(EnvelopeIn).decode
 
 
 def envelope_in(body: bytes) -> Envelope:
     """The envelope in `body`; `Unparseable` or `Malformed` says why there is none."""
     check(body)
     try:
-        heard = _read(body)
+        read = _read(body)
     except msgspec.ValidationError as exc:
         raise Malformed(str(exc).replace(" | null`", "`")) from None
     except (msgspec.DecodeError, RecursionError) as exc:
         raise Unparseable(str(exc)) from None
-    payload = heard.payload
+    payload = read.payload
     if not isinstance(payload, dict):
         payload = {} if payload is None else {"content": payload}
-    flat = heard.header is None
-    header = heard.header or HeaderIn(
-        heard.id, heard.stream_id, heard.type, heard.sender, heard.to, heard.timestamp
+    flat = read.header is None
+    header = read.header or HeaderIn(
+        read.id, read.stream_id, read.type, read.sender, read.to, read.timestamp
     )
     kind = KINDS.get(header.type)
     if kind is None:
         what = "an envelope" if not header.type else f"a type: {header.type[:40]!r}"
         raise Malformed(f"This is not {what}; expected header.type request, response, ...")
-    metadata = heard.metadata or MetadataIn()
-    trace = heard.trace.trace_id if flat and heard.trace is not None else metadata.trace_id
-    own, parent = _word(header.msg_id), _word(header.parent_id)
+    metadata = read.metadata or MetadataIn()
+    trace = read.trace.trace_id if flat and read.trace is not None else metadata.trace_id
+    own, parent = _id_in(header.msg_id), _id_in(header.parent_id)
     if flat and kind is not Kind.REQUEST:
         parent = own  # an answer has the id of what it answers
     hops = TTL if flat or metadata.ttl is None else metadata.ttl
     named = payload.get("action")
-    action = named if isinstance(named, str) else heard.action or header.action or ""
+    action = named if isinstance(named, str) else read.action or header.action or ""
     if flat and kind is Kind.RESPONSE:
         payload = _whole_error(payload)
     return Envelope(
@@ -228,7 +229,7 @@ def envelope_in(body: bytes) -> Envelope:
         trace=trace or "",
         ttl=max(0, min(hops, MOST_TTL)),
         token=bare_token(metadata.auth_token or ""),
-        cursor=_word(metadata.cursor),
+        cursor=_id_in(metadata.cursor),
         key=metadata.key or "",
         deadline="" if metadata.deadline is None else str(metadata.deadline),
         flat=flat,
@@ -259,40 +260,43 @@ def answer_in(body: bytes, read: Callable[[bytes], Envelope] = envelope_in) -> E
         raise PeerMisbehaved(f"This is not an IAT envelope: {exc.message}") from None
 
 
-def envelope_out(told: Envelope) -> bytes:
+def envelope_out(envelope: Envelope) -> bytes:
     """An envelope in its form. What is told without an action has none (chunks)."""
-    if told.flat:
-        return encode(_flat(told))
-    payload = {"action": told.action, **told.payload} if told.action else told.payload
+    if envelope.flat:
+        return encode(_flat(envelope))
+    action, payload = envelope.action, envelope.payload
+    bearer = f"bearer {envelope.token}" if envelope.token else ""
+    if action:
+        payload = {"action": action, **payload}
     return encode(
         Nested(
             Header(
-                *(told.id, told.parent, told.kind.value),
-                *(told.sender, told.to, told.at // 1000),
+                *(envelope.id, envelope.parent, envelope.kind.value),
+                *(envelope.sender, envelope.to, envelope.at // 1000),
             ),
             Metadata(
-                *(told.trace, told.ttl, f"bearer {told.token}" if told.token else ""),
-                *(told.cursor, told.key, told.deadline),
+                *(envelope.trace, envelope.ttl, bearer),
+                *(envelope.cursor, envelope.key, envelope.deadline),
             ),
             payload,
         )
     )
 
 
-def _flat(told: Envelope) -> Flat:
-    asking = told.kind is Kind.REQUEST or not told.parent
-    metadata: dict[str, Json] = {"auth_token": f"bearer {told.token}"} if told.token else {}
-    if told.cursor or told.key or told.deadline:
-        said = {name: getattr(told, field) for field, name in HEADERS.items()}
-        metadata |= {name: value for name, value in said.items() if value}
-    payload = _plain_error(told.payload) if told.kind is Kind.RESPONSE else told.payload
+def _flat(envelope: Envelope) -> Flat:
+    asking = envelope.kind is Kind.REQUEST or not envelope.parent
+    metadata: dict[str, Json] = {"auth_token": f"bearer {envelope.token}"} if envelope.token else {}
+    if envelope.cursor or envelope.key or envelope.deadline:
+        fields = {name: getattr(envelope, field) for field, name in HEADERS.items()}
+        metadata |= {name: value for name, value in fields.items() if value}
+    payload = _plain_error(envelope.payload) if envelope.kind is Kind.RESPONSE else envelope.payload
     return Flat(
-        told.id if asking else told.parent,
-        FLAT_KINDS.get(told.kind, told.kind.value),
-        *(told.sender, told.to, told.action, payload),
-        {"traceId": told.trace} if told.trace else {},
-        *(metadata, told.at),
-        told.parent if told.kind in (Kind.REQUEST, Kind.CHUNK) else "",
+        envelope.id if asking else envelope.parent,
+        FLAT_KINDS.get(envelope.kind, envelope.kind.value),
+        *(envelope.sender, envelope.to, envelope.action, payload),
+        {"traceId": envelope.trace} if envelope.trace else {},
+        *(metadata, envelope.at),
+        envelope.parent if envelope.kind in (Kind.REQUEST, Kind.CHUNK) else "",
     )
 
 
@@ -314,32 +318,38 @@ def _whole_error(payload: dict[str, Json]) -> dict[str, Json]:
     if not isinstance(words, str) or not isinstance(code, str):
         return payload
     rest = {key: value for key, value in payload.items() if key not in _BESIDE}
-    told = {"code": code, "message": words}
+    error = {"code": code, "message": words}
     return {
         **rest,
-        ERROR: {**told, "details": payload["details"]} if "details" in payload else told,
+        ERROR: {**error, "details": payload["details"]} if "details" in payload else error,
     }
 
 
-def millis(said: float) -> int:
+def millis(time: float) -> int:
     """A time as milliseconds: real hosts send seconds, milliseconds, and those times a million."""
-    if said > _LATEST_MILLIS:
-        return int(said) // 1_000_000
-    return int(said) if said > _LATEST_SECONDS else int(said * 1000)
+    if time > _LATEST_MILLIS:
+        return int(time) // 1_000_000
+    return int(time) if time > _LATEST_SECONDS else int(time * 1000)
 
 
-def bare_token(said: str) -> str:
+def bare_token(value: str) -> str:
     """A token without the word before it."""
-    if not said:
+    if not value:
         return ""
-    scheme, _, token = said.strip().partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else said.strip()
+    scheme, _, token = value.strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else value.strip()
 
 
-def _word(said: Word) -> str:
-    return said if isinstance(said, str) else "" if said is None else str(said)
+def _id_in(id: Word) -> str:
+    return id if isinstance(id, str) else "" if id is None else str(id)
 
 
-def word(id: Id) -> str:
+def id_out(id: Id) -> str:
     """How a call's id is written: as it is, or as JSON has it."""
     return id if isinstance(id, str) else encode(id).decode()
+
+
+def message_ids() -> Callable[[], str]:
+    """Ids for the envelopes of one session, where nobody gives it better ones."""
+    numbers = count(1)
+    return lambda: f"m{next(numbers)}"

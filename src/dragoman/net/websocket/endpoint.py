@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -19,15 +20,15 @@ from msgspec import Struct
 
 from dragoman.core.errors import DragomanError, TooLarge, TooMany
 from dragoman.core.peer import ANYONE, Context
-from dragoman.core.session import Call, Duplex, End, Fault, Frame, Result, Session, Signal, Update
+from dragoman.core.session import Call, Duplex, End, Fault, Frame, Result, Signal, Update
 from dragoman.security.authentication import certificate_in
 from dragoman.security.rate_limits import TokenBucket
 from dragoman.security.route_policy import Policy, refuse
 
-from ..driver import Admission, DialectRole, Driver, Exchange
+from ..driver import Driver, Exchange
 from ..http.asgi import Receive, Scope, Send, answer, headers_in
 from ..http.connections import METER, SocketMeter
-from ..server_context import OpenStream, ServerContext
+from ..server_context import OpenStream
 from .peer import WebSocketPeer
 from .reader import WebSocketReader
 from .writer import WebSocketWriter
@@ -51,26 +52,13 @@ class SocketLimits(Struct, frozen=True, kw_only=True):
     """Seconds that one of them may be silent."""
 
 
+@dataclass(slots=True, eq=False)
 class SocketDriver(Driver):
     """Runs the conversations over the WebSockets at one address."""
 
-    __slots__ = ("duplex", "limits")
-
-    def __init__(
-        self,
-        server: ServerContext,
-        callee: Callable[[], Session],
-        *,
-        served: Collection[str] | None = None,
-        admission: Admission | None = None,
-        role: DialectRole | None = None,
-        duplex: Callable[[], Duplex] | None = None,
-        limits: SocketLimits | None = None,
-    ) -> None:
-        """`duplex` makes both sides of a new socket; without it we only answer."""
-        super().__init__(server, callee, served=served, admission=admission, role=role)
-        self.duplex = duplex
-        self.limits = limits or SocketLimits()
+    duplex: Callable[[], Duplex] | None = None
+    """Makes both sides of a new socket; without it we only answer."""
+    limits: SocketLimits = field(default_factory=SocketLimits)
 
 
 class WebSocketEndpoint:

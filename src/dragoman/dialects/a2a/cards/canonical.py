@@ -79,14 +79,14 @@ def message(fields: Mapping[str, MemberKind]) -> MemberKind:
         given: Any = _OBJECT(value, where)
         found: dict[str, Json] = {}
         for name, kept, required, kind in table:
-            said = given.get(name)
-            if said is None:  # ProtoJSON: null is not said
+            member = given.get(name)
+            if member is None:  # ProtoJSON: null is not said
                 if required and kind.default is not None:
                     found[name] = kind.default
                 continue
-            said = kind.read(said, f"{where}.{name}" if where else name)
-            if kept or kind.default is None or said != kind.default:
-                found[name] = said
+            member = kind.read(member, f"{where}.{name}" if where else name)
+            if kept or kind.default is None or member != kind.default:
+                found[name] = member
         return found
 
     return MemberKind(read, fields=fields)

@@ -60,9 +60,9 @@ _TELLING = {
 
 
 def _type_of(scheme: dict[str, Json]) -> str:
-    said = scheme.get("type")
-    if isinstance(said, str):
-        return said
+    type_name = scheme.get("type")
+    if isinstance(type_name, str):
+        return type_name
     return next((type for name, type in _TELLING.items() if name in scheme), "mutualTLS")
 
 
@@ -77,36 +77,23 @@ def _scheme(value: Json, where: str) -> Json:
 
 _EXTENSION = _given(uri=TEXT, description=TEXT, required=FLAG, params=_PARAMS)
 _SKILL = _given(
-    id=TEXT,
-    name=TEXT,
-    description=TEXT,
-    tags=_TEXTS,
-    examples=_TEXTS,
-    inputModes=_TEXTS,
-    outputModes=_TEXTS,
+    **dict.fromkeys(("id", "name", "description"), TEXT),
+    **dict.fromkeys(("tags", "examples", "inputModes", "outputModes"), _TEXTS),
     security=_REQUIREMENTS,
 )
+_CAPABILITIES = _given(
+    **dict.fromkeys(("streaming", "pushNotifications", "stateTransitionHistory"), FLAG),
+    extensions=many(_EXTENSION),
+)
 CARD = _given(
-    protocolVersion=TEXT,
-    name=TEXT,
-    description=TEXT,
-    url=TEXT,
-    preferredTransport=TEXT,
+    **dict.fromkeys(("protocolVersion", "name", "description", "version"), TEXT),
+    **dict.fromkeys(("url", "preferredTransport", "iconUrl", "documentationUrl"), TEXT),
+    **dict.fromkeys(("defaultInputModes", "defaultOutputModes"), _TEXTS),
     additionalInterfaces=many(_given(url=TEXT, transport=TEXT)),
-    iconUrl=TEXT,
     provider=_given(organization=TEXT, url=TEXT),
-    version=TEXT,
-    documentationUrl=TEXT,
-    capabilities=_given(
-        streaming=FLAG,
-        pushNotifications=FLAG,
-        stateTransitionHistory=FLAG,
-        extensions=many(_EXTENSION),
-    ),
+    capabilities=_CAPABILITIES,
     securitySchemes=named(MemberKind(_scheme)),
     security=_REQUIREMENTS,
-    defaultInputModes=_TEXTS,
-    defaultOutputModes=_TEXTS,
     skills=many(_SKILL),
     supportsAuthenticatedExtendedCard=FLAG,
 )

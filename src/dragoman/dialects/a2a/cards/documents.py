@@ -139,16 +139,16 @@ def legacy(card: Card) -> bytes:
     document = _with_old(card, old)
     if old:
         # 0.1's way to say it, where `securitySchemes` means nothing.
-        told = authentication_out(card.schemes.values())
-        document = replace(document, authentication=told)
+        authentication = authentication_out(card.schemes.values())
+        document = replace(document, authentication=authentication)
     return msgspec.json.encode(document)
 
 
 def alone(card: Card, url: str) -> bytes:
     """The card of a dialect that has an address of its own, for readers of 0.1: they know one `url`
     and must not find their way to another one."""
-    told = authentication_out(card.schemes.values())
-    document = replace(_document(card), url=url, authentication=told)
+    authentication = authentication_out(card.schemes.values())
+    document = replace(_document(card), url=url, authentication=authentication)
     return msgspec.json.encode(replace(document, supported_interfaces=None, signatures=None))
 
 
@@ -208,8 +208,8 @@ def _with_old(card: Card, old: list[Interface]) -> Document:
 
 def _with_transitions(can: Capabilities | None, card: Card) -> Capabilities | None:
     """0.3's word for the extension that tells them; 1.0 dropped it."""
-    told = any(extension.uri == TRANSITIONS for extension in card.extensions)
-    if can is None or not told:
+    declared = any(extension.uri == TRANSITIONS for extension in card.extensions)
+    if can is None or not declared:
         return can
     return replace(can, state_transition_history=True)
 
@@ -302,13 +302,13 @@ def _interfaces_in(found: Document) -> Iterable[Interface]:
     return dict.fromkeys(listed)
 
 
-def version_in(said: str | None, *, listed: bool) -> str:
+def version_in(version: str | None, *, listed: bool) -> str:
     """The version that an interface speaks, as Major.Minor.
 
     One that says none speaks 1.0 where it is `listed` in supportedInterfaces, which came with 1.0.
     The main address of an older card speaks 0.3 then: before 0.2.5 cards had no word for it.
     """
-    return ".".join((said or ("1.0" if listed else "0.3")).split(".")[:2])
+    return ".".join((version or ("1.0" if listed else "0.3")).split(".")[:2])
 
 
 def _extension_in(extension: WireExtension) -> Extension:

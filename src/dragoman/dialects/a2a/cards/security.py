@@ -241,15 +241,15 @@ def required_in(listed: Iterable[Mapping[str, Json]]) -> tuple[Requirement, ...]
     return tuple(map(_requirement_in, listed))
 
 
-def _requirement_in(said: Mapping[str, Json]) -> Requirement:
-    inner = said.get("schemes")
+def _requirement_in(requirement: Mapping[str, Json]) -> Requirement:
+    inner = requirement.get("schemes")
     # A list here means that 0.3 has a scheme which is called "schemes".
-    named = inner if isinstance(inner, dict) else said
+    named = inner if isinstance(inner, dict) else requirement
     return {name: _scopes_in(scopes) for name, scopes in named.items()}
 
 
-def _scopes_in(said: Json) -> tuple[str, ...]:
-    listed = said.get("list") if isinstance(said, dict) else said
+def _scopes_in(scopes: Json) -> tuple[str, ...]:
+    listed = scopes.get("list") if isinstance(scopes, dict) else scopes
     if not isinstance(listed, list):
         return ()
     return tuple(scope for scope in listed if isinstance(scope, str))
@@ -282,6 +282,6 @@ def _old_name(scheme: Scheme) -> str:
             return "MutualTLS"
 
 
-def authentication_in(said: WireAuthentication) -> dict[str, Scheme]:
+def authentication_in(authentication: WireAuthentication) -> dict[str, Scheme]:
     """0.1's names as schemes of ours; any one of them is enough."""
-    return {name: HttpAuth(scheme=name.lower()) for name in said.schemes or ()}
+    return {name: HttpAuth(scheme=name.lower()) for name in authentication.schemes or ()}

@@ -94,14 +94,14 @@ class Key(Struct, frozen=True):
 
     def public(self) -> dict[str, Json]:
         """As it stands in a key set."""
-        said: dict[str, Json] = {**self.key.as_dict(private=False)}
-        said.pop("key_ops", None)
-        return {**said, "kid": self.kid, "alg": self.alg, "use": "sig"}
+        members: dict[str, Json] = {**self.key.as_dict(private=False)}
+        members.pop("key_ops", None)
+        return {**members, "kid": self.kid, "alg": self.alg, "use": "sig"}
 
 
-def key_in(said: Mapping[str, Any]) -> Key:
+def key_in(members: Mapping[str, Any]) -> Key:
     """The key in a JWK, or `Refused`. Without `kid` its name is its thumbprint (RFC 7638)."""
-    held = {name: value for name, value in said.items() if name not in ("key_ops", "x5c", "x5u")}
+    held = {name: value for name, value in members.items() if name not in ("key_ops", "x5c", "x5u")}
     if held.get("use", "sig") != "sig":
         raise Refused("the key is not for signatures")
     kind = (held.get("kty"), held.get("crv") or "")

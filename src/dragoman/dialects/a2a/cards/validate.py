@@ -244,8 +244,8 @@ _PLACES = ("header", "query", "cookie")
 def _kind_of(scheme: dict[str, Any]) -> str:
     """0.3's type, in either spelling; empty if it is none."""
     held = next((type for type, (member, _) in _TYPES.items() if member in scheme), "")
-    said = scheme.get("type")
-    return held or (said if isinstance(said, str) and said in _TYPES else "")
+    value = scheme.get("type")
+    return held or (value if isinstance(value, str) and value in _TYPES else "")
 
 
 def _scheme(scheme: Any, kind: str, where: str) -> Found:
@@ -277,8 +277,8 @@ def _scheme(scheme: Any, kind: str, where: str) -> Found:
                 yield Problem(f"{place}.{name}", text, rule="schemes")
 
 
-def _scopes(said: Any) -> bool:
-    return bool(_object(said).get("list") if isinstance(said, dict) else said)
+def _scopes(scopes: Any) -> bool:
+    return bool(_object(scopes).get("list") if isinstance(scopes, dict) else scopes)
 
 
 def _extensions(card: dict[str, Any]) -> Found:
@@ -343,9 +343,9 @@ def _flag(holder: dict[str, Any], name: str, where: str = "", rule: str = "") ->
 
 
 def _version(holder: dict[str, Any], where: str = "") -> Found:
-    said = holder.get("protocolVersion")
-    if isinstance(said, str) and said and not _VERSION.fullmatch(said):
-        text = f"'{said}' is not a version such as 1.0"
+    value = holder.get("protocolVersion")
+    if isinstance(value, str) and value and not _VERSION.fullmatch(value):
+        text = f"'{value}' is not a version such as 1.0"
         yield Problem(f"{where}protocolVersion", text, rule="protocol-version")
 
 

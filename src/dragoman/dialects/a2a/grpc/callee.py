@@ -88,8 +88,8 @@ _write_bad_request = writer("google.rpc.BadRequest")
 
 def failure_1_0(error: e.DragomanError) -> Frame:
     """A google.rpc.Status with the same details as over JSON-RPC (1.0 §10.6)."""
-    told = errors.spelling_of(error)
-    code, text = CODES[told.grpc], errors.message_out(error, told)[:MOST_TEXT]
+    spelling = errors.spelling_of(error)
+    code, text = CODES[spelling.grpc], errors.message_out(error, spelling)[:MOST_TEXT]
     details = [
         {"type_url": detail["@type"], "value": _DETAILS[detail["@type"]](detail)}
         for detail in errors.details_1_0(error)
@@ -115,11 +115,11 @@ _DETAILS: dict[str, Callable[[dict[str, Any]], bytes]] = {
 
 def failure_0_3(error: e.DragomanError) -> Frame:
     """A code and a text with the error's name in front, if 0.3 has one for it."""
-    told = errors.spelling_of(error, errors.SPELLINGS_0_3)
-    name = NAMES_0_3.get(told.code)
-    text = errors.message_out(error, told)
+    spelling = errors.spelling_of(error, errors.SPELLINGS_0_3)
+    name = NAMES_0_3.get(spelling.code)
+    text = errors.message_out(error, spelling)
     text = f"{name}: {text}" if name else text
-    code = CODES[CODES_0_3.get(told.code, told.grpc)]
+    code = CODES[CODES_0_3.get(spelling.code, spelling.grpc)]
     return Frame(b"", "", {"grpc-message": text[:MOST_TEXT]}, code)
 
 
@@ -140,7 +140,7 @@ class GrpcCallee(A2ACallee):
         return getattr(self._request, "tenant", "")
 
     @cached_property
-    def _marked(self) -> bool:
+    def _wants_cursor(self) -> bool:
         return CURSOR in self.extensions
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
@@ -149,18 +149,18 @@ class GrpcCallee(A2ACallee):
         found = RPCS.get(frame.target)
         if found is None:
             return (Fault(None, e.UnknownMethod(f"There is no rpc {frame.target[:120]!r}")),)
-        self._service, self._rpc = service, called = found
+        self._service, self._rpc = service, rpc = found
         self._version = VERSIONS[service.version]
-        said = headers.get("a2a-version")
-        if said and version_in(said) is not self._version:
-            what = f"Version {said[:20]!r} does not go with {service.name} here"
+        header = headers.get("a2a-version")
+        if header and version_in(header) is not self._version:
+            what = f"Version {header[:20]!r} does not go with {service.name} here"
             return (Fault(None, e.VersionUnsupported(what, supported=SUPPORTED)),)
         try:
-            self._request = request = called.read(frame.body)
-            op: Operation[Any] = called.op_in(request)
+            self._request = request = rpc.read(frame.body)
+            op: Operation[Any] = rpc.op_in(request)
         except Wrong as wrong:
             return (Fault(None, e.BadParams(str(wrong))),)
-        return (Call(None, op, called.stream),)  # type: ignore[arg-type]  # any operation is one
+        return (Call(None, op, rpc.stream),)  # type: ignore[arg-type]  # any operation is one
 
     def notes(self) -> Iterable[Mapping[str, Json]]:
         """What was decided in reading the request."""
@@ -178,7 +178,7 @@ class GrpcCallee(A2ACallee):
         if not isinstance(entry, Stamped):
             return Frame(service.step(service.words.sent_out(entry)), "", NOTHING, 0)
         member, fields = service.words.event_out(entry, notes=self._notes)
-        if self._marked:
+        if self._wants_cursor:
             fields["metadata"] = {**(fields.get("metadata") or {}), CURSOR: entry.seq}
         return Frame(service.step({member: fields}), "", NOTHING, 0, str(entry.seq))
 

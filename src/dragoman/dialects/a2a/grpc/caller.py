@@ -91,7 +91,7 @@ class GrpcCaller(Session):
         if frame.status:
             text = frame.headers.get("grpc-message", "")
             error = error_in(frame.status, text, frame.body)
-            return self._done(Fault(call.id, errors.about(error, call.op)))
+            return self._done(Fault(call.id, errors.refine(error, call.op)))
         try:
             if not call.stream:
                 return self._done(Result(call.id, rpc.answer_in(rpc.read_response(frame.body))))
@@ -148,8 +148,8 @@ _read_info = reader("google.rpc.ErrorInfo")
 def error_in(code: int, text: str, details: bytes = b"") -> e.DragomanError:
     """The error an rpc failed with: 1.0 says it in the details, 0.3 in front of the text."""
     if (info := _info_in(details)) is not None and info.reason in _REASONS:
-        told = [{"@type": errors.INFO, "metadata": dict(info.metadata)}]
-        return errors.error_in(_REASONS[info.reason], text, told)
+        data = [{"@type": errors.INFO, "metadata": dict(info.metadata)}]
+        return errors.error_in(_REASONS[info.reason], text, data)
     if (named := _NAMED(text)) and named[1] in _NAMES:
         return errors.error_in(_NAMES[named[1]], named[2], None)
     cls = _MEANINGS.get(code)

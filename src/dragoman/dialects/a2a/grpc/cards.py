@@ -6,18 +6,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from dragoman.core.card import (
-    ApiKey,
-    Card,
-    CardSkill,
-    HttpAuth,
-    MutualTls,
-    OAuth2,
-    OAuthFlow,
-    OpenId,
-    Requirement,
-    Scheme,
-)
+from dragoman.core import card as core
+from dragoman.core.card import Card, CardSkill, OAuth2, OAuthFlow, Requirement, Scheme
 
 from ..proto import Fields
 
@@ -50,8 +40,8 @@ NEW = CardSpelling(
 
 def card_1_0(card: Card) -> Fields:
     """lf.a2a.v1.AgentCard."""
-    said = _card(card, NEW)
-    said["supported_interfaces"] = [
+    fields = _card(card, NEW)
+    fields["supported_interfaces"] = [
         {
             "url": interface.url,
             "protocol_binding": interface.binding,
@@ -60,21 +50,21 @@ def card_1_0(card: Card) -> Fields:
         }
         for interface in card.interfaces
     ]
-    said["capabilities"]["extended_agent_card"] = card.extended
-    return said
+    fields["capabilities"]["extended_agent_card"] = card.extended
+    return fields
 
 
 def card_0_3(card: Card) -> Fields:
     """a2a.v1.AgentCard."""
     old = [interface for interface in card.interfaces if interface.version == "0.3"]
-    said = _card(card, OLD)
-    said["supports_authenticated_extended_card"] = card.extended
-    said["protocol_version"] = "0.3.0"
+    fields = _card(card, OLD)
+    fields["supports_authenticated_extended_card"] = card.extended
+    fields["protocol_version"] = "0.3.0"
     if old:
-        said["url"], said["preferred_transport"] = old[0].url, old[0].binding
+        fields["url"], fields["preferred_transport"] = old[0].url, old[0].binding
         # 0.3 §5.6.2: the main interface is listed here once more.
-        said["additional_interfaces"] = [{"url": i.url, "transport": i.binding} for i in old]
-    return said
+        fields["additional_interfaces"] = [{"url": i.url, "transport": i.binding} for i in old]
+    return fields
 
 
 def _card(card: Card, version: CardSpelling) -> Fields:
@@ -134,21 +124,21 @@ def _requirements(requirements: Iterable[Requirement]) -> list[Fields]:
 
 def _scheme(scheme: Scheme, version: CardSpelling) -> Fields:
     member, fields = _SCHEMES[type(scheme)]
-    said = {field: getattr(scheme, ours) for field, ours in fields.items()}
+    found = {field: getattr(scheme, ours) for field, ours in fields.items()}
     if isinstance(scheme, OAuth2):
-        said["flows"] = _flows(scheme.flows, version)
-    return {member: {"description": scheme.description, **said}}
+        found["flows"] = _flows(scheme.flows, version)
+    return {member: {"description": scheme.description, **found}}
 
 
 _SCHEMES: dict[type[Scheme], tuple[str, dict[str, str]]] = {
-    ApiKey: ("api_key_security_scheme", {"location": "location", "name": "name"}),
-    HttpAuth: (
+    core.ApiKey: ("api_key_security_scheme", {"location": "location", "name": "name"}),
+    core.HttpAuth: (
         "http_auth_security_scheme",
         {"scheme": "scheme", "bearer_format": "bearer_format"},
     ),
     OAuth2: ("oauth2_security_scheme", {"oauth2_metadata_url": "metadata_url"}),
-    OpenId: ("open_id_connect_security_scheme", {"open_id_connect_url": "url"}),
-    MutualTls: ("mtls_security_scheme", {}),
+    core.OpenId: ("open_id_connect_security_scheme", {"open_id_connect_url": "url"}),
+    core.MutualTls: ("mtls_security_scheme", {}),
 }
 """By scheme: its member of the oneof, and its fields with our names for them."""
 

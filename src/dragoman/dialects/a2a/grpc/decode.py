@@ -18,7 +18,7 @@ from dragoman.core.model import Artifact, Json, Message, State, Status, Task
 from .. import extensions
 from ..cards import documents
 from ..proto import Proto, bag_in, json_of, needed, stamp_in
-from ..scalars import Wrong, numbered
+from ..scalars import Wrong, convert_each
 from .encode import STATES, GrpcEncoder
 
 # Tasks
@@ -28,7 +28,7 @@ def artifact_in(words: GrpcEncoder, artifact: Proto) -> Artifact:
     """An artifact, or a piece of one."""
     return Artifact(
         artifact_id=artifact.artifact_id,
-        parts=tuple(numbered(words.part_in, artifact.parts, ".parts")),
+        parts=tuple(convert_each(words.part_in, artifact.parts, ".parts")),
         name=artifact.name,
         description=artifact.description,
         metadata=bag_in(artifact),
@@ -42,7 +42,9 @@ def status_in(words: GrpcEncoder, status: Proto) -> Status:
     return Status(
         STATES[number] if number < len(STATES) else State.UNKNOWN,
         stamp_in(status, "timestamp") or 0,
-        words.message_in(getattr(status, words.said)) if status.HasField(words.said) else None,
+        words.message_in(getattr(status, words.status_message))
+        if status.HasField(words.status_message)
+        else None,
     )
 
 
@@ -85,30 +87,30 @@ def event_in(words: GrpcEncoder, step: Proto) -> tuple[Stamped | Message, bool]:
     member = step.WhichOneof("payload")
     if member is None:
         raise Wrong("Expected a task, a message or an update")
-    said = getattr(step, member)
+    found = getattr(step, member)
     if member == words.message:
-        return words.message_in(said), True
-    seq, bag = _placed(bag_in(said))
+        return words.message_in(found), True
+    seq, bag = _take_cursor(bag_in(found))
     if member == "task":
-        task = replace(task_in(words, said), metadata=bag)
+        task = replace(task_in(words, found), metadata=bag)
         return Stamped(task.id, task.context_id, seq, task.status.at, Snapshot(task=task)), False
     if member == "artifact_update":
         chunk = ArtifactChunk(
-            artifact=artifact_in(words, said.artifact),
-            append=said.append,
-            last=said.last_chunk,
+            artifact=artifact_in(words, found.artifact),
+            append=found.append,
+            last=found.last_chunk,
             metadata=bag,
         )
-        return Stamped(said.task_id, said.context_id, seq, 0, chunk), False
-    status = status_in(words, said.status)
+        return Stamped(found.task_id, found.context_id, seq, 0, chunk), False
+    status = status_in(words, found.status)
     event: AnyEvent = extensions.note_in(bag, status.state) or StateChanged(
         state=status.state, message=status.message, metadata=bag
     )
-    last = status.state in FINAL or (words.final and said.final)
-    return Stamped(said.task_id, said.context_id, seq, status.at, event), last
+    last = status.state in FINAL or (words.final and found.final)
+    return Stamped(found.task_id, found.context_id, seq, status.at, event), last
 
 
-def _placed(bag: dict[str, Json] | None) -> tuple[int, dict[str, Json] | None]:
+def _take_cursor(bag: dict[str, Json] | None) -> tuple[int, dict[str, Json] | None]:
     """An event's seq out of its metadata, and what else is there."""
     if not bag or CURSOR not in bag:
         return 0, bag

@@ -18,7 +18,7 @@ from dragoman.core.operations import TaskPage
 
 from .. import extensions
 from ..proto import Fields, Proto, bag_in, needed, spend, stamp_out
-from ..scalars import Wrong, links_in, numbered
+from ..scalars import Wrong, check_links, convert_each
 from ..v1_0.convert import STATES_OUT
 
 STATES = tuple(STATES_OUT)
@@ -29,7 +29,7 @@ ROLES_OUT = {role: number for number, role in ROLES_IN.items()}
 # In Python 3.11 naming a member costs as much as looking one up ten times.
 _AGENT, _SUBMITTED = Role.AGENT, State.SUBMITTED
 
-Told = tuple[str, Fields]
+Event = tuple[str, Fields]
 """The member of a stream's message, and what it says."""
 
 
@@ -38,15 +38,15 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
 
     part_in: Callable[[Proto], AnyPart]
     part_out: Callable[[AnyPart], Fields]
-    parts: str
-    """The field of a message that holds its parts;"""
-    said: str
-    """of a status, what the agent says with it;"""
-    message: str
-    """of an answer, a direct reply;"""
     link: str
-    """of a part, where a link stands."""
-    final: bool
+    """The field of a part in which a link stands;"""
+    parts: str = "parts"
+    """of a message, its parts;"""
+    status_message: str = "message"
+    """of a status, what the agent says with it;"""
+    message: str = "message"
+    """of an answer, a direct reply."""
+    final: bool = False
     """Whether updates say that they are the last."""
 
     def request_in(self, request: Proto, field: str) -> Message:
@@ -60,9 +60,9 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         if not getattr(message, self.parts):
             raise Wrong("Expected at least one part", f".message.{self.parts}")
         try:
-            said = self.message_in(message)
-            links_in(said.parts, f".{self.parts}", self.link)
-            return said
+            found = self.message_in(message)
+            check_links(found.parts, f".{self.parts}", self.link)
+            return found
         except Wrong as wrong:
             raise wrong.under(".message") from None
 
@@ -73,7 +73,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         return Message(
             message_id=message.message_id,
             role=ROLES_IN.get(message.role, _AGENT),
-            parts=tuple(numbered(self.part_in, parts, f".{self.parts}")),
+            parts=tuple(convert_each(self.part_in, parts, f".{self.parts}")),
             context_id=message.context_id,
             task_id=message.task_id,
             metadata=bag_in(message),
@@ -110,7 +110,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         return {
             "state": NUMBERS[state],
             "timestamp": stamp_out(at),
-            self.said: self.message_out(message) if message is not None else None,
+            self.status_message: self.message_out(message) if message is not None else None,
         }
 
     def task_out(self, task: Task) -> Fields:
@@ -141,11 +141,11 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
 
     # What happens
 
-    def event_out(self, entry: Stamped, *, notes: bool) -> Told:
+    def event_out(self, entry: Stamped, *, notes: bool) -> Event:
         """One event."""
         return _EVENTS_OUT[type(entry.event)](self, entry, entry.event, notes)
 
-    def _opened(self, entry: Stamped, event: ev.Opened, notes: bool) -> Told:
+    def _opened_out(self, entry: Stamped, event: ev.Opened, notes: bool) -> Event:
         return "task", {
             "id": entry.task_id,
             "context_id": entry.context_id,
@@ -154,21 +154,23 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
             "metadata": event.metadata,
         }
 
-    def _snapshot(self, entry: Stamped, event: ev.Snapshot, notes: bool) -> Told:
+    def _snapshot_out(self, entry: Stamped, event: ev.Snapshot, notes: bool) -> Event:
         return "task", self.task_out(event.task)
 
-    def _state(self, entry: Stamped, event: ev.StateChanged, notes: bool) -> Told:
-        return self._status(entry, event.state, event.message, event.metadata)
+    def _state_out(self, entry: Stamped, event: ev.StateChanged, notes: bool) -> Event:
+        return self._update_out(entry, event.state, event.message, event.metadata)
 
-    def _asked(self, entry: Stamped, event: ev.Asked, notes: bool) -> Told:
-        return self._status(entry, event.state, event.message, None)
+    def _asked_out(self, entry: Stamped, event: ev.Asked, notes: bool) -> Event:
+        return self._update_out(entry, event.state, event.message, None)
 
-    def _noted(self, entry: Stamped, event: ev.Noted, notes: bool) -> Told:
+    def _noted_out(self, entry: Stamped, event: ev.Noted, notes: bool) -> Event:
         # Execution is opaque: without the extension only the state is told (DESIGN §3).
         note = extensions.note_out(event) if notes else None
-        return self._status(entry, event.state, None, note)
+        return self._update_out(entry, event.state, None, note)
 
-    def _status(self, entry: Stamped, state: State, message: Message | None, bag: Json) -> Told:
+    def _update_out(
+        self, entry: Stamped, state: State, message: Message | None, bag: Json
+    ) -> Event:
         update = {
             "task_id": entry.task_id,
             "context_id": entry.context_id,
@@ -179,7 +181,7 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
             update["final"] = state in ENDS_STREAM
         return "status_update", update
 
-    def _chunk(self, entry: Stamped, event: ev.ArtifactChunk, notes: bool) -> Told:
+    def _chunk_out(self, entry: Stamped, event: ev.ArtifactChunk, notes: bool) -> Event:
         return "artifact_update", {
             "task_id": entry.task_id,
             "context_id": entry.context_id,
@@ -190,13 +192,13 @@ class GrpcEncoder(Struct, frozen=True, kw_only=True):
         }
 
 
-_EVENTS_OUT: dict[type[ev.AnyEvent], Callable[..., Told]] = {
-    ev.Opened: GrpcEncoder._opened,
-    ev.Snapshot: GrpcEncoder._snapshot,
-    ev.StateChanged: GrpcEncoder._state,
-    ev.Asked: GrpcEncoder._asked,
-    ev.Noted: GrpcEncoder._noted,
-    ev.ArtifactChunk: GrpcEncoder._chunk,
+_EVENTS_OUT: dict[type[ev.AnyEvent], Callable[..., Event]] = {
+    ev.Opened: GrpcEncoder._opened_out,
+    ev.Snapshot: GrpcEncoder._snapshot_out,
+    ev.StateChanged: GrpcEncoder._state_out,
+    ev.Asked: GrpcEncoder._asked_out,
+    ev.Noted: GrpcEncoder._noted_out,
+    ev.ArtifactChunk: GrpcEncoder._chunk_out,
 }
 
 

@@ -1,14 +1,14 @@
 """What a gRPC service is to us: a table of its rpcs, which serves both sides.
 
-The two packages have the same rpcs under names of their own. `rpc_rows` makes the rows, and the
-table of a version gives each row its names.
+The two packages have the same rpcs, some under names of their own. `service` makes the table out of
+the converters of a version.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -96,23 +96,6 @@ class RpcService(Struct, frozen=True, gc=False, kw_only=True):
     """Whether its requests can name a tenant."""
 
 
-def service(
-    package: str, words: GrpcEncoder, rpcs: Mapping[str, Rpc], *, version: str, tenants: bool
-) -> RpcService:
-    """The A2A service of a package."""
-    step = f"{package}.StreamResponse"
-    return RpcService(
-        name=f"{package}.A2AService",
-        dialect=f"a2a-{version}",
-        version=version,
-        rpcs=rpcs,
-        step=writer(step),
-        read_step=reader(step, ANY),
-        words=words,
-        tenants=tenants,
-    )
-
-
 def list_question(
     since: str,
     size_in: Callable[[Proto], int | None],
@@ -151,24 +134,9 @@ def list_question(
 CONFIG = "TaskPushNotificationConfig"
 
 
-class RpcRows(NamedTuple):
-    """The rpcs that both packages have."""
-
-    send: Rpc
-    stream: Rpc
-    get: Rpc
-    list: Rpc
-    cancel: Rpc
-    watch: Rpc
-    set_hook: Rpc
-    get_hook: Rpc
-    list_hooks: Rpc
-    delete_hook: Rpc
-    card: Rpc
-
-
-def rpc_rows(
+def service(
     package: str,
+    version: str,
     words: GrpcEncoder,
     *,
     send: Question,
@@ -178,20 +146,27 @@ def rpc_rows(
     cancel: Question,
     watch: tuple[str, Question],
     set_hook: tuple[str, Question],
-    get_hook: Question,
+    one_hook: tuple[Question, Question],
     list_hooks: tuple[str, Question],
-    delete_hook: Question,
     hook: Answer,
     card: tuple[str, Callable[[Card], Fields]],
-) -> RpcRows:
-    """The rows of a package. Where the packages differ in what a message is called, that name
-    stands before its converters; a list of webhooks is answered with the message of that name."""
+    notes: Callable[[Proto], Iterable[Mapping[str, Json]]] | None = None,
+    aliases: Mapping[str, str] = {},
+    tenants: bool = False,
+) -> RpcService:
+    """The A2A service of a package.
+
+    Where the packages differ in what an rpc is called, its name stands before its converters; for
+    `set_hook` it is the name of the request. `one_hook` shows a webhook and deletes it. `aliases`
+    are further names of rpcs, `notes` tells the log how the message of a send was read.
+    """
     row = partial(rpc, package)
     task: Answer = words.task_out, partial(task_in, words)
     send_row = row(
         *(ops.SendMessage, "SendMessageRequest", send, "SendMessageResponse"),
         (words.sent_out, partial(sent_in, words)),
     )
+    send_row = replace(send_row, notes=notes)
     hook_out, hook_in = hook
 
     def hooks_out(found: ops.HookPage) -> Fields:
@@ -200,31 +175,42 @@ def rpc_rows(
     def hooks_in(found: Proto) -> ops.HookPage:
         return ops.HookPage(tuple(map(hook_in, found.configs)), found.next_page_token)
 
-    hooks, (card_request, card_out) = (hooks_out, hooks_in), card
-    return RpcRows(
-        send=send_row,
-        stream=replace(send_row, stream=True),
-        get=row(ops.GetTask, "GetTaskRequest", get, "Task", task),
-        list=row(ops.ListTasks, "ListTasksRequest", list_tasks, "ListTasksResponse", page),
-        cancel=row(ops.CancelTask, "CancelTaskRequest", cancel, "Task", task),
-        watch=row(ops.Watch, *watch, "Task", task, stream=True),
-        set_hook=row(ops.SetHook, *set_hook, CONFIG, hook),
-        get_hook=row(ops.GetHook, f"Get{CONFIG}Request", get_hook, CONFIG, hook),
-        list_hooks=row(
-            ops.ListHooks,
-            f"{list_hooks[0]}Request",
-            list_hooks[1],
-            f"{list_hooks[0]}Response",
-            hooks,
+    hooks: Answer = hooks_out, hooks_in
+    watches, watch_question = watch
+    lists, list_hooks_question = list_hooks
+    shows, card_out = card
+    get_hook, delete_hook = one_hook
+    rpcs = {
+        "SendMessage": send_row,
+        "SendStreamingMessage": replace(send_row, stream=True),
+        "GetTask": row(ops.GetTask, "GetTaskRequest", get, "Task", task),
+        "ListTasks": row(ops.ListTasks, "ListTasksRequest", list_tasks, "ListTasksResponse", page),
+        "CancelTask": row(ops.CancelTask, "CancelTaskRequest", cancel, "Task", task),
+        watches: row(ops.Watch, f"{watches}Request", watch_question, "Task", task, stream=True),
+        f"Create{CONFIG}": row(ops.SetHook, *set_hook, CONFIG, hook),
+        f"Get{CONFIG}": row(ops.GetHook, f"Get{CONFIG}Request", get_hook, CONFIG, hook),
+        lists: row(
+            *(ops.ListHooks, f"{lists}Request", list_hooks_question), f"{lists}Response", hooks
         ),
-        delete_hook=row(
+        f"Delete{CONFIG}": row(
             *(ops.DeleteHook, f"Delete{CONFIG}Request", delete_hook),
             *("google.protobuf.Empty", (nothing_out, nothing_in)),
         ),
-        card=row(
-            *(ops.GetExtendedCard, card_request, (_card_request_in, _card_request_out)),
+        shows: row(
+            *(ops.GetExtendedCard, f"{shows}Request", (_card_request_in, _card_request_out)),
             *("AgentCard", (card_out, card_in)),
         ),
+    }
+    step = f"{package}.StreamResponse"
+    return RpcService(
+        name=f"{package}.A2AService",
+        dialect=f"a2a-{version}",
+        version=version,
+        rpcs=rpcs | {alias: rpcs[name] for alias, name in aliases.items()},
+        step=writer(step),
+        read_step=reader(step, ANY),
+        words=words,
+        tenants=tenants,
     )
 
 

@@ -39,7 +39,7 @@ from ..members import Bag
 from ..scalars import Wrong
 from ..version import RpcMethod, Version
 from .bare_stream import BareStreamCaller
-from .v0_1 import V0_1, EventTeller, calls, wire
+from .v0_1 import V0_1, EventEncoder, calls, wire
 from .v0_1.convert import STATES_OUT, Flavour, task_out
 
 STATES = {
@@ -58,37 +58,37 @@ RESUBSCRIBED = {"status": "resubscription initiated"}
 
 def send_in(params: wire.SendParams) -> SendMessage:
     """It makes an id for those who send none."""
-    return calls.named_in(params, calls.id_in(params.id) if params.id else "")
+    return calls.named_send_in(params, calls.id_in(params.id) if params.id else "")
 
 
-def told_out(hook: Hook, op: SetHook | GetHook) -> wire.PushConfig:
+def config_out(hook: Hook, op: SetHook | GetHook) -> wire.PushConfig:
     return calls.hook_out(hook)
 
 
-def told_in(raw: Raw) -> Hook:
+def config_in(raw: Raw) -> Hook:
     return calls.hook_in(_read_config(raw), "")
 
 
 def got_in(raw: Raw) -> Task:
     task = calls.got_in(raw)
-    state, metadata = unhinted(task.metadata, task.state)
+    state, metadata = take_hint(task.metadata, task.state)
     return replace(task, status=replace(task.status, state=state), metadata=metadata)
 
 
 def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
     entry, last = calls.event_in(raw, seq)
     if isinstance(entry, Stamped) and isinstance(entry.event, StateChanged):
-        state, metadata = unhinted(entry.event.metadata, entry.event.state)
+        state, metadata = take_hint(entry.event.metadata, entry.event.state)
         entry = replace(entry, event=replace(entry.event, state=state, metadata=metadata))
     return entry, last
 
 
-def unhinted(metadata: Bag, state: State) -> tuple[State, Bag]:
+def take_hint(metadata: Bag, state: State) -> tuple[State, Bag]:
     """The state that there was no word for, and what metadata is left."""
-    said = (metadata or {}).get(HINT)
-    if not metadata or not isinstance(said, str) or said not in set(State):
+    hint = (metadata or {}).get(HINT)
+    if not metadata or not isinstance(hint, str) or hint not in set(State):
         return state, metadata
-    return State(said), {key: value for key, value in metadata.items() if key != HINT} or None
+    return State(hint), {key: value for key, value in metadata.items() if key != HINT} or None
 
 
 _read_config = msgspec.json.Decoder(wire.PushConfig).decode
@@ -101,7 +101,7 @@ def _methods() -> dict[str, RpcMethod]:
     for name in ("tasks/send", "tasks/get", "tasks/cancel"):
         found[name] = replace(found[name], result_in=got_in)
     for name in ("tasks/pushNotification/set", "tasks/pushNotification/get"):
-        found[name] = replace(found[name], result_out=told_out, result_in=told_in)
+        found[name] = replace(found[name], result_out=config_out, result_in=config_in)
     del found["tasks/stream"]
     return found
 
@@ -111,7 +111,7 @@ A2A_GO = Version(
     dialect="a2a-go",
     extensions_header="x-a2a-extensions",
     methods=_methods(),
-    event_out=lambda entry, notes: EventTeller(GO).event_out(entry, notes),
+    event_out=lambda entry, notes: EventEncoder(GO).event_out(entry, notes),
     event_in=event_in,
     spellings=errors.SPELLINGS
     | {cls: replace(errors.SPELLINGS[cls], rpc=400) for cls in (Unparseable, Malformed)},
@@ -148,14 +148,14 @@ class GoCallee(Session):
     extensions: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._teller = EventTeller(GO)
-        self._asked: tuple[RpcMethod, AnyOperation] | None = None
+        self._encoder = EventEncoder(GO)
+        self._request: tuple[RpcMethod, AnyOperation] | None = None
         self._silent = False
         self._begun = False
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """One `Call` or one `Fault`."""
-        self.extensions = extensions.activated(frame.headers)
+        self.extensions = extensions.extensions_in(frame.headers)
         if jsonrpc.bare_type(frame.headers.get("content-type", "")) not in JSON_TYPES:
             # The original takes anything; but then any web page could send it (as in `rpc`).
             return (Fault(jsonrpc.id_in(jsonrpc.request_in(frame.body)), WRONG_TYPE),)
@@ -172,7 +172,7 @@ class GoCallee(Session):
             op = method.op_in(method.decode(given if given != jsonrpc.NULL else NO_PARAMS))
         except (msgspec.DecodeError, Wrong) as exc:
             return (Fault(id, BadParams(str(exc).replace(" | null`", "`"))),)
-        self._asked = method, op
+        self._request = method, op
         return (Call(id, op, method.stream, self._silent),)
 
     def send(self, signal: Signal) -> Iterable[Frame]:
@@ -180,8 +180,8 @@ class GoCallee(Session):
         match signal:
             case Update():
                 return self._update(signal)
-            case Result() if not self._silent and self._asked is not None:
-                method, op = self._asked
+            case Result() if not self._silent and self._request is not None:
+                method, op = self._request
                 result = method.result_out(signal.value, op)
                 return (Frame(jsonrpc.encode(jsonrpc.ResultOut(signal.id, result)), status=200),)
             case Result():
@@ -193,11 +193,11 @@ class GoCallee(Session):
     def _update(self, update: Update) -> Iterable[Frame]:
         entry = update.entry
         mark = str(entry.seq) if isinstance(entry, Stamped) else ""
-        event = self._teller.event_out(entry, False)
+        event = self._encoder.event_out(entry, False)
         frames: list[Frame] = []
         if not self._begun:
             self._begun = True
-            watching = self._asked is not None and isinstance(self._asked[1], Watch)
+            watching = self._request is not None and isinstance(self._request[1], Watch)
             task = None if watching else calls.task_of(entry)
             result: object = task_out(task, GO) if task is not None else RESUBSCRIBED
             body = jsonrpc.encode(jsonrpc.ResultOut(update.id, result))
@@ -215,11 +215,11 @@ class GoCallee(Session):
         spelling = errors.spelling_of(error, A2A_GO.spellings)
         status = 415 if error is WRONG_TYPE else spelling.rpc
         message = errors.message_out(error, spelling)
-        told = jsonrpc.Error(spelling.code, message, A2A_GO.details(error))
-        return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, told)), "", NOTHING, status)
+        body = jsonrpc.Error(spelling.code, message, A2A_GO.details(error))
+        return Frame(jsonrpc.encode(jsonrpc.FailureOut(fault.id, body)), "", NOTHING, status)
 
 
-class Bare(Struct, frozen=True, gc=False):
+class BareEvent(Struct, frozen=True, gc=False):
     """Enough of an event to tell it from a response."""
 
     jsonrpc: str | None = None
@@ -227,7 +227,7 @@ class Bare(Struct, frozen=True, gc=False):
     artifact: Json = None
 
 
-_read_bare = msgspec.json.Decoder(Bare).decode
+_read_bare = msgspec.json.Decoder(BareEvent).decode
 
 
 class GoCaller(BareStreamCaller):
@@ -239,7 +239,7 @@ class GoCaller(BareStreamCaller):
     def _receive_event(self, call: Call, frame: Frame) -> Iterable[Signal]:
         found = _read_bare(frame.body)
         if found.jsonrpc is None and (found.status is not None or found.artifact is not None):
-            return self._happened(call.id, *event_in(Raw(frame.body), seq_in(frame.mark)))
+            return self._signals(call.id, *event_in(Raw(frame.body), seq_in(frame.mark)))
         response = jsonrpc.response_in(frame.body)
         if response.error is not None:
             return RpcCaller.receive(self, frame)
@@ -248,9 +248,9 @@ class GoCaller(BareStreamCaller):
         task = got_in(response.result)
         begin = Snapshot(task=task)
         entry = Stamped(task.id, task.context_id, seq_in(frame.mark), task.status.at, begin)
-        return self._happened(call.id, entry, task.state in FINAL)
+        return self._signals(call.id, entry, task.state in FINAL)
 
-    def _happened(self, id: Id, entry: Stamped | Message, last: bool) -> Iterable[Signal]:
+    def _signals(self, id: Id, entry: Stamped | Message, last: bool) -> Iterable[Signal]:
         if not last:
             return (Update(id, entry),)
         del self._open[id]

@@ -19,8 +19,7 @@ class BareStreamCaller(RpcCaller):
 
     def __init__(self, version: Version) -> None:
         super().__init__(version)
-        for headers in self._headers.values():
-            del headers["a2a-version"]
+        del self._headers["a2a-version"]
 
     def receive(self, frame: Frame) -> Iterable[Signal]:
         """What a whole response, or one event of a stream, says."""

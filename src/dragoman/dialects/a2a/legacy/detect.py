@@ -22,7 +22,7 @@ from dragoman.core.task_names import name_of
 from ..v0_3 import V0_3
 from ..version import RpcMethod, Version
 from . import fasta2a
-from .v0_1 import BOTH, PLAIN, V0_1, EventTeller, told_in
+from .v0_1 import BOTH, PLAIN, V0_1, EventEncoder, new_stream
 from .v0_1.convert import task_out
 
 Look = Callable[[Struct, RpcMethod, object], tuple[Version, RpcMethod]]
@@ -31,19 +31,19 @@ Look = Callable[[Struct, RpcMethod, object], tuple[Version, RpcMethod]]
 SHARED = ("tasks/get", "tasks/cancel", "tasks/resubscribe")
 
 
-def named_by(said: str | None, name: str) -> tuple[Version, RpcMethod] | None:
+def shared_method(header: str | None, name: str) -> tuple[Version, RpcMethod] | None:
     """The method of a shared name, for a caller that says it speaks 0.1."""
-    if said is None or said.strip() != V0_1.name or name not in SHARED:
+    if header is None or header.strip() != V0_1.name or name not in SHARED:
         return None
-    return told_in(V0_1, PLAIN), V0_1.methods[name]
+    return new_stream(V0_1, PLAIN), V0_1.methods[name]
 
 
 def _stream(params: Struct, method: RpcMethod, id: object) -> tuple[Version, RpcMethod]:
-    return told_in(V0_1, PLAIN), method
+    return new_stream(V0_1, PLAIN), method
 
 
 def _send(params: Struct, method: RpcMethod, id: object) -> tuple[Version, RpcMethod]:
-    if not fasta2a.unkinded(params):
+    if not fasta2a.lacks_kinds(params):
         return V0_3, method
     return fasta2a.HYBRID, fasta2a.STREAM if method.stream else fasta2a.SEND
 
@@ -73,11 +73,11 @@ class _Either:
     """Tells one stream in the version its task was opened in."""
 
     def __init__(self) -> None:
-        self._teller = EventTeller(BOTH)
+        self._encoder = EventEncoder(BOTH)
 
     def event_out(self, entry: Stamped | Message, notes: bool) -> object:
         named = isinstance(entry, Stamped) and name_of(entry.task_id)
-        return (self._teller if named else V0_3).event_out(entry, notes)
+        return (self._encoder if named else V0_3).event_out(entry, notes)
 
 
 def _either_out(task: Task, op: GetTask | CancelTask) -> object:

@@ -20,7 +20,7 @@ from dragoman.core.model import AnyPart, Json, Message, Task
 from dragoman.core.operations import CancelTask, GetTask, SendMessage
 
 from ..hooks import inline_in
-from ..scalars import Wrong, each, links_in, numbered
+from ..scalars import Wrong, check_links, convert_each, each
 from ..v0_3 import V0_3, calls
 from ..v0_3 import convert as convert_0_3
 from ..v0_3 import wire as wire_0_3
@@ -41,7 +41,7 @@ class HybridPart(wire_1_0.Part, frozen=True, gc=False):
     kind: None = None
 
 
-class Said(wire_1_0.Message, frozen=True, gc=False):
+class HybridMessage(wire_1_0.Message, frozen=True, gc=False):
     parts: tuple[HybridPart, ...] | None = None
 
 
@@ -51,32 +51,32 @@ class Configuration(wire_0_3.Configuration, frozen=True, gc=False):
 
 
 class SendParams(wire_0_3.Params, frozen=True, gc=False):
-    message: Said
+    message: HybridMessage
     configuration: Configuration | None = None
 
 
-def unkinded(params: Struct) -> bool:
+def lacks_kinds(params: Struct) -> bool:
     """Whether no part of what is sent says of which kind it is."""
     parts = params.message.parts if isinstance(params, wire_0_3.SendParams) else None
     return bool(parts) and all(part.kind is None for part in parts or ())
 
 
 def send_in(params: SendParams) -> SendMessage:
-    said, options = params.message, params.configuration
+    message, options = params.message, params.configuration
     # All but the parts is read as 0.3 reads it.
     bare = wire_0_3.Message(
-        said.message_id or said.message_id_,
-        said.role if isinstance(said.role, str) else "",
+        message.message_id or message.message_id_,
+        message.role if isinstance(message.role, str) else "",
         _ANY_PART,
-        said.context_id or said.context_id_,
-        said.task_id or said.task_id_,
-        said.metadata,
-        said.extensions,
-        said.reference_task_ids or said.reference_task_ids_,
+        message.context_id or message.context_id_,
+        message.task_id or message.task_id_,
+        message.metadata,
+        message.extensions,
+        message.reference_task_ids or message.reference_task_ids_,
     )
     op = calls.send_in(wire_0_3.SendParams(bare, options, metadata=params.metadata))
-    parts = tuple(numbered(part_in, said.parts or (), ".message.parts"))
-    links_in(parts, ".message.parts", "")
+    parts = tuple(convert_each(part_in, message.parts or (), ".message.parts"))
+    check_links(parts, ".message.parts", "")
     op = replace(op, message=replace(op.message, parts=parts))
     if options is not None and options.task_push_notification_config is not None:
         op = replace(
@@ -97,7 +97,9 @@ _ANY_PART = (wire_0_3.Part("text", ""),)
 
 def part_in(part: HybridPart) -> AnyPart:
     holds_file = part.file or part.raw is not None or part.url is not None
-    convert_0_3.kind_in(part, "text" if part.text is not None else "file" if holds_file else "data")
+    convert_0_3.check_kind(
+        part, "text" if part.text is not None else "file" if holds_file else "data"
+    )
     if not part.file:
         return convert_1_0.part_in(part)
     if any(other is not None for other in (part.text, part.raw, part.url)):
@@ -115,22 +117,22 @@ def message_out(message: Message) -> wire_1_0.Message:
 
 
 def _status(status: wire_1_0.Status) -> wire_1_0.Status:
-    said = status.message
+    message = status.message
     return replace(
         status,
         state=convert_0_3.STATES_OUT[convert_1_0.STATES_IN[status.state]],
-        message=_message(said) if said is not None else None,
+        message=_message(message) if message is not None else None,
     )
 
 
-def _message(said: wire_1_0.Message) -> wire_1_0.Message:
-    return replace(said, role=convert_0_3.ROLES_OUT[convert_1_0.ROLES_IN[said.role]])
+def _message(message: wire_1_0.Message) -> wire_1_0.Message:
+    return replace(message, role=convert_0_3.ROLES_OUT[convert_1_0.ROLES_IN[message.role]])
 
 
 def task_out(task: Task) -> wire_1_0.Task:
-    told = convert_1_0.task_out(task)
-    history = each(_message, told.history or ()) or None
-    return replace(told, status=_status(told.status), history=history)
+    found = convert_1_0.task_out(task)
+    history = each(_message, found.history or ()) or None
+    return replace(found, status=_status(found.status), history=history)
 
 
 def got_out(task: Task, op: GetTask | CancelTask) -> wire_1_0.Task:
@@ -166,8 +168,8 @@ def _twice(step: Struct, wrapped: Struct) -> Struct:
 
 
 def sent_out(value: Task | Message, op: SendMessage) -> Struct:
-    told = task_out(value) if isinstance(value, Task) else message_out(value)
-    return _twice(calls.sent_out(value, op), told)
+    wrapped = task_out(value) if isinstance(value, Task) else message_out(value)
+    return _twice(calls.sent_out(value, op), wrapped)
 
 
 def event_out(entry: Stamped | Message, notes: bool) -> Struct:
@@ -176,15 +178,15 @@ def event_out(entry: Stamped | Message, notes: bool) -> Struct:
     if step.task is not None:
         task = step.task
         history = each(_message, task.history or ()) or None
-        told: Struct = replace(task, status=_status(task.status), history=history)
+        wrapped: Struct = replace(task, status=_status(task.status), history=history)
     elif update is not None:
-        told = replace(update, status=_status(update.status))
+        wrapped = replace(update, status=_status(update.status))
     elif step.message is not None:
-        told = _message(step.message)
+        wrapped = _message(step.message)
     else:
         assert step.artifact_update is not None  # noqa: S101  a step is one of the four
-        told = step.artifact_update
-    return _twice(calls.event_out(entry, notes), told)
+        wrapped = step.artifact_update
+    return _twice(calls.event_out(entry, notes), wrapped)
 
 
 # fasta2a's client takes no other words for this one.

@@ -39,13 +39,13 @@ STREAMS = "tasks/stream"
 LAST = "complete"
 
 
-class _Bare(msgspec.Struct, frozen=True, gc=False):
+class _BareEvent(msgspec.Struct, frozen=True, gc=False):
     """Enough of an event to tell a bare task from a response."""
 
     jsonrpc: str | None = None
 
 
-_read_bare = msgspec.json.Decoder(_Bare).decode
+_read_bare = msgspec.json.Decoder(_BareEvent).decode
 
 
 class PythonCaller(BareStreamCaller):
@@ -59,16 +59,16 @@ class PythonCaller(BareStreamCaller):
         frames = super().send(signal)
         if not isinstance(signal, Call):
             return frames
-        asking = PYTHON_A2A.asking(signal.op, stream=signal.stream)
-        path = STREAMS if signal.stream or asking is None else asking[0]
+        row = PYTHON_A2A.find_method(signal.op, stream=signal.stream)
+        path = STREAMS if signal.stream or row is None else row[0]
         return [replace(frame, target=f"POST /{path}") for frame in frames]
 
     def _receive_event(self, call: Call, frame: Frame) -> Iterable[Signal]:
         if _read_bare(frame.body).jsonrpc is not None:
             return RpcCaller.receive(self, replace(frame, mark=""))
         task = got_in(msgspec.Raw(frame.body))
-        told = Snapshot(task=task)
-        update = Update(call.id, Stamped(task.id, task.context_id, 0, task.status.at, told))
+        snapshot = Snapshot(task=task)
+        update = Update(call.id, Stamped(task.id, task.context_id, 0, task.status.at, snapshot))
         if frame.name != LAST and task.state not in FINAL:
             return (update,)
         del self._open[call.id]

@@ -21,8 +21,8 @@ from .convert import CODEC, EVENTS
 
 event_out = EVENTS.event_out
 request_in, message_in, message_out = CODEC.request_in, CODEC.message_in, CODEC.message_out
-whole_in, task_out = CODEC.task_in, CODEC.task_out
 snapshot_in, chunk_in, update_in = EVENTS.snapshot_in, EVENTS.chunk_in, EVENTS.update_in
+whole_in, task_out = CODEC.task_in, CODEC.task_out
 
 
 # Requests
@@ -33,14 +33,17 @@ def send_in(params: wire.SendParams) -> SendMessage:
     options = params.configuration
     if options is None:
         return SendMessage(message=message, metadata=params.metadata)
-    config = options.push_notification_config
     return SendMessage(
         message=message,
         # Over JSON-RPC, a call that does not say waits (D7).
         wait=options.blocking is not False,
         history_length=history_in(options.history_length, ".configuration.historyLength"),
         accepts=options.accepted_output_modes or (),
-        hook=inline_in(config, ".configuration.pushNotificationConfig", hooks.hook_in),
+        hook=inline_in(
+            options.push_notification_config,
+            ".configuration.pushNotificationConfig",
+            hooks.hook_in,
+        ),
         metadata=params.metadata,
     )
 

@@ -32,7 +32,7 @@ ROLES_IN: dict[str | None, Role] = {
 ROLES_OUT = {role: role.value for role in Role}
 STATES_IN: dict[str | None, State] = {state.value: state for state in State}
 STATES_OUT = {state: state.value for state in State}
-WRAPPED = "data_part_compat"
+DATA_PART_COMPAT = "data_part_compat"
 FILENAME, MEDIA_TYPE = "filename", "mediaType"
 
 
@@ -43,13 +43,13 @@ def part_in(part: wire.Part) -> AnyPart:
     text, file, data, metadata = part.text, part.file, part.data, part.metadata
     if (text is not None) + (file is not None) + (data is not UNSET) != 1:
         raise Wrong(_MISSING.get(part.kind, "Expected exactly one of `text`, `file`, `data`"))
-    kind_in(part, "text" if text is not None else "file" if file is not None else "data")
+    check_kind(part, "text" if text is not None else "file" if file is not None else "data")
     if file is not None:
         return file_in(file, metadata)
-    filename, media_type, metadata = undressed(metadata)
+    filename, media_type, metadata = unpack_names(metadata)
     if text is not None:
         return Text(text, filename=filename, media_type=media_type, metadata=metadata)
-    data, metadata = unwrapped(data, metadata)
+    data, metadata = unwrap_value(data, metadata)
     return Data(data, filename=filename, media_type=media_type, metadata=metadata)
 
 
@@ -61,7 +61,7 @@ _MISSING: dict[str | None, str] = {
 }
 
 
-def kind_in(part: Kinded, found: str) -> None:
+def check_kind(part: HasKind, found: str) -> None:
     """Raises `Wrong` if a part says that it is something else than what it holds."""
     if part.kind is not None:
         if part.kind != found:
@@ -70,7 +70,7 @@ def kind_in(part: Kinded, found: str) -> None:
         raise Wrong(f"Expected `{found}`, got `{str(part.type)[:20]}`", ".type")
 
 
-class Kinded(Protocol):
+class HasKind(Protocol):
     """A part that may say what it is."""
 
     @property
@@ -82,7 +82,7 @@ class Kinded(Protocol):
         """or of 0.1."""
 
 
-def data_in(parts: Iterable[wire.Part], path: str) -> None:
+def check_data(parts: Iterable[wire.Part], path: str) -> None:
     """Raises `Wrong` for data that is no object, which callers may not say in 0.3."""
     for index, part in enumerate(parts):
         if part.data is not UNSET and not isinstance(part.data, dict):
@@ -109,9 +109,9 @@ def file_in(file: wire.File, metadata: Bag) -> AnyPart:
 
 def part_out(part: AnyPart) -> wire.Part:
     if isinstance(part, Text):
-        return wire.Part("text", part.text, None, UNSET, dressed(part))
+        return wire.Part("text", part.text, None, UNSET, pack_names(part))
     if isinstance(part, Data):
-        value, metadata = wrapped(part.value, dressed(part))
+        value, metadata = wrap_value(part.value, pack_names(part))
         return wire.Part("data", None, None, value, metadata)
     name, mime_type = part.filename, part.media_type
     if isinstance(part, Blob):
@@ -121,7 +121,7 @@ def part_out(part: AnyPart) -> wire.Part:
     return wire.Part("file", None, file, UNSET, part.metadata)
 
 
-def dressed(part: Text | Data) -> Bag:
+def pack_names(part: Text | Data) -> Bag:
     """The part's metadata with its filename and media type."""
     if not (part.filename or part.media_type):
         return part.metadata
@@ -133,7 +133,7 @@ def dressed(part: Text | Data) -> Bag:
     return metadata
 
 
-def undressed(metadata: Bag) -> tuple[str, str, Bag]:
+def unpack_names(metadata: Bag) -> tuple[str, str, Bag]:
     """Filename, media type, and what metadata is left."""
     if not metadata or not (FILENAME in metadata or MEDIA_TYPE in metadata):
         return "", "", metadata
@@ -144,31 +144,29 @@ def undressed(metadata: Bag) -> tuple[str, str, Bag]:
     return found.get(FILENAME, ""), found.get(MEDIA_TYPE, ""), rest or None
 
 
-def wrapped(value: Json, metadata: Bag) -> tuple[Json, Bag]:
+def wrap_value(value: Json, metadata: Bag) -> tuple[Json, Bag]:
     """0.3 takes only objects as data."""
     if isinstance(value, dict):
         return value, metadata
-    return {"value": value}, {**(metadata or {}), WRAPPED: True}
+    return {"value": value}, {**(metadata or {}), DATA_PART_COMPAT: True}
 
 
-def unwrapped(data: Json, metadata: Bag) -> tuple[Json, Bag]:
+def unwrap_value(data: Json, metadata: Bag) -> tuple[Json, Bag]:
     """The value behind `data_part_compat`, and what metadata is left."""
-    if not metadata or metadata.get(WRAPPED) is not True:
+    if not metadata or metadata.get(DATA_PART_COMPAT) is not True:
         return data, metadata
     if not isinstance(data, dict) or data.keys() != {"value"}:
         return data, metadata
-    rest = {key: value for key, value in metadata.items() if key != WRAPPED}
+    rest = {key: value for key, value in metadata.items() if key != DATA_PART_COMPAT}
     return data["value"], rest or None
 
 
 CODEC = task_codec(
     (wire.Message, wire.Artifact, wire.Status, wire.Task),
-    part=(part_in, part_out),
-    roles=(ROLES_IN, ROLES_OUT),
-    states=(STATES_IN, STATES_OUT),
+    *((part_in, part_out), (ROLES_IN, ROLES_OUT), (STATES_IN, STATES_OUT)),
     role_names="`user` or `agent`",
     link=".file.uri",
-    check_parts=data_in,
+    check_parts=check_data,
 )
 EVENTS = event_codec(CODEC, wire, final=True)
 task_out = CODEC.task_out

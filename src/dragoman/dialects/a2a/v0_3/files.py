@@ -23,15 +23,15 @@ LONGEST_WORD = 256
 
 def bytes_in(content: bytes, media_type: str) -> bytes:
     """What the file holds."""
-    decoded = _decoded(content)
+    decoded = _decode(content)
     if decoded is None:
         return content
-    return content if taken(content, media_type) == AS_SENT else decoded
+    return content if decide(content, media_type) == AS_SENT else decoded
 
 
-def taken(content: bytes, media_type: str) -> str:
+def decide(content: bytes, media_type: str) -> str:
     """How bytes were taken that could be meant in two ways; nothing if they could not."""
-    decoded = _decoded(content)
+    decoded = _decode(content)
     if decoded is None:
         return ""
     fits = _of(media_type)
@@ -46,11 +46,11 @@ def taken(content: bytes, media_type: str) -> str:
 def notes(files: Iterator[tuple[int, bytes, str]]) -> Iterator[Mapping[str, Json]]:
     """For the log: how each of these files was taken, by the number of its part."""
     for part, content, media_type in files:
-        if how := taken(content, media_type):
+        if how := decide(content, media_type):
             yield {"what": "file_bytes", "part": part, "media_type": media_type, "taken": how}
 
 
-def _decoded(content: bytes) -> bytes | None:
+def _decode(content: bytes) -> bytes | None:
     try:
         return binascii.a2b_base64(content, strict_mode=True) if content else None
     except ValueError:

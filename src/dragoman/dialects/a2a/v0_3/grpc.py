@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from msgspec.structs import replace
-
 from dragoman.core import operations as ops
 from dragoman.core.model import AnyPart, Blob, Data, Hook, Json, Link, Text
 from dragoman.core.operations import SendMessage
@@ -20,11 +18,11 @@ from dragoman.core.operations import SendMessage
 from ..grpc import cards
 from ..grpc.decode import task_in as whole_in
 from ..grpc.encode import GrpcEncoder
-from ..grpc.service import CONFIG, list_question, rpc_rows, service
+from ..grpc.service import CONFIG, list_question, service
 from ..proto import Fields, Proto, bag_in, needed, object_in
 from ..scalars import Wrong, base64_out, count_in
 from . import files
-from .convert import dressed, undressed, unwrapped, wrapped
+from .convert import pack_names, unpack_names, unwrap_value, wrap_value
 
 # Parts
 
@@ -35,11 +33,11 @@ def part_in(part: Proto) -> AnyPart:
         case "file":
             return file_in(part.file, metadata)
         case "text":
-            filename, media_type, metadata = undressed(metadata)
+            filename, media_type, metadata = unpack_names(metadata)
             return Text(part.text, filename=filename, media_type=media_type, metadata=metadata)
         case "data":
-            filename, media_type, metadata = undressed(metadata)
-            value, metadata = unwrapped(object_in(part.data.data), metadata)
+            filename, media_type, metadata = unpack_names(metadata)
+            value, metadata = unwrap_value(object_in(part.data.data), metadata)
             return Data(value, filename=filename, media_type=media_type, metadata=metadata)
     raise Wrong("Expected exactly one of `text`, `file`, `data`")
 
@@ -65,9 +63,9 @@ def file_notes(request: Proto) -> Iterator[Mapping[str, Json]]:
 
 def part_out(part: AnyPart) -> Fields:
     if isinstance(part, Text):
-        return {"text": part.text, "metadata": dressed(part)}
+        return {"text": part.text, "metadata": pack_names(part)}
     if isinstance(part, Data):
-        value, metadata = wrapped(part.value, dressed(part))
+        value, metadata = wrap_value(part.value, pack_names(part))
         return {"data": {"data": value}, "metadata": metadata}
     file: Fields = {"name": part.filename, "mime_type": part.media_type}
     if isinstance(part, Blob):
@@ -81,7 +79,7 @@ WORDS = GrpcEncoder(
     part_in=part_in,
     part_out=part_out,
     parts="content",
-    said="update",
+    status_message="update",
     message="msg",
     link=".file.file_with_uri",
     final=True,
@@ -255,49 +253,30 @@ def named_hook_in(config: Proto) -> Hook:
     return hook_in(config.push_notification_config, task_id, hook_id, "")
 
 
-PACKAGE = "a2a.v1"
-_ROWS = rpc_rows(
-    PACKAGE,
-    WORDS,
+SERVICE = service(
+    *("a2a.v1", "0.3", WORDS),
     send=(send_in, send_out),
+    notes=file_notes,
     get=(get_in, get_out),
     list_tasks=list_question("last_updated_time", size_in, length_in),
     page=(WORDS.page_out, page_in),
     cancel=(cancel_in, name_out),
-    watch=("TaskSubscriptionRequest", (watch_in, name_out)),
+    watch=("TaskSubscription", (watch_in, name_out)),
     set_hook=(f"Create{CONFIG}Request", (set_hook_in, set_hook_out)),
-    get_hook=(get_hook_in, one_hook_out),
+    one_hook=((get_hook_in, one_hook_out), (delete_hook_in, one_hook_out)),
     list_hooks=(f"List{CONFIG}", (list_hooks_in, list_hooks_out)),
-    delete_hook=(delete_hook_in, one_hook_out),
     hook=(hook_out, named_hook_in),
-    card=("GetAgentCardRequest", cards.card_0_3),
-)
-SERVICE = service(
-    PACKAGE,
-    WORDS,
-    {
-        "SendMessage": replace(_ROWS.send, notes=file_notes),
-        "SendStreamingMessage": replace(_ROWS.stream, notes=file_notes),
-        "GetTask": _ROWS.get,
-        "CancelTask": _ROWS.cancel,
-        "TaskSubscription": _ROWS.watch,
-        f"Create{CONFIG}": _ROWS.set_hook,
-        f"Get{CONFIG}": _ROWS.get_hook,
-        f"List{CONFIG}": _ROWS.list_hooks,
-        "GetAgentCard": _ROWS.card,
-        f"Delete{CONFIG}": _ROWS.delete_hook,
-        # Drafts between 0.3 and 1.0, still in this package.
-        "ListTasks": _ROWS.list,
-        "SubscribeToTask": _ROWS.watch,
-        "GetExtendedAgentCard": _ROWS.card,
-        f"Set{CONFIG}": _ROWS.set_hook,
+    card=("GetAgentCard", cards.card_0_3),
+    aliases={
+        # Drafts between 0.3 and 1.0, still in this package. ListTasks is one, too.
+        "SubscribeToTask": "TaskSubscription",
+        "GetExtendedAgentCard": "GetAgentCard",
+        f"Set{CONFIG}": f"Create{CONFIG}",
         # Named by 0.3's text (§3.5.6) and not by its proto.
-        "ListTask": _ROWS.list,
-        "CreateTaskPushNotification": _ROWS.set_hook,
-        "GetTaskPushNotification": _ROWS.get_hook,
-        "ListTaskPushNotification": _ROWS.list_hooks,
-        "DeleteTaskPushNotification": _ROWS.delete_hook,
+        "ListTask": "ListTasks",
+        **{
+            f"{verb}TaskPushNotification": f"{verb}{CONFIG}"
+            for verb in ("Create", "Get", "List", "Delete")
+        },
     },
-    version="0.3",
-    tenants=False,
 )

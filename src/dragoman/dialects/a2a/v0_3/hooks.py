@@ -105,9 +105,4 @@ _HOOK = hook_methods(
     *((config_out, config_in), (page_out, page_in)),
 )
 
-METHODS = {
-    "tasks/pushNotificationConfig/set": _HOOK.set,
-    "tasks/pushNotificationConfig/get": _HOOK.get,
-    "tasks/pushNotificationConfig/list": _HOOK.list,
-    "tasks/pushNotificationConfig/delete": _HOOK.delete,
-}
+METHODS = {f"tasks/pushNotificationConfig/{verb}": row for verb, row in _HOOK._asdict().items()}

@@ -10,18 +10,15 @@ from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.core.model import Json
 
+from .. import objects
 from ..members import Authentication, Bag, Flag, NoTwins, Word, Words
 
 
 class Wire(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """Base of all objects without a kind."""
+    """Base of all objects that are 0.3's alone."""
 
 
-class File(Wire, frozen=True, gc=False):
-    name: Word = ""
-    mime_type: Word = ""
-    bytes: str | None = None
-    uri: str | None = None
+class File(objects.File, frozen=True, gc=False):
     # Read to be refused in clear words: the names of REST and gRPC.
     file_with_bytes: Json = None
     file_with_uri: Json = None
@@ -39,62 +36,40 @@ class Part(Wire, frozen=True, gc=False):
     type: Json = None
 
 
-class Kind(
-    NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename="camel", tag_field="kind"
-):
-    """Base of all objects that say what they are."""
-
-
-class Message(Kind, frozen=True, gc=False, tag="message"):
-    message_id: Word = ""
+class Message(objects.Message[Part], frozen=True, gc=False, tag_field="kind", tag="message"):
     role: Word = ""
-    parts: tuple[Part, ...] | None = None
-    context_id: Word = ""
-    task_id: Word = ""
-    metadata: Bag = None
-    extensions: Words = ()
-    reference_task_ids: Words = ()
 
 
-class Artifact(Wire, frozen=True, gc=False):
-    artifact_id: Word = ""
-    parts: tuple[Part, ...] | None = None
-    name: Word = ""
-    description: Word = ""
-    metadata: Bag = None
-    extensions: Words = ()
+class Artifact(objects.Artifact[Part], frozen=True, gc=False):
+    pass
 
 
-class Status(Wire, frozen=True, gc=False):
+class Status(objects.Status[Message], frozen=True, gc=False):
     state: Word = ""
-    timestamp: Word = ""
-    message: Message | None = None
 
 
-class Task(Kind, frozen=True, gc=False, tag="task"):
-    id: str
-    context_id: Word = ""
+class Task(
+    objects.Task[Status, Artifact, Message], frozen=True, gc=False, tag_field="kind", tag="task"
+):
     status: Status = Status()
-    artifacts: tuple[Artifact, ...] | None = None
-    history: tuple[Message, ...] | None = None
-    metadata: Bag = None
 
 
-class StatusUpdate(Kind, frozen=True, gc=False, tag="status-update"):
-    task_id: Word = ""
-    context_id: Word = ""
+class StatusUpdate(
+    objects.StatusUpdate[Status], frozen=True, gc=False, tag_field="kind", tag="status-update"
+):
     status: Status = Status()
     final: Flag = None
     metadata: Bag = None
 
 
-class ArtifactUpdate(Kind, frozen=True, gc=False, tag="artifact-update"):
-    artifact: Artifact
-    task_id: Word = ""
-    context_id: Word = ""
-    append: Flag = False
-    last_chunk: Flag = False
-    metadata: Bag = None
+class ArtifactUpdate(
+    objects.ArtifactUpdate[Artifact],
+    frozen=True,
+    gc=False,
+    tag_field="kind",
+    tag="artifact-update",
+):
+    pass
 
 
 Step = Task | Message | StatusUpdate | ArtifactUpdate

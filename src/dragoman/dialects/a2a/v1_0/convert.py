@@ -68,9 +68,7 @@ def part_out(part: AnyPart) -> wire.Part:
 
 CODEC = task_codec(
     (wire.Message, wire.Artifact, wire.Status, wire.Task),
-    part=(part_in, part_out),
-    roles=(ROLES_IN, ROLES_OUT),
-    states=(STATES_IN, STATES_OUT),
+    *((part_in, part_out), (ROLES_IN, ROLES_OUT), (STATES_IN, STATES_OUT)),
     role_names="`ROLE_USER` or `ROLE_AGENT`",
     link=".url",
 )

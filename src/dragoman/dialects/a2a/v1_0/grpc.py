@@ -13,7 +13,7 @@ from dragoman.core.operations import SendMessage
 from ..grpc import cards
 from ..grpc.decode import task_in
 from ..grpc.encode import GrpcEncoder
-from ..grpc.service import CONFIG, list_question, rpc_rows, service
+from ..grpc.service import CONFIG, list_question, service
 from ..proto import Fields, Proto, bag_in, counted, needed, value_in, value_out
 from ..scalars import Wrong, count_in
 
@@ -43,14 +43,14 @@ _PARTS_IN: dict[str, tuple[Callable[..., AnyPart], Callable[[Any], Any]]] = {
 
 def part_out(part: AnyPart) -> Fields:
     field, value = _PARTS_OUT[type(part)](part)
-    said = {field: value}
+    fields = {field: value}
     if part.filename:
-        said["filename"] = part.filename
+        fields["filename"] = part.filename
     if part.media_type:
-        said["media_type"] = part.media_type
+        fields["media_type"] = part.media_type
     if part.metadata is not None:
-        said["metadata"] = part.metadata
-    return said
+        fields["metadata"] = part.metadata
+    return fields
 
 
 _PARTS_OUT: dict[type[AnyPart], Callable[[Any], tuple[str, Any]]] = {
@@ -61,15 +61,7 @@ _PARTS_OUT: dict[type[AnyPart], Callable[[Any], tuple[str, Any]]] = {
 }
 
 
-WORDS = GrpcEncoder(
-    part_in=part_in,
-    part_out=part_out,
-    parts="parts",
-    said="message",
-    message="message",
-    link=".url",
-    final=False,
-)
+WORDS = GrpcEncoder(part_in=part_in, part_out=part_out, link=".url")
 
 
 def hook_in(config: Proto, path: str = "") -> Hook:
@@ -87,15 +79,15 @@ def hook_in(config: Proto, path: str = "") -> Hook:
 
 
 def hook_out(hook: Hook) -> Fields:
-    said: Fields = {
+    fields: Fields = {
         "id": hook.hook_id,
         "task_id": hook.task_id,
         "url": hook.url,
         "token": hook.token,
     }
     if hook.scheme or hook.credentials:
-        said["authentication"] = {"scheme": hook.scheme, "credentials": hook.credentials}
-    return said
+        fields["authentication"] = {"scheme": hook.scheme, "credentials": hook.credentials}
+    return fields
 
 
 # Requests
@@ -212,10 +204,8 @@ def page_in(page: Proto) -> ops.TaskPage:
     return ops.TaskPage(tasks, page.next_page_token, page.page_size, page.total_size)
 
 
-PACKAGE = "lf.a2a.v1"
-_ROWS = rpc_rows(
-    PACKAGE,
-    WORDS,
+SERVICE = service(
+    *("lf.a2a.v1", "1.0", WORDS),
     send=(send_in, send_out),
     get=(get_in, get_out),
     list_tasks=list_question(
@@ -225,30 +215,11 @@ _ROWS = rpc_rows(
     ),
     page=(page_out, page_in),
     cancel=(cancel_in, cancel_out),
-    watch=("SubscribeToTaskRequest", (watch_in, watch_out)),
+    watch=("SubscribeToTask", (watch_in, watch_out)),
     set_hook=(CONFIG, (set_hook_in, set_hook_out)),
-    get_hook=(get_hook_in, one_hook_out),
+    one_hook=((get_hook_in, one_hook_out), (delete_hook_in, one_hook_out)),
     list_hooks=(f"List{CONFIG}s", (list_hooks_in, list_hooks_out)),
-    delete_hook=(delete_hook_in, one_hook_out),
     hook=(hook_out, hook_in),
-    card=("GetExtendedAgentCardRequest", cards.card_1_0),
-)
-SERVICE = service(
-    PACKAGE,
-    WORDS,
-    {
-        "SendMessage": _ROWS.send,
-        "SendStreamingMessage": _ROWS.stream,
-        "GetTask": _ROWS.get,
-        "ListTasks": _ROWS.list,
-        "CancelTask": _ROWS.cancel,
-        "SubscribeToTask": _ROWS.watch,
-        f"Create{CONFIG}": _ROWS.set_hook,
-        f"Get{CONFIG}": _ROWS.get_hook,
-        f"List{CONFIG}s": _ROWS.list_hooks,
-        "GetExtendedAgentCard": _ROWS.card,
-        f"Delete{CONFIG}": _ROWS.delete_hook,
-    },
-    version="1.0",
+    card=("GetExtendedAgentCard", cards.card_1_0),
     tenants=True,
 )

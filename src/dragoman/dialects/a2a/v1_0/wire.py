@@ -10,14 +10,12 @@ from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.core.model import Json
 
+from .. import objects
 from ..members import Bag, Flag, Name, Number, Word, Words, json_name
 
 
 class Wire(Struct, frozen=True, gc=False, omit_defaults=True, rename=json_name):
-    """Base of all messages."""
-
-    # The codec looks for these in every version; 1.0 has none of them.
-    parts_ = message_ = final = None
+    """Base of all messages that are 1.0's alone."""
 
 
 class Part(Wire, frozen=True, gc=False):
@@ -33,77 +31,35 @@ class Part(Wire, frozen=True, gc=False):
     file: Json | UnsetType = UNSET
 
 
-class Message(Wire, frozen=True, gc=False):
-    message_id: Word = ""
-    role: Name = None
-    parts: tuple[Part, ...] | None = None
-    context_id: Word = ""
-    task_id: Word = ""
-    metadata: Bag = None
-    extensions: Words = ()
-    reference_task_ids: Words = ()
-    message_id_: str = ""
-    context_id_: str = ""
-    task_id_: str = ""
-    reference_task_ids_: tuple[str, ...] = ()
+class Message(objects.ProtoMessage[Part], frozen=True, gc=False):
+    pass
 
 
-class Artifact(Wire, frozen=True, gc=False):
-    artifact_id: Word = ""
-    parts: tuple[Part, ...] | None = None
-    name: Word = ""
-    description: Word = ""
-    metadata: Bag = None
-    extensions: Words = ()
-    artifact_id_: str = ""
+class Artifact(objects.ProtoArtifact[Part], frozen=True, gc=False):
+    pass
 
 
-class Status(Wire, frozen=True, gc=False):
-    state: Name = None
-    timestamp: Word = ""
-    message: Message | None = None
+class Status(objects.Status[Message], frozen=True, gc=False):
+    pass
 
 
-class Task(Wire, frozen=True, gc=False):
-    id: str
-    context_id: Word = ""
+class Task(objects.ProtoTask[Status, Artifact, Message], frozen=True, gc=False):
     status: Status = Status()
-    artifacts: tuple[Artifact, ...] | None = None
-    history: tuple[Message, ...] | None = None
-    metadata: Bag = None
-    context_id_: str = ""
 
 
-class StatusUpdate(Wire, frozen=True, gc=False):
-    task_id: Word = ""
-    context_id: Word = ""
+class StatusUpdate(objects.StatusUpdate[Status], frozen=True, gc=False):
     status: Status = Status()
     metadata: Bag = None
     task_id_: str = ""
     context_id_: str = ""
 
 
-class ArtifactUpdate(Wire, frozen=True, gc=False):
-    artifact: Artifact
-    task_id: Word = ""
-    context_id: Word = ""
-    append: Flag = False
-    last_chunk: Flag = False
-    metadata: Bag = None
-    task_id_: str = ""
-    context_id_: str = ""
-    last_chunk_: Flag = False
+class ArtifactUpdate(objects.ProtoArtifactUpdate[Artifact], frozen=True, gc=False):
+    pass
 
 
-class Step(Wire, frozen=True, gc=False):
-    """StreamResponse, and SendMessageResponse too: the same without updates."""
-
-    task: Task | None = None
-    message: Message | None = None
-    status_update: StatusUpdate | None = None
-    artifact_update: ArtifactUpdate | None = None
-    status_update_: StatusUpdate | None = None
-    artifact_update_: ArtifactUpdate | None = None
+class Step(objects.ProtoStep[Task, Message, StatusUpdate, ArtifactUpdate], frozen=True, gc=False):
+    """StreamResponse and SendMessageResponse."""
 
 
 class StepIn(Step, frozen=True, gc=False):

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from ...version import Version
-from .calls import EventTeller, event_in, methods
+from .calls import EventEncoder, event_in, methods
 from .convert import BOTH, PLAIN, Flavour
 from .spellings import MEANINGS, SPELLINGS, details
 
@@ -12,7 +12,7 @@ V0_1 = Version(
     dialect="a2a-0.1",
     extensions_header="x-a2a-extensions",
     methods=methods(PLAIN),
-    event_out=lambda entry, notes: EventTeller(PLAIN).event_out(entry, notes),
+    event_out=lambda entry, notes: EventEncoder(PLAIN).event_out(entry, notes),
     event_in=event_in,
     spellings=SPELLINGS,
     meanings=MEANINGS,
@@ -20,9 +20,9 @@ V0_1 = Version(
 )
 
 
-def told_in(version: Version, flavour: Flavour) -> Version:
+def new_stream(version: Version, flavour: Flavour) -> Version:
     """The version for one exchange: what it tells depends on what it told."""
-    return replace(version, event_out=EventTeller(flavour).event_out)
+    return replace(version, event_out=EventEncoder(flavour).event_out)
 
 
-__all__ = ["BOTH", "PLAIN", "V0_1", "EventTeller", "told_in"]
+__all__ = ["BOTH", "PLAIN", "V0_1", "EventEncoder", "new_stream"]

@@ -23,7 +23,7 @@ from dragoman.core.task_names import LONGEST, called, fit
 from ...hooks import inline_in
 from ...members import Bag
 from ...methods import task_methods
-from ...scalars import Wrong, count_in, links_in
+from ...scalars import Wrong, check_links, count_in
 from ...v0_3.convert import ROLES_IN
 from ...v0_3.hooks import authentication_out
 from ...v0_3.hooks import hook_in as hook_0_3
@@ -31,9 +31,9 @@ from ...version import RpcMethod, method
 from . import wire
 from .convert import (
     Flavour,
+    add_hint,
     artifact_in,
     artifact_out,
-    hinted,
     message_in,
     message_out,
     status_in,
@@ -59,21 +59,21 @@ def history_in(value: int | None) -> int:
 
 
 def send_in(params: wire.SendParams) -> SendMessage:
-    return named_in(params, id_in(params.id))
+    return named_send_in(params, id_in(params.id))
 
 
-def named_in(params: wire.SendParams, name: str) -> SendMessage:
+def named_send_in(params: wire.SendParams, name: str) -> SendMessage:
     if params.message.role not in ROLES_IN:
         raise Wrong("Expected `user` or `agent`", ".message.role")
     try:
-        said = message_in(params.message)
-        links_in(said.parts, ".parts", ".file.uri")
+        message = message_in(params.message)
+        check_links(message.parts, ".parts", ".file.uri")
     except Wrong as wrong:
         raise wrong.under(".message") from None
-    if not said.parts:
+    if not message.parts:
         raise Wrong("Expected at least one part", ".message.parts")
     return SendMessage(
-        message=replace(said, context_id=params.session_id or ""),
+        message=replace(message, context_id=params.session_id or ""),
         open_as=name,
         history_length=history_in(params.history_length),
         accepts=params.accepted_output_modes or (),
@@ -135,7 +135,7 @@ def hook_out(hook: Hook) -> wire.PushConfig:
 # What is answered
 
 
-def replied(message: Message) -> Task:
+def reply_task(message: Message) -> Task:
     """A direct reply, which 0.1 does not know, as the task it is all of."""
     status = Status(State.COMPLETED, 0, message)
     return Task(id=message.task_id, context_id=message.context_id, status=status)
@@ -144,7 +144,7 @@ def replied(message: Message) -> Task:
 def task_of(entry: Stamped | Message) -> Task | None:
     """The whole task, if that is what an entry is."""
     if not isinstance(entry, Stamped):
-        return replied(entry)
+        return reply_task(entry)
     if isinstance(entry.event, ev.Snapshot):
         return entry.event.task
     if isinstance(entry.event, ev.Opened):
@@ -155,7 +155,7 @@ def task_of(entry: Stamped | Message) -> Task | None:
 
 
 def sent_out(flavour: Flavour, value: Task | Message, op: SendMessage) -> wire.Task:
-    return task_out(value if isinstance(value, Task) else replied(value), flavour)
+    return task_out(value if isinstance(value, Task) else reply_task(value), flavour)
 
 
 def got_out(flavour: Flavour, task: Task, op: GetTask | CancelTask) -> wire.Task:
@@ -176,14 +176,14 @@ def got_in(raw: Raw) -> Task:
 
 
 _read_task = msgspec.json.Decoder(wire.Task).decode
-_read_heard = msgspec.json.Decoder(wire.Heard).decode
+_read_event = msgspec.json.Decoder(wire.EventIn).decode
 _read_config = msgspec.json.Decoder(wire.TaskPushConfig).decode
 
 
 # What happens
 
 
-class EventTeller:
+class EventEncoder:
     """Tells one stream in one flavour: it numbers the artifacts as they come."""
 
     def __init__(self, flavour: Flavour) -> None:
@@ -192,7 +192,7 @@ class EventTeller:
 
     def event_out(self, entry: Stamped | Message, notes: bool) -> object:
         if not isinstance(entry, Stamped):
-            task = replied(entry)
+            task = reply_task(entry)
             return self._status(task.id, task.context_id, task.status, final=True)
         return _EVENTS_OUT[type(entry.event)](self, entry, entry.event)
 
@@ -206,11 +206,11 @@ class EventTeller:
         final: bool,
     ) -> wire.StatusUpdate:
         flavour = self.flavour
-        told = status_out(status.state, status.at, status.message, flavour)
-        name, hint = called(task_id), hinted(metadata, status.state, flavour)
+        status_found = status_out(status.state, status.at, status.message, flavour)
+        name, hint = called(task_id), add_hint(metadata, status.state, flavour)
         if not flavour.both:
-            return wire.StatusUpdate(name, told, final, hint)
-        return wire.StatusUpdate(name, told, final, hint, "status-update", name, context_id)
+            return wire.StatusUpdate(name, status_found, final, hint)
+        return wire.StatusUpdate(name, status_found, final, hint, "status-update", name, context_id)
 
     def opened_out(self, entry: Stamped, event: ev.Opened) -> wire.StatusUpdate:
         # 0.1 has no task in a stream (a2a-wire §9): its state has to do.
@@ -248,8 +248,8 @@ class EventTeller:
         name = called(entry.task_id)
         if not self.flavour.both:
             return wire.ArtifactUpdate(name, made, None, event.metadata)
-        told = ("artifact-update", name, entry.context_id, event.append, event.last)
-        return wire.ArtifactUpdate(name, made, None, event.metadata, *told)
+        beside = ("artifact-update", name, entry.context_id, event.append, event.last)
+        return wire.ArtifactUpdate(name, made, None, event.metadata, *beside)
 
     def place(self, artifact_id: str) -> int:
         """The number of an artifact in this stream."""
@@ -260,33 +260,33 @@ _ENDS = FINAL | WAITING
 """Behind these a reader of 0.1 waits for nothing more; auth-required is input-required there."""
 
 _EVENTS_OUT: dict[type[ev.AnyEvent], Callable[..., object]] = {
-    ev.Opened: EventTeller.opened_out,
-    ev.Snapshot: EventTeller.snapshot_out,
-    ev.StateChanged: EventTeller.state_out,
-    ev.Asked: EventTeller.asked_out,
-    ev.Noted: EventTeller.noted_out,
-    ev.ArtifactChunk: EventTeller.chunk_out,
+    ev.Opened: EventEncoder.opened_out,
+    ev.Snapshot: EventEncoder.snapshot_out,
+    ev.StateChanged: EventEncoder.state_out,
+    ev.Asked: EventEncoder.asked_out,
+    ev.Noted: EventEncoder.noted_out,
+    ev.ArtifactChunk: EventEncoder.chunk_out,
 }
 
 
 def event_in(raw: Raw, seq: int) -> tuple[Stamped | Message, bool]:
     """What happened, and whether nothing can follow."""
-    heard = _read_heard(raw)
-    task_id = heard.id or heard.task_id or ""
-    if (made := heard.artifact) is not None:
+    found = _read_event(raw)
+    task_id = found.id or found.task_id or ""
+    if (made := found.artifact) is not None:
         chunk = ev.ArtifactChunk(
             artifact=artifact_in(made),
             append=bool(made.append),
             # Absent, it was all there is.
             last=made.last_chunk is not False,
-            metadata=heard.metadata,
+            metadata=found.metadata,
         )
         return Stamped(task_id, "", seq, 0, chunk), False
-    if heard.status is None:
+    if found.status is None:
         raise Wrong("Expected a status or an artifact")
-    status = status_in(heard.status)
-    event = ev.StateChanged(state=status.state, message=status.message, metadata=heard.metadata)
-    last = bool(heard.final) or status.state in FINAL
+    status = status_in(found.status)
+    event = ev.StateChanged(state=status.state, message=status.message, metadata=found.metadata)
+    last = bool(found.final) or status.state in FINAL
     return Stamped(task_id, "", seq, status.at, event), last
 
 

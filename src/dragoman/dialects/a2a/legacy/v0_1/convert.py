@@ -29,9 +29,18 @@ from dragoman.core.model import (
 from dragoman.core.task_names import called
 
 from ...members import Bag
-from ...scalars import Wrong, base64_out, each, numbered, stamp_in, stamp_out
+from ...objects import File
+from ...scalars import Wrong, base64_out, convert_each, each, stamp_in, stamp_out
 from ...v0_3 import wire as wire_0_3
-from ...v0_3.convert import ROLES_IN, ROLES_OUT, dressed, file_in, undressed, unwrapped, wrapped
+from ...v0_3.convert import (
+    ROLES_IN,
+    ROLES_OUT,
+    file_in,
+    pack_names,
+    unpack_names,
+    unwrap_value,
+    wrap_value,
+)
 from . import wire
 
 STATES_IN: dict[str | None, State] = {
@@ -74,17 +83,17 @@ def part_in(part: wire.Part) -> AnyPart:
     if (text is not None) + (file is not None) + (data is not UNSET) != 1:
         raise Wrong("Expected exactly one of `text`, `file`, `data`")
     found = "text" if text is not None else "file" if file is not None else "data"
-    said = part.type or part.kind
-    if said and said != found:
-        raise Wrong(f"Expected `{found}`, got `{said[:20]}`", ".type")
+    kind = part.type or part.kind
+    if kind and kind != found:
+        raise Wrong(f"Expected `{found}`, got `{kind[:20]}`", ".type")
     if file is not None:
         mime_type = file.mime_type or part.mime_type
         return file_in(wire_0_3.File(file.name, mime_type, file.bytes, file.uri), metadata)
-    filename, media_type, metadata = undressed(metadata)
+    filename, media_type, metadata = unpack_names(metadata)
     media_type = part.mime_type or media_type
     if text is not None:
         return Text(text, filename=filename, media_type=media_type, metadata=metadata)
-    data, metadata = unwrapped(data, metadata)
+    data, metadata = unwrap_value(data, metadata)
     return Data(data, filename=filename, media_type=media_type, metadata=metadata)
 
 
@@ -93,14 +102,14 @@ def part_out(part: AnyPart, flavour: Flavour) -> wire.Part:
     beside = part.media_type if flavour.beside and kind != "text" else ""
     named = kind if flavour.both else ""
     if isinstance(part, Text):
-        return wire.Part(kind, part.text, None, UNSET, beside, dressed(part), named)
+        return wire.Part(kind, part.text, None, UNSET, beside, pack_names(part), named)
     if isinstance(part, Data):
         bare = Data(part.value, filename=part.filename, metadata=part.metadata) if beside else part
-        value, metadata = wrapped(part.value, dressed(bare))
+        value, metadata = wrap_value(part.value, pack_names(bare))
         return wire.Part(kind, None, None, value, beside, metadata, named)
     content = base64_out(part.content) if isinstance(part, Blob) else None
     uri = None if isinstance(part, Blob) else part.url
-    file = wire.File(part.filename, "" if beside else part.media_type, content, uri)
+    file = File(part.filename, "" if beside else part.media_type, content, uri)
     return wire.Part(kind, None, file, UNSET, beside, part.metadata, named)
 
 
@@ -108,7 +117,7 @@ _KINDS: dict[type, str] = {Text: "text", Blob: "file", Link: "file", Data: "data
 
 
 def parts_in(parts: tuple[wire.Part, ...] | None) -> tuple[AnyPart, ...]:
-    return tuple(numbered(part_in, parts or (), ".parts"))
+    return tuple(convert_each(part_in, parts or (), ".parts"))
 
 
 def content_in(content: Json) -> tuple[AnyPart, ...]:
@@ -182,7 +191,7 @@ def status_out(state: State, at: int, message: Message | None, flavour: Flavour)
     )
 
 
-def hinted(metadata: Bag, state: State, flavour: Flavour) -> Bag:
+def add_hint(metadata: Bag, state: State, flavour: Flavour) -> Bag:
     """The metadata, and in it the state if the flavour has no word for it."""
     if not flavour.hint or STATES_IN.get(flavour.states[state]) is state:
         return metadata
@@ -194,13 +203,13 @@ def task_in(task: wire.Task) -> Task:
         id=task.id or "",
         context_id=task.session_id or task.context_id or "",
         status=status_in(task.status),
-        artifacts=each(artifact_in, numbered_in(task.artifacts or ())),
+        artifacts=each(artifact_in, number_artifacts(task.artifacts or ())),
         history=each(message_in, task.history or ()),
         metadata=task.metadata,
     )
 
 
-def numbered_in(artifacts: tuple[wire.Artifact, ...]) -> tuple[wire.Artifact, ...]:
+def number_artifacts(artifacts: tuple[wire.Artifact, ...]) -> tuple[wire.Artifact, ...]:
     """With their places, for peers that leave out the number of more than the first."""
     if any(artifact.index for artifact in artifacts):
         return artifacts
@@ -214,10 +223,10 @@ def task_out(task: Task, flavour: Flavour) -> wire.Task:
         task.context_id,
         status_out(status.state, status.at, status.message, flavour),
         tuple(artifact_out(made, i, flavour) for i, made in enumerate(task.artifacts)) or None,
-        tuple(message_out(said, flavour) for said in task.history) or None
+        tuple(message_out(message, flavour) for message in task.history) or None
         if flavour.history
         else None,
-        hinted(task.metadata, status.state, flavour),
+        add_hint(task.metadata, status.state, flavour),
         "task" if flavour.both else "",
         task.context_id if flavour.both else "",
     )

@@ -26,8 +26,8 @@ from dragoman.core.task_names import called
 from ... import errors
 from ...members import Bag
 from ...version import Version
-from .calls import name_out, replied, task_of
-from .convert import ID, Flavour, hinted, part_in, part_out
+from .calls import name_out, reply_task, task_of
+from .convert import ID, Flavour, add_hint, part_in, part_out
 
 
 class Losses(Struct, frozen=True):
@@ -57,7 +57,7 @@ class Losses(Struct, frozen=True):
             case Result(value=Task() as task):
                 return replace(signal, value=self._task(task))
             case Result(value=Message() as message):
-                return replace(signal, value=self._task(replied(message)))
+                return replace(signal, value=self._task(reply_task(message)))
             case Update(entry=entry):
                 return replace(signal, entry=self._entry(entry))
             case Fault(error=error):
@@ -66,10 +66,10 @@ class Losses(Struct, frozen=True):
                 return signal
 
     def _send(self, op: SendMessage) -> SendMessage:
-        name, said = name_out(op), self._message(op.message)
+        name, message = name_out(op), self._message(op.message)
         hook = replace(_hook(op.hook, name), task_id="") if op.hook is not None else None
         return SendMessage(
-            message=replace(said, context_id=op.message.context_id),
+            message=replace(message, context_id=op.message.context_id),
             history_length=op.history_length or 0,
             accepts=op.accepts,
             hook=hook,
@@ -78,34 +78,34 @@ class Losses(Struct, frozen=True):
         )
 
     def _entry(self, entry: Stamped | Message) -> Stamped:
-        begun = task_of(entry) if self.begins_with_task else None
+        beginning = task_of(entry) if self.begins_with_task else None
         seq = entry.seq if isinstance(entry, Stamped) else 0
-        if begun is not None:
-            task = self._task(begun)
+        if beginning is not None:
+            task = self._task(beginning)
             return Stamped(task.id, task.context_id, seq, task.status.at, ev.Snapshot(task=task))
         if not isinstance(entry, Stamped):
-            task = replied(entry)
-            return self._told(task.id, 0, 0, task.status)
-        told = entry.task_id, seq, entry.at
+            task = reply_task(entry)
+            return self._state_entry(task.id, 0, 0, task.status)
+        place = entry.task_id, seq, entry.at
         match entry.event:
             case ev.ArtifactChunk() as event:
                 # The first that is told in a stream; those behind it count on.
                 artifact = self._artifact(event.artifact, 0)
                 return Stamped(called(entry.task_id), "", seq, 0, replace(event, artifact=artifact))
             case ev.StateChanged(state=state, message=message, metadata=metadata):
-                found = self._told(*told, Status(state, entry.at, message))
+                found = self._state_entry(*place, Status(state, entry.at, message))
                 bag = self._metadata(metadata, state)
                 return replace(found, event=replace(found.event, metadata=bag))
             case ev.Asked(state=state, message=message):
-                return self._told(*told, Status(state, entry.at, message))
+                return self._state_entry(*place, Status(state, entry.at, message))
             case ev.Noted(state=state):
-                return self._told(*told, Status(state, entry.at))
+                return self._state_entry(*place, Status(state, entry.at))
             case ev.Opened():
-                return self._told(*told, Status(State.SUBMITTED, entry.at))
+                return self._state_entry(*place, Status(State.SUBMITTED, entry.at))
             case ev.Snapshot(task=task):
-                return self._told(task.id, seq, task.status.at, task.status)
+                return self._state_entry(task.id, seq, task.status.at, task.status)
 
-    def _told(self, task_id: str, seq: int, at: int, status: Status) -> Stamped:
+    def _state_entry(self, task_id: str, seq: int, at: int, status: Status) -> Stamped:
         found = self._status(status)
         event = ev.StateChanged(state=found.state, message=found.message)
         return Stamped(called(task_id), "", seq, at, event)
@@ -127,7 +127,7 @@ class Losses(Struct, frozen=True):
 
     def _metadata(self, metadata: Bag, state: State) -> Bag:
         """The same, but where a state was told in it, an empty one is none."""
-        return metadata if hinted(metadata, state, self.flavour) is metadata else metadata or None
+        return metadata if add_hint(metadata, state, self.flavour) is metadata else metadata or None
 
     def _message(self, message: Message) -> Message:
         parts = tuple(map(self._part, message.parts))
@@ -143,9 +143,9 @@ class Losses(Struct, frozen=True):
 
     def _error(self, error: DragomanError) -> DragomanError:
         version = self.version
-        told = errors.spelling_of(error, version.spellings)
-        message = errors.message_out(error, told)
-        return errors.error_in(told.code, message, version.details(error), version.meanings)
+        spelling = errors.spelling_of(error, version.spellings)
+        message = errors.message_out(error, spelling)
+        return errors.error_in(spelling.code, message, version.details(error), version.meanings)
 
 
 _SAME = {State.REJECTED: State.FAILED, State.AUTH_REQUIRED: State.INPUT_REQUIRED}

@@ -32,5 +32,5 @@ MEANINGS[-32006] = e.Unsupported  # streaming is
 
 def details(error: e.DragomanError) -> Json:
     """`error.data`: the public details, with tasks called as their callers do."""
-    told = details_0_3(error)
-    return {key: called(value) for key, value in told.items()} if told else None
+    public = details_0_3(error)
+    return {key: called(value) for key, value in public.items()} if public else None

@@ -12,17 +12,11 @@ from msgspec import UNSET, Struct, UnsetType
 from dragoman.core.model import Json
 
 from ...members import Authentication, Bag, Flag, NoTwins, Word, Words
+from ...objects import File
 
 
 class Wire(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """Base of all objects."""
-
-
-class File(Wire, frozen=True, gc=False):
-    name: Word = ""
-    mime_type: Word = ""
-    bytes: str | None = None
-    uri: str | None = None
 
 
 class Part(Wire, frozen=True, gc=False):
@@ -97,7 +91,7 @@ class ArtifactUpdate(Wire, frozen=True, gc=False):
     last_chunk: Flag = None
 
 
-class Heard(Wire, frozen=True, gc=False):
+class EventIn(Wire, frozen=True, gc=False):
     """An event, which does not say of which kind it is: one of these two members does."""
 
     status: Status | None = None

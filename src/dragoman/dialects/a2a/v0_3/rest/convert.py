@@ -14,7 +14,7 @@ from ...members import Bag
 from ...scalars import Wrong, base64_in, base64_out
 from ...v1_0 import convert as v1_0
 from .. import files
-from ..convert import dressed, kind_in, undressed, unwrapped, wrapped
+from ..convert import check_kind, pack_names, unpack_names, unwrap_value, wrap_value
 from . import wire
 
 STATES_OUT = v1_0.STATES_OUT | {State.CANCELED: "TASK_STATE_CANCELLED"}
@@ -37,13 +37,13 @@ def part_in(part: wire.Part) -> AnyPart:
     text, file, data, metadata = part.text, part.file, part.data, part.metadata
     if (text is not None) + (file is not None) + (data is not UNSET) != 1:
         raise Wrong("Expected exactly one of `text`, `file`, `data`")
-    kind_in(part, "text" if text is not None else "file" if file is not None else "data")
+    check_kind(part, "text" if text is not None else "file" if file is not None else "data")
     if file is not None:
         return file_in(file, metadata)
-    filename, media_type, metadata = undressed(metadata)
+    filename, media_type, metadata = unpack_names(metadata)
     if text is not None:
         return Text(text, filename=filename, media_type=media_type, metadata=metadata)
-    value, metadata = unwrapped(_bare(data, part.kind), metadata)
+    value, metadata = unwrap_value(_bare(data, part.kind), metadata)
     return Data(value, filename=filename, media_type=media_type, metadata=metadata)
 
 
@@ -54,7 +54,7 @@ def _bare(data: Json, kind: str | None) -> Json:
     return data
 
 
-def data_in(parts: Iterable[wire.Part], path: str) -> None:
+def check_data(parts: Iterable[wire.Part], path: str) -> None:
     """Raises `Wrong` for data that is no object, which callers may not say in 0.3."""
     for index, part in enumerate(parts):
         if part.data is not UNSET and not isinstance(_bare(part.data, part.kind), dict):
@@ -94,9 +94,9 @@ def file_notes(params: wire.SendParams) -> Iterator[Mapping[str, Json]]:
 
 def part_out(part: AnyPart) -> wire.Part:
     if isinstance(part, Text):
-        return wire.Part(part.text, None, UNSET, dressed(part))
+        return wire.Part(part.text, None, UNSET, pack_names(part))
     if isinstance(part, Data):
-        value, metadata = wrapped(part.value, dressed(part))
+        value, metadata = wrap_value(part.value, pack_names(part))
         return wire.Part(None, None, wire.DataPart(value), metadata)
     media_type, filename = part.media_type, part.filename
     if isinstance(part, Blob):
@@ -109,13 +109,11 @@ def part_out(part: AnyPart) -> wire.Part:
 
 CODEC = task_codec(
     (wire.Message, wire.Artifact, wire.Status, wire.Task),
-    part=(part_in, part_out),
-    roles=(ROLES_IN, ROLES_OUT),
-    states=(STATES_IN, STATES_OUT),
+    *((part_in, part_out), (ROLES_IN, ROLES_OUT), (STATES_IN, STATES_OUT)),
     role_names="`ROLE_USER` or `ROLE_AGENT`",
     parts_path=".content",
     link=".file.fileWithUri",
-    check_parts=data_in,
+    check_parts=check_data,
 )
 EVENTS = event_codec(CODEC, wire, final=True)
 STEPS = step_codec(CODEC, EVENTS, wire)

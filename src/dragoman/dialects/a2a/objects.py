@@ -1,0 +1,120 @@
+"""The objects that A2A 1.0, 0.3 and 0.3 over REST have in common, as structs to derive theirs from.
+
+They are generic in what they hold, since each version has parts of its own. A version adds what it
+alone has. 1.0 and 0.3 over REST are ProtoJSON, which is read under two names: the `Proto*` structs
+add the twins.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from .members import Bag, Flag, Name, NoTwins, Word, Words, json_name
+
+P = TypeVar("P")
+M = TypeVar("M")
+A = TypeVar("A")
+S = TypeVar("S")
+T = TypeVar("T")
+U = TypeVar("U")
+C = TypeVar("C")
+
+
+class Object(NoTwins, Struct, frozen=True, gc=False, omit_defaults=True, rename=json_name):
+    """Base of all."""
+
+
+class File(Object, frozen=True, gc=False):
+    """Of 0.3 and of 0.1; 1.0 has none."""
+
+    name: Word = ""
+    mime_type: Word = ""
+    bytes: str | None = None
+    uri: str | None = None
+
+
+class Message(Object, Generic[P], frozen=True, gc=False):
+    message_id: Word = ""
+    role: Name = None
+    parts: tuple[P, ...] | None = None
+    context_id: Word = ""
+    task_id: Word = ""
+    metadata: Bag = None
+    extensions: Words = ()
+    reference_task_ids: Words = ()
+
+
+class Artifact(Object, Generic[P], frozen=True, gc=False):
+    artifact_id: Word = ""
+    parts: tuple[P, ...] | None = None
+    name: Word = ""
+    description: Word = ""
+    metadata: Bag = None
+    extensions: Words = ()
+
+
+class Status(Object, Generic[M], frozen=True, gc=False):
+    state: Name = None
+    timestamp: Word = ""
+    message: M | None = None
+
+
+class Task(Object, Generic[S, A, M], frozen=True, gc=False):
+    id: str
+    context_id: Word = ""
+    status: S = None  # type: ignore[assignment]  # each version has an empty one of its own
+    artifacts: tuple[A, ...] | None = None
+    history: tuple[M, ...] | None = None
+    metadata: Bag = None
+
+
+class ArtifactUpdate(Object, Generic[A], frozen=True, gc=False):
+    artifact: A
+    task_id: Word = ""
+    context_id: Word = ""
+    append: Flag = False
+    last_chunk: Flag = False
+    metadata: Bag = None
+
+
+class StatusUpdate(Object, Generic[S], frozen=True, gc=False):
+    """How it begins: 0.3 has `final` before the metadata, and 1.0 does not have it."""
+
+    task_id: Word = ""
+    context_id: Word = ""
+    status: S = None  # type: ignore[assignment]  # as above
+
+
+class ProtoMessage(Message[P], Generic[P], frozen=True, gc=False):
+    message_id_: str = ""
+    context_id_: str = ""
+    task_id_: str = ""
+    reference_task_ids_: Words = ()
+
+
+class ProtoArtifact(Artifact[P], Generic[P], frozen=True, gc=False):
+    artifact_id_: str = ""
+
+
+class ProtoTask(Task[S, A, M], Generic[S, A, M], frozen=True, gc=False):
+    context_id_: str = ""
+
+
+class ProtoArtifactUpdate(ArtifactUpdate[A], Generic[A], frozen=True, gc=False):
+    task_id_: str = ""
+    context_id_: str = ""
+    last_chunk_: Flag = False
+
+
+class ProtoStep(Object, Generic[T, M, U, C], frozen=True, gc=False):
+    """StreamResponse, which is the wrapper of an event; SendMessageResponse is the same without
+    updates. Not in 0.3 over JSON-RPC."""
+
+    task: T | None = None
+    message: M | None = None
+    status_update: U | None = None
+    artifact_update: C | None = None
+    status_update_: U | None = None
+    artifact_update_: C | None = None
