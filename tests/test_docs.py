@@ -33,7 +33,7 @@ from dragoman import Agent, Answer, Turn, showcase
 from dragoman.cli import COMMANDS, build
 from dragoman.core.lifecycle import NEXT
 from dragoman.core.model import State
-from dragoman.observability.metrics import Metrics
+from dragoman.observability.metrics import AgentFigures, Metrics, exposition
 from dragoman.settings import NAMED, Settings
 from dragoman.testing import Client
 from pages import DOCS, READMES, ROOT, Block, blocks, name
@@ -315,7 +315,7 @@ def test_every_variable_is_told() -> None:
 
 
 def test_every_metric_is_told() -> None:
-    text = Metrics().text(streams=0, blocked=0, counts={}).decode()
+    text = exposition([AgentFigures("", Metrics(), {}, None)], streams=0, blocked=0).decode()
     kinds = dict(re.findall(r"# TYPE (\w+) (\w+)", text))
     told = {row[0].strip("`"): row[1] for row in pages.rows(pages.section(OPERATING, "metrics"))}
     assert told == kinds

@@ -18,7 +18,7 @@ from dragoman.workspace import Space, space_of
 FILE = "dragoman.toml"
 IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
 """Where hosts and agents look for what they share, unless `[iat] secret` says another place."""
-NAMED = frozenset(("auth", "retention"))
+NAMED = frozenset(("agents", "auth", "retention"))
 """Sections whose keys are names the operator chooses."""
 
 
@@ -216,6 +216,13 @@ class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long one of them may be silent."""
 
 
+class HostedAgent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agents.NAME]`: an agent that is served when `dragoman serve` is given no file."""
+
+    file: str
+    """Python file with the agent, or FILE:NAME; relative to the folder of the settings file."""
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set."""
 
@@ -230,6 +237,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     auth: dict[str, Scheme] = {}
     """`[auth.NAME] type = ...`: how callers prove who they are; any one of these."""
     retention: dict[str, Retention] = {}
+    agents: dict[str, HostedAgent] = {}
+    """`[agents.NAME] file = ...`: the agents that are served, at /agents/NAME if there are
+    several."""
 
 
 def load(
@@ -245,6 +255,9 @@ def load(
     if config is None:
         config = Path(FILE) if Path(FILE).is_file() else None
     sections = _from_file(config) if config is not None else {}
+    for agent in sections.get("agents", {}).values():
+        assert config is not None  # noqa: S101  only the file has such sections
+        agent["file"] = str(config.parent / agent["file"])
     for section, keys in _from_environ(environ or {}).items():
         sections.setdefault(section, {}).update(keys)
     given = {key: value for key, value in (flags or {}).items() if value is not None}

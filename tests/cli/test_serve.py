@@ -203,3 +203,82 @@ def test_a_store_that_cannot_be_opened_is_explained(home: Path) -> None:
     assert ended.returncode == 2
     assert "taken" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+# Several agents
+
+OFFICE = (
+    AGENT.replace('"Tester"', '"Travel Desk"')
+    + """
+
+billing = Agent("Billing")
+
+@billing.skill("bill", default=True)
+async def bill(turn: Turn) -> str:
+    return f"billed {turn.text}"
+"""
+)
+
+
+def test_several_files_are_served_side_by_side(home: Path) -> None:
+    (home / "office.py").write_text(OFFICE)
+    files = ("agent.py", "office.py:agent", "bills=office.py:billing")
+    with serving(*files, "--store", "memory:", cwd=home) as server:
+        assert server.process.stdout is not None
+        told = [server.process.stdout.readline() for _ in range(6)]
+        assert f"Travel Desk listens at {server.url}/agents/travel-desk/" in told[1]
+        assert f"Billing listens at {server.url}/agents/bills/" in told[3]
+        assert f"{server.url}/agents/bills/.well-known/agent-card.json" in told[4]
+        assert told[5].split() == ["list", f"{server.url}/agents"]
+        for name, answer in (("tester", "HI"), ("travel-desk", "HI"), ("bills", "billed hi")):
+            said = send(f"{server.url}/agents/{name}", "SendMessage", message("hi"))
+            assert answer in str(said)
+        code, _, logged = server.end()
+        assert code == 0
+        assert "info started agents=tester,travel-desk,bills" in logged
+
+
+def test_the_settings_may_name_the_agents(home: Path) -> None:
+    (home / "agents").mkdir()
+    (home / "agents" / "office.py").write_text(OFFICE)
+    (home / "dragoman.toml").write_text(
+        '[server]\nstore = "memory:"\n'
+        '[agents.travel]\nfile = "agents/office.py:agent"\n'
+        '[agents.bills]\nfile = "agents/office.py:billing"\n'
+    )
+    with serving(cwd=home) as server:
+        said = send(f"{server.url}/agents/bills", "SendMessage", message("hi"))
+        assert "billed hi" in str(said)
+        listed = httpx2.get(f"{server.url}/agents", timeout=60).json()["agents"]
+        assert [each["name"] for each in listed] == ["bills", "travel"]
+
+
+def test_one_agent_with_a_name_stays_at_the_root(home: Path) -> None:
+    with serving("alpha=agent.py", "--store", "memory:", cwd=home) as server:
+        assert "HI" in str(send(server.url, "SendMessage", message("hi")))
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([], "Which agent? Give its file"),
+        (["agent.py", "agent.py"], "Two agents would be served at /agents/tester"),
+        (["a=agent.py", "a=agent.py"], "Two agents would be served at /agents/a"),
+        (["Alpha=agent.py", "agent.py"], "'Alpha' cannot be the name of an agent"),
+        (["Alpha=agent.py", "agent.py"], "Write alpha."),
+        (["a=none.py", "agent.py"], "There is no file none.py"),
+        (["agent.py", "chinese.py"], "The agent '天气' needs a name for its address"),
+        (["--config", "typo.toml"], "typo.toml:2: [agents.a]: Object contains unknown field"),
+        (["--config", "wrong.toml"], "'B' cannot be the name of an agent"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_agents_are_explained(home: Path, args: list[str], says: str) -> None:
+    (home / "chinese.py").write_text(AGENT.replace('"Tester"', '"天气"'))
+    (home / "typo.toml").write_text('# a typo\n[agents.a]\nfiel = "agent.py"\n')
+    (home / "wrong.toml").write_text('[agents.B]\nfile = "agent.py"\n')
+    ended = dragoman("serve", *args, "--port", "0", cwd=home)
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.count("\n") <= 2

@@ -111,7 +111,7 @@ class House:
 
     def card(self, *, cursor: bool = True, http: int = 0, grpc: int = 0) -> Card:
         """The card, as it may be changed on the way: other ports, no cursor."""
-        card = self.app.card_at(self.url)
+        card = self.app.mounts[""].card_at(self.url)
         extensions = tuple(e for e in card.extensions if cursor or e.uri != CURSOR)
         interfaces = tuple(
             replace(

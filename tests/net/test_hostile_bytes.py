@@ -130,7 +130,7 @@ async def test_no_address_crashes_on_a_body(
         for path in PATHS:
             status = await talk.say(f"POST {path} HTTP/1.1\r\n{known}".encode(), body)
             assert 0 < status < 500, path
-        counts = await talk.house.app.peer.counts()
+        counts = await talk.house.app.mounts[""].peer.counts()
         assert not sum(counts.values()), "nothing of this may become a task"
 
 
@@ -141,4 +141,4 @@ async def test_the_plain_address_of_iat_does_its_work(monkeypatch: pytest.Monkey
     async with line(desk(auth={"key": alice})) as talk:
         known = f"POST /a2a HTTP/1.1\r\nauthorization: Bearer {TOKEN}\r\n".encode()
         assert await talk.say(known, b'{"content":"x","params":{"a":[[]]}}') == 200
-        assert (await talk.house.app.peer.counts())["completed"] == 1
+        assert (await talk.house.app.mounts[""].peer.counts())["completed"] == 1

@@ -7,6 +7,7 @@ import pytest
 
 from dragoman.core.extensions import CURSOR
 from dragoman.core.operations import GetTask
+from dragoman.observability.metrics import AgentFigures, exposition
 from net.served_peer import house, said
 
 OLD = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]}}
@@ -100,9 +101,9 @@ async def test_the_card_lists_rest_and_0_2_finds_its_extended_card() -> None:
         assert {("HTTP+JSON", "1.0", home.url), ("HTTP+JSON", "0.3", home.url)} <= {*listed}
         assert {"url": home.url, "transport": "HTTP+JSON"} in card["additionalInterfaces"]
         await client.get("/agent/authenticatedExtendedCard")
-        assert home.app.server.metrics.text(streams=0, blocked=0, counts={}).count(
-            b'method="GetExtendedCard",dialect="a2a-0.3-rest"'
-        )
+        assert exposition(
+            [AgentFigures("", home.app.server.metrics, {}, None)], streams=0, blocked=0
+        ).count(b'method="GetExtendedCard",dialect="a2a-0.3-rest"')
 
 
 async def test_operations_are_counted_by_dialect() -> None:

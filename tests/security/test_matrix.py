@@ -200,7 +200,7 @@ async def test_a_route_without_a_policy_is_refused(tmp_path: Path) -> None:
         raise AssertionError("reached")
 
     async with open_house(tmp_path) as house:
-        house.app.routes |= house.app.access.policed({"/new": {"GET": naked}})
+        house.app.routes |= house.app.mounts[""].access.policed({"/new": {"GET": naked}})
         token = house.token()
         for headers in ({}, {"authorization": f"Bearer {token}"}):
             assert (await house.client.get("/new", headers=headers)).status_code == 403

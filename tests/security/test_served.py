@@ -36,7 +36,9 @@ async def test_the_card_declares_what_is_enforced(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         card = (await house.client.get("/.well-known/agent-card.json", headers=V1)).json()
         assert (
-            list(card["securitySchemes"]) == list(house.app.access.authenticator.schemes) == ["sso"]
+            list(card["securitySchemes"])
+            == list(house.app.mounts[""].access.authenticator.schemes)
+            == ["sso"]
         )
         assert card["securityRequirements"][0]["schemes"].keys() == {"sso"}
         assert card["capabilities"]["extendedAgentCard"] is True

@@ -54,7 +54,7 @@ class Worker:
     async def task(self, app: App) -> Task:
         """The task as it stands."""
         caller, turn = await self.caller(), self._turn.result()
-        found = await app.peer.call(GetTask(task_id=turn.task_id), caller)
+        found = await app.mounts[""].peer.call(GetTask(task_id=turn.task_id), caller)
         assert isinstance(found, Task)
         return found
 

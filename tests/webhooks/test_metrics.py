@@ -10,7 +10,7 @@ import pytest
 
 from crash.client import Client, message
 from dragoman.engine import Engine
-from dragoman.observability.metrics import Metrics
+from dragoman.observability.metrics import AgentFigures, Metrics, exposition
 from dragoman.settings import Push
 from waiting import until
 from webhooks.harness import empty, engine, hook, send
@@ -22,7 +22,9 @@ STORES = ["memory:", "sqlite:///{}/tasks.db", "file://{}/tasks"]
 
 async def figures(running: Engine) -> dict[str, float]:
     """The lines about webhooks, as Prometheus reads them."""
-    text = Metrics().text(streams=0, blocked=0, counts={}, mail=await running.mail()).decode()
+    text = exposition(
+        [AgentFigures("", Metrics(), {}, await running.mail())], streams=0, blocked=0
+    ).decode()
     return lines(text)
 
 

@@ -18,7 +18,7 @@ Start with `dragoman demo`, then `dragoman new my-agent`; talk to any agent with
 
 
 COMMANDS = {
-    "serve": ("serve", "Serve the agent in a Python file until Ctrl-C."),
+    "serve": ("serve", "Serve the agent in a Python file, or several agents, until Ctrl-C."),
     "demo": ("serve", "Start the showcase agent and watch it work."),
     "new": ("serve", "Write a ready agent project with its test."),
     "send": ("talk", "Say something to an agent, and see what comes of it."),

@@ -41,6 +41,8 @@ class Context(Struct, frozen=True, gc=False, kw_only=True):
     """The address that the caller used, as far as it is known. Only the extended card needs it."""
 
 
+AGENT = "dragoman-agent"
+"""The metadata that names an agent on a gRPC port which several share."""
 HOPS, DEADLINE = "dragoman-hops", "dragoman-deadline"
 """The headers, or gRPC metadata, that carry these two fields of a context. Other servers ignore
 them."""

@@ -81,14 +81,21 @@ class IatService(Service):
         access: AccessControl,
         settings: Settings,
         book: SessionBook,
-        base: str,
+        *,
         name: str = "",
+        kept_as: str = "",
     ) -> None:
-        """`name` is what the agent is called in the store of its sessions."""
+        """`name` is what the agent is called if the server has several, and `kept_as` in the store
+        of its sessions."""
         self.server, self.settings = server, settings.iat
         self.role = ROLE if settings.iat.enabled else ""
         self.agent: Agent = access.agent
-        self.me = settings.iat.agent_id or self.agent.name
+        if name and settings.iat.agent_id:
+            raise ConfigError(
+                "iat.agent_id would name every agent of this server alike: leave it out, and each "
+                "is called by its name at /agents/NAME."
+            )
+        self.me = settings.iat.agent_id or name or self.agent.name
         self.workspace = _told_root(self.agent, settings)
         """The folder our agent works in, as it is told to hosts."""
         if settings.iat.secret and "iat" in (*settings.auth, *self.agent.auth):
@@ -99,7 +106,7 @@ class IatService(Service):
         self.guard = IatAuthenticator(
             settings.iat,
             access.admit,
-            agent=name or self.agent.name,
+            agent=kept_as or self.agent.name,
             me=self.me,
             book=book,
             recognizes=access.authenticator.recognizes if access.locked else None,
@@ -117,7 +124,8 @@ class IatService(Service):
         if isinstance(self.agent, Host):
             self._serve_host(self.agent, secret, allow_private=settings.server.allow_private)
         if settings.iat.host:
-            registration = Registration(self, settings.iat.host, secret, base)
+            url = server.mount_point.url
+            registration = Registration(self, settings.iat.host, secret, url)
             self.registration = registration
             if self.workspace:
                 server.peer = WorkspaceLimitedPeer(

@@ -1,4 +1,4 @@
-"""What all conversations of a server share."""
+"""What all conversations of a server, and those with one of its agents, share."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dragoman.settings import Limits
 
 from .http.asgi import Header
 from .http.deadlines import Deadlines
+from .http.mount_point import MountPoint
 
 RECENT = 3600.0
 """Seconds for which an address is known."""
@@ -59,35 +60,16 @@ class RecentAddresses:
         return self._until.get(address, 0.0) > self._clock()
 
 
-class ServerContext:
-    """The peer that is asked, who may ask it, limits, counters, and the streams now open."""
+class OpenStreams:
+    """What is open on a server, whichever of its agents it is for."""
 
-    def __init__(self, peer: Peer, admit: Admit, limits: Limits, log: Log) -> None:
-        self.peer = peer
-        self.admit = admit
-        self.limits = limits
-        self.log = log
-        self.metrics = Metrics()
+    def __init__(self) -> None:
         self.deadlines = Deadlines()
         self.streams: set[OpenStream] = set()
         """All that is open: streams over HTTP and gRPC, and sockets."""
         self.sockets: set[OpenStream] = set()
         self.draining = False
         """No more sockets are taken: nobody would serve them."""
-        self.extensions: frozenset[str] = frozenset()
-        """What the card declares; of these we echo what a caller activates."""
-        self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
-        """What a refused caller is told in headers: `Authenticator.refusal_headers`."""
-        self.recognized = RecentAddresses()
-        """Whoever calls from one of these has the limits of a caller that is known, in dialects
-        where only the message itself says whose it is."""
-        self.trusts: Callable[[str], bool] | None = None
-        """Whether an address is one of our proxies', which many callers share."""
-
-    @cached_property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that serves. Asked for once: in Python 3.11 that is a system call."""
-        return asyncio.get_running_loop()
 
     async def close_sockets(self, seconds: float) -> None:
         """Closes every WebSocket, with this long for its last words, and takes no more. Listeners
@@ -104,6 +86,44 @@ class ServerContext:
         """Ends every open stream: the server stops, and would wait for them without limit."""
         for stream in tuple(self.streams):
             stream.end("stopping")
+
+
+class ServerContext:
+    """What the conversations with one agent share: the peer that is asked, who may ask it, limits,
+    counters, and the streams now open, which are those of the whole server."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        admit: Admit,
+        limits: Limits,
+        log: Log,
+        opened: OpenStreams | None = None,
+    ) -> None:
+        self.peer = peer
+        self.admit = admit
+        self.limits = limits
+        self.log = log
+        self.metrics = Metrics()
+        self.opened = opened or OpenStreams()
+        self.deadlines = self.opened.deadlines
+        self.streams = self.opened.streams
+        self.sockets = self.opened.sockets
+        self.mount_point = MountPoint()
+        self.extensions: frozenset[str] = frozenset()
+        """What the card declares; of these we echo what a caller activates."""
+        self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
+        """What a refused caller is told in headers: `Authenticator.refusal_headers`."""
+        self.recognized = RecentAddresses()
+        """Whoever calls from one of these has the limits of a caller that is known, in dialects
+        where only the message itself says whose it is."""
+        self.trusts: Callable[[str], bool] | None = None
+        """Whether an address is one of our proxies', which many callers share."""
+
+    @cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that serves. Asked for once: in Python 3.11 that is a system call."""
+        return asyncio.get_running_loop()
 
 
 def _no_headers(error: Exception) -> tuple[Header, ...]:

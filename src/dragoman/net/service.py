@@ -50,6 +50,7 @@ class Service:
         """The pages that it serves beside the routes of its dialects."""
         return {}
 
-    def interfaces(self, base: str) -> tuple[Interface, ...]:
-        """Its entries on the card of an agent that is reached at `base`."""
+    def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:
+        """Its entries on the card of an agent that is reached at `url`. `agent` is what that one is
+        called, if the server has several."""
         return ()

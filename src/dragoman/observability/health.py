@@ -11,6 +11,9 @@ from dragoman.net.http.asgi import TEXT, Handler, Receive, Scope, Send, answer
 from dragoman.net.server_context import ServerContext
 from dragoman.security.route_policy import Policy, policy
 
+from .log import Log
+from .metrics import AgentFigures, exposition
+
 
 class TaskCounts(Protocol):
     """A peer that can say how many tasks it holds in which state."""
@@ -46,12 +49,14 @@ class HealthEndpoints:
 
     def __init__(
         self,
-        server: ServerContext,
-        counted: TaskCounts,
+        log: Log,
+        agents: Mapping[str, tuple[ServerContext, TaskCounts]],
         ready: Callable[[], bool],
         blocked: Callable[[], int],
     ) -> None:
-        self._server, self._counted, self._ready, self._blocked = server, counted, ready, blocked
+        """`agents` are those of the server by their label in the metrics, which the only one does
+        not have."""
+        self._log, self._agents, self._ready, self._blocked = log, agents, ready, blocked
         self._looking = asyncio.Lock()
         self._look_at = 0.0
         self._kept = False
@@ -88,27 +93,35 @@ class HealthEndpoints:
             return self._kept
 
     async def _look(self) -> bool:
-        counted = self._counted
         try:
             async with asyncio.timeout(PATIENCE):
-                await (counted.probe() if isinstance(counted, Keeping) else counted.counts())
+                for _, counted in self._agents.values():
+                    await (counted.probe() if isinstance(counted, Keeping) else counted.counts())
         except Exception as exc:  # whatever the store's trouble is, we are not ready
-            self._server.log.warning("not_ready", exception=type(exc).__name__)
+            self._log.warning("not_ready", exception=type(exc).__name__)
             return False
         return True
 
     @policy(Policy.METRICS)
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers with all counters."""
+        figures = [
+            await self._figures(label, server, counted)
+            for label, (server, counted) in self._agents.items()
+        ]
+        streams = len(next(iter(self._agents.values()))[0].streams)
+        text = exposition(figures, streams=streams, blocked=self._blocked())
+        await answer(send, 200, text, (b"content-type", b"text/plain; version=0.0.4"))
+
+    async def _figures(
+        self, label: str, server: ServerContext, counted: TaskCounts
+    ) -> AgentFigures:
         counts: Mapping[str, int] = {}
         mail: WebhookFigures | None = None
         try:
-            counts = await self._counted.counts()
-            if isinstance(self._counted, OutboxCounts):
-                mail = await self._counted.mail()
+            counts = await counted.counts()
+            if isinstance(counted, OutboxCounts):
+                mail = await counted.mail()
         except Exception as exc:  # the rest is worth having without them
-            self._server.log.warning("no_counts", exception=type(exc).__name__)
-        text = self._server.metrics.text(
-            streams=len(self._server.streams), blocked=self._blocked(), counts=counts, mail=mail
-        )
-        await answer(send, 200, text, (b"content-type", b"text/plain; version=0.0.4"))
+            self._log.warning("no_counts", exception=type(exc).__name__)
+        return AgentFigures(label, server.metrics, counts, mail)

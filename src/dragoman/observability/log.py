@@ -128,6 +128,25 @@ class Log:
             self._waiting -= count
 
 
+class AgentLog(Log):
+    """The same log, for one of several agents of a server: its lines name it."""
+
+    def __init__(self, log: Log, agent: str) -> None:
+        self.level, self._log, self._agent = log.level, log, agent
+
+    def line(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        """Queues one line, with the name of the agent."""
+        self._log.line(level, event, {"agent": self._agent, **fields})
+
+    def flush(self) -> None:
+        """Hands the collected lines to the writer."""
+        self._log.flush()
+
+    def close(self, wait: float = 0.5) -> None:
+        """Writes what is left, for at most `wait` seconds."""
+        self._log.close(wait)
+
+
 class Bridge(logging.Handler):
     """Brings lines of the standard `logging` module (libraries, user code) into the same log."""
 

@@ -4,7 +4,9 @@ cheap."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
 
 from dragoman.engine.webhook_queue import OUTCOMES, WebhookFigures
 
@@ -49,78 +51,124 @@ class Metrics:
         key = (reason, dialect)
         self.errors[key] = self.errors.get(key, 0) + 1
 
-    def text(
-        self,
-        *,
-        streams: int,
-        blocked: int,
-        counts: Mapping[str, int],
-        mail: WebhookFigures | None = None,
-    ) -> bytes:
-        """All of it, as Prometheus reads it. `counts` is what the peer says of its tasks, `mail`
-        what of its webhooks."""
-        out: list[str] = []
 
-        def family(name: str, kind: str, help_text: str, lines: Iterable[str]) -> None:
-            out.append(f"# HELP dragoman_{name} {help_text}")
-            out.append(f"# TYPE dragoman_{name} {kind}")
-            out.extend(f"dragoman_{name}{line}" for line in lines)
+class AgentFigures(Struct, frozen=True):
+    """The figures of one agent."""
 
-        latency = {
-            f'method="{method}",dialect="{dialect}"': histogram
-            for (method, dialect), histogram in sorted(self.latency.items())
-        }
-        family(
-            "requests_total",
-            "counter",
-            "Exchanges answered.",
-            (f"{{{labels}}} {sum(each.buckets)}" for labels, each in latency.items()),
-        )
-        family(
-            "errors_total",
-            "counter",
-            "Faults sent, by reason.",
-            (
-                f'{{reason="{reason}",dialect="{dialect}"}} {count}'
-                for (reason, dialect), count in sorted(self.errors.items())
-            ),
-        )
-        family(
-            "request_seconds",
-            "histogram",
-            "Time to the answer or the first event.",
-            (line for labels, each in latency.items() for line in _histogram(labels, each)),
-        )
-        family(
-            "tasks",
-            "gauge",
-            "Tasks by state.",
-            (f'{{state="{name}"}} {n}' for name, n in counts.items() if name != QUEUE),
-        )
-        family(
-            "webhooks_total",
-            "counter",
-            "Tries to call a webhook, by outcome.",
-            (f'{{outcome="{each}"}} {mail.tries[each] if mail else 0}' for each in OUTCOMES),
-        )
-        for name, kind, help_text, value in (
-            ("webhook_breakers_open", "gauge", "Hosts left alone.", mail.breakers if mail else 0),
-            ("webhook_age_seconds", "gauge", "Age of the oldest.", mail.age if mail else 0),
-            ("queue", "gauge", "Tasks that wait for a worker.", counts.get(QUEUE, 0)),
-            ("streams", "gauge", "Streams open now.", streams),
-            ("streams_opened_total", "counter", "Streams opened.", self.streams_opened),
-            ("streams_stalled_total", "counter", "Streams nobody read.", self.streams_stalled),
-            ("events_sent_total", "counter", "Events sent in streams.", self.events),
-            ("loop_blocked_total", "counter", "Times code blocked the event loop.", blocked),
-        ):
-            family(name, kind, help_text, (f" {value}",))
-        return ("\n".join(out) + "\n").encode()
+    agent: str
+    """The value of its label; empty: it is the only one, and has none."""
+    metrics: Metrics
+    counts: Mapping[str, int]
+    """What its peer says of its tasks."""
+    mail: WebhookFigures | None
+    """What its peer says of its webhooks."""
+
+    def labels(self, said: str = "") -> str:
+        """These labels and its own, in braces."""
+        own = f'agent="{self.agent}"' if self.agent else ""
+        both = ",".join(filter(None, (own, said)))
+        return f"{{{both}}}" if both else ""
 
 
-def _histogram(labels: str, histogram: Histogram) -> Iterator[str]:
+def exposition(agents: Sequence[AgentFigures], *, streams: int, blocked: int) -> bytes:
+    """All figures of a server, as Prometheus reads them."""
+    out: list[str] = []
+
+    def family(name: str, kind: str, help_text: str, lines: Iterable[str]) -> None:
+        out.append(f"# HELP dragoman_{name} {help_text}")
+        out.append(f"# TYPE dragoman_{name} {kind}")
+        out.extend(f"dragoman_{name}{line}" for line in lines)
+
+    latency = [
+        (each, f'method="{method}",dialect="{dialect}"', histogram)
+        for each in agents
+        for (method, dialect), histogram in sorted(each.metrics.latency.items())
+    ]
+    family(
+        "requests_total",
+        "counter",
+        "Exchanges answered.",
+        (f"{each.labels(said)} {sum(found.buckets)}" for each, said, found in latency),
+    )
+    family(
+        "errors_total",
+        "counter",
+        "Faults sent, by reason.",
+        (
+            each.labels(f'reason="{reason}",dialect="{dialect}"') + f" {count}"
+            for each in agents
+            for (reason, dialect), count in sorted(each.metrics.errors.items())
+        ),
+    )
+    family(
+        "request_seconds",
+        "histogram",
+        "Time to the answer or the first event.",
+        (line for each, said, found in latency for line in _histogram(each, said, found)),
+    )
+    family(
+        "tasks",
+        "gauge",
+        "Tasks by state.",
+        (
+            each.labels(f'state="{name}"') + f" {n}"
+            for each in agents
+            for name, n in each.counts.items()
+            if name != QUEUE
+        ),
+    )
+    family(
+        "webhooks_total",
+        "counter",
+        "Tries to call a webhook, by outcome.",
+        (
+            each.labels(f'outcome="{name}"') + f" {each.mail.tries[name] if each.mail else 0}"
+            for each in agents
+            for name in OUTCOMES
+        ),
+    )
+    for name, kind, help_text, figure in _FIGURES:
+        lines = (f"{each.labels()} {figure(each)}" for each in agents)
+        family(name, kind, help_text, lines)
+    family("streams", "gauge", "Streams open now.", (f" {streams}",))
+    family("loop_blocked_total", "counter", "Times code blocked the event loop.", (f" {blocked}",))
+    return ("\n".join(out) + "\n").encode()
+
+
+_FIGURES: tuple[tuple[str, str, str, Callable[[AgentFigures], float]], ...] = (
+    (
+        "webhook_breakers_open",
+        "gauge",
+        "Hosts left alone.",
+        lambda each: each.mail.breakers if each.mail else 0,
+    ),
+    (
+        "webhook_age_seconds",
+        "gauge",
+        "Age of the oldest.",
+        lambda each: each.mail.age if each.mail else 0,
+    ),
+    ("queue", "gauge", "Tasks that wait for a worker.", lambda each: each.counts.get(QUEUE, 0)),
+    (
+        "streams_opened_total",
+        "counter",
+        "Streams opened.",
+        lambda each: each.metrics.streams_opened,
+    ),
+    (
+        "streams_stalled_total",
+        "counter",
+        "Streams nobody read.",
+        lambda each: each.metrics.streams_stalled,
+    ),
+    ("events_sent_total", "counter", "Events sent in streams.", lambda each: each.metrics.events),
+)
+
+
+def _histogram(agent: AgentFigures, said: str, histogram: Histogram) -> Iterator[str]:
     running = 0
     for bound, count in zip((*map(str, BOUNDS), "+Inf"), histogram.buckets, strict=True):
         running += count
-        yield f'_bucket{{{labels},le="{bound}"}} {running}'
-    yield f"_sum{{{labels}}} {histogram.total:.6f}"
-    yield f"_count{{{labels}}} {running}"
+        yield "_bucket" + agent.labels(f'{said},le="{bound}"') + f" {running}"
+    yield f"_sum{agent.labels(said)} {histogram.total:.6f}"
+    yield f"_count{agent.labels(said)} {running}"

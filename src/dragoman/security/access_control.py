@@ -16,7 +16,7 @@ from dragoman.core.card import Card
 from dragoman.core.errors import ConfigError, NoExtendedCard
 from dragoman.core.peer import Context, Peer
 from dragoman.net.http.addresses import GRPC, chosen
-from dragoman.net.http.asgi import Handler
+from dragoman.net.http.asgi import Handler, Scope
 from dragoman.settings import Settings
 
 from . import tls
@@ -26,14 +26,15 @@ from .authorization import AuthorizingPeer, may_use, with_requirements
 from .card_enforcement import held
 from .jwks import JwksFetcher
 from .rate_limits import Meter
-from .route_policy import Access, Policy, Routes, policed
+from .route_policy import Access, Policy, Routes, check, policed
 
 
 class AccessControl:
     """The authentication, rate limits and policies of one agent. The card declares what they
     enforce."""
 
-    def __init__(self, agent: Agent, settings: Settings) -> None:
+    def __init__(self, agent: Agent, settings: Settings, meter: Meter | None = None) -> None:
+        """`meter` counts what callers use, where several agents share what they may."""
         schemes = {**agent.auth, **settings.auth}  # the file beats the code
         needed = agent.scopes or any(skill.scopes for skill in agent.skills.values())
         if needed and not schemes:
@@ -46,7 +47,7 @@ class AccessControl:
             if isinstance(scheme, Certificates) and not settings.tls.client_ca:
                 raise ConfigError(f"[auth.{name}] needs client_ca in [tls].")
         self.agent = agent
-        self.meter = Meter(settings.rates)
+        self.meter = meter or Meter(settings.rates)
         self._fetch = JwksFetcher(allow_private=settings.server.allow_private)
         metered = self.meter if settings.rates.calls_per_minute else None
         self.authenticator = Authenticator(
@@ -60,10 +61,7 @@ class AccessControl:
         that `before` returns."""
         if self.locked and self.anonymous:
             self.admit_or_anyone = self.authenticator.admit_or_anyone
-        self._access = {
-            Policy.CARD: Access("card_access", settings.server.card_access),
-            Policy.METRICS: Access("metrics_access", settings.server.metrics_access),
-        }
+        self._access = _accesses(settings)
         if not schemes and any(each.authenticated for each in self._access.values()):
             raise ConfigError(
                 "Access for authenticated callers needs [auth.NAME], or auth= in code."
@@ -122,9 +120,51 @@ class AccessControl:
         """Closes the connections to issuers."""
         await self._fetch.close()
 
+    async def check_card(self, scope: Scope) -> None:
+        """Raises what a caller is told that may not read the card."""
+        await check(scope, self.authenticator, self._access[Policy.CARD])
+
     def policed(self, routes: Mapping[str, Mapping[str, Handler]]) -> Routes:
         """Returns the routes, each guarded by its policy. A route without a policy is refused."""
         return policed(routes, self.authenticator, self._access)
+
+
+class ServerAccess:
+    """The policies of the pages that belong to no agent, on a server with several of them: there
+    the schemes in the settings count, and those in the code of an agent do not."""
+
+    def __init__(self, settings: Settings, meter: Meter) -> None:
+        self._fetch = JwksFetcher(allow_private=settings.server.allow_private)
+        metered = meter if settings.rates.calls_per_minute else None
+        self.authenticator = Authenticator(
+            settings.auth, "agents", meter=metered, fetch=self._fetch
+        )
+        self._access = _accesses(settings)
+        if self._access[Policy.METRICS].authenticated and not settings.auth:
+            raise ConfigError(
+                "metrics_access for authenticated callers needs [auth.NAME]: with several agents, "
+                "auth= in the code of one of them is not enough."
+            )
+
+    async def check_card(self, scope: Scope) -> None:
+        """Raises what a caller is told that may not read the card of an agent whose code has no
+        schemes of its own."""
+        await check(scope, self.authenticator, self._access[Policy.CARD])
+
+    def policed(self, routes: Mapping[str, Mapping[str, Handler]]) -> Routes:
+        """Returns the routes, each guarded by its policy. A route without a policy is refused."""
+        return policed(routes, self.authenticator, self._access)
+
+    async def close(self) -> None:
+        """Closes the connections to issuers."""
+        await self._fetch.close()
+
+
+def _accesses(settings: Settings) -> dict[Policy, Access]:
+    return {
+        Policy.CARD: Access("card_access", settings.server.card_access),
+        Policy.METRICS: Access("metrics_access", settings.server.metrics_access),
+    }
 
 
 def check_certificates(settings: Settings, agent: Agent) -> None:

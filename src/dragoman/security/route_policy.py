@@ -107,16 +107,23 @@ async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
 def _behind(handler: Handler, authenticator: Authenticator, access: Access) -> Handler:
     async def kept(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if access.authenticated:
-                await _admitted(scope, authenticator)
-            elif not access.holds((scope.get("client") or ("",))[0]):
-                raise Forbidden()
+            await check(scope, authenticator, access)
         except DragomanError as error:
             await refuse(send, error, authenticator.refusal_headers(error))
             return
         await handler(scope, receive, _private(send))
 
     return kept
+
+
+async def check(scope: Scope, authenticator: Authenticator, access: Access) -> None:
+    """Raises what a caller is told that has no access."""
+    if access.public:
+        return
+    if access.authenticated:
+        await _admitted(scope, authenticator)
+    elif not access.holds((scope.get("client") or ("",))[0]):
+        raise Forbidden()
 
 
 async def _admitted(scope: Scope, authenticator: Authenticator) -> Context:

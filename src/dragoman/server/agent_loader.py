@@ -1,28 +1,72 @@
-"""The agent in an author's file: imported, found by its name, and what is wrong told by line."""
+"""The agents in their authors' files: imported, found by name, and what is wrong told by line."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 from dragoman.agent import Agent
 from dragoman.backend import Backend
 from dragoman.core.errors import ConfigError
+from dragoman.settings import Settings
+
+from .agent_names import Agents, checked, slug, unique
+
+Modules = dict[Path, ModuleType]
+"""What is imported already: a file with two agents runs once."""
 
 
-def load_agent(where: str) -> Agent:
-    """The agent in `file.py` or `file.py:name`; `ConfigError` says what is wrong and where."""
+def load_agents(given: Sequence[str], settings: Settings) -> Agents:
+    """The agents in these files, each `file.py`, `file.py:name` or `NAME=file.py`; those of the
+    sections `[agents.NAME]` if there are none."""
+    modules: Modules = {}
+    if not given:
+        return {
+            checked(name): load_agent(each.file, modules) for name, each in settings.agents.items()
+        }
+    named = [split_name(each) for each in given]
+    found = [(name, load_agent(where, modules)) for name, where in named]
+    if len(found) == 1 and not found[0][0]:
+        return found[0][1]
+    return unique([(name or slug(agent.name), agent) for name, agent in found])
+
+
+def split_name(given: str) -> tuple[str, str]:
+    """The name and the file of `NAME=file.py`; no name for a file alone."""
+    name, equals, where = given.partition("=")
+    if not equals or "/" in name or "\\" in name or Path(given).is_file():
+        return "", given
+    return checked(name), where
+
+
+def folder_in(given: str) -> Path | None:
+    """The folder of the file that is meant by `NAME=file.py:name`, if there is such a file."""
+    path, _ = _split(split_name(given)[1])
+    return path.parent if path.is_file() else None
+
+
+def _split(where: str) -> tuple[Path, str]:
+    """The file and the name of `file.py:name`."""
     file, colon, name = where.rpartition(":")
     if not colon or not name.isidentifier():
-        file, name = where, ""
-    path = Path(file)
+        return Path(where), ""
+    return Path(file), name
+
+
+def load_agent(where: str, modules: Modules | None = None) -> Agent:
+    """The agent in `file.py` or `file.py:name`; `ConfigError` says what is wrong and where."""
+    path, name = _split(where)
+    file = str(path)
     if not path.is_file():
         if path.suffix != ".py" and Path(f"{file}.py").is_file():
             raise ConfigError(f"There is no file {file}. Did you mean {file}.py?")
         raise ConfigError(f"There is no file {file}. Give the path of a Python file with an Agent.")
-    module = _imported(path)
+    modules = modules if modules is not None else {}
+    module = modules.get(path.resolve()) or _imported(path)
+    modules[path.resolve()] = module
     found = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
     if name:
         if name not in found:
@@ -52,9 +96,10 @@ def _imported(path: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     # Its own name, as an import from beside it would use, unless that would hide another module.
-    name = path.stem
-    if name in sys.stdlib_module_names or name in sys.modules:
-        name = f"{name}_agent"
+    name, number = path.stem, 1
+    while name in sys.stdlib_module_names or name in sys.modules:
+        name = f"{path.stem}_agent{number if number > 1 else ''}"
+        number += 1
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not a Python file.")

@@ -1,124 +1,155 @@
-"""Puts it together: agent, store, engine and HTTP side, as an ASGI app."""
+"""Puts it together: agents, their engines over a store, and the HTTP side, as an ASGI app."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec.structs import replace
-
 from dragoman import settings as config
 from dragoman.agent import Agent
-from dragoman.backend import Backend
-from dragoman.core.card import Card, Interface
 from dragoman.core.errors import ConfigError
-from dragoman.dialects import DIALECTS
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
-from dragoman.net.http.card_endpoint import CardEndpoint
 from dragoman.net.http.forwarded import ForwardedHeaders
-from dragoman.net.http.router import Router
-from dragoman.net.http.routes import card_paths, routes_of
-from dragoman.net.server_context import ServerContext
+from dragoman.net.http.mount_point import MountPoint
+from dragoman.net.http.router import AGENTS, Router
+from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
 from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log, set_up
 from dragoman.observability.watchdog import Watchdog
-from dragoman.security.access_control import AccessControl
+from dragoman.security.access_control import ServerAccess
 from dragoman.security.allowed_hosts import AllowedHosts
-from dragoman.security.server_secret import folder_of, secret_for
+from dragoman.security.authentication import anyone
+from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
-from dragoman.workspace import granted, keep_apart
 
-from .agent_loader import load_agent
+from .agent_list import AgentList
+from .agent_loader import load_agents
+from .agent_mount import AgentMount, Shared
+from .agent_names import Agents, by_name
+from .engines import engine_for, engines_for
 from .heap_trimmer import HeapTrimmer
-from .services import GRACE, LINGER, ServedPeer, ServiceContext, services_of
+from .services import GRACE, LINGER, NoAgent, ServedPeer, server_services_of
 
 if TYPE_CHECKING:
     from dragoman.security.card_signing import Signer
+    from dragoman.store import Store
+
+__all__ = ["App", "create_app", "engine_for", "engines_for"]
 
 S = TypeVar("S", bound=Service)
 
 
 class App(Router):
-    """The ASGI app of one agent. Start and stop it, or let the server's lifespan do it."""
+    """The ASGI app of a server: its only agent is at `/`, several are at `/agents/{name}` each.
+    Start and stop it, or let the server's lifespan do it."""
 
     def __init__(
         self,
-        agent: Agent,
-        peer: ServedPeer,
+        agents: Agent | Mapping[str, Agent],
+        peers: ServedPeer | Mapping[str, ServedPeer],
         settings: Settings,
         log: Log,
         base: str = "",
         *,
+        store: Store | None = None,
         hosts: AllowedHosts | None = None,
     ) -> None:
-        self.agent, self.peer, self.log = agent, peer, log
+        """`peers` run the tasks of the agents of the same names. `store` is what they share: it is
+        opened before the first of them starts, and closed after the last has stopped."""
+        named = agents if isinstance(agents, Mapping) else {"": agents}
+        asked = peers if isinstance(peers, Mapping) else {"": peers}
+        self.log, self._store = log, store
         self.ready = False
-        self.access = AccessControl(agent, settings)
         self.base = base.rstrip("/")
-        guarded = self.access.before(peer, self.card_at)
-        self.server = ServerContext(guarded, self.access.admit_or_anyone, settings.limits, log)
-        self.server.refusal_headers = self.access.authenticator.refusal_headers
-        self.server.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         self.signer = _signer(settings)
         addresses.warn_of_plain_http(settings.server.public_url, log)
         if self.signer is not None and not self.base:
             log.warning("card_not_signed", why="set public_url: only callers know our name here")
-        self.services = services_of(
-            ServiceContext(
-                agent=agent,
-                engine=peer,
-                server=self.server,
-                access=self.access,
-                settings=settings,
-                base=self.base,
-            )
+        shared = Shared(
+            settings=settings,
+            log=log,
+            opened=OpenStreams(),
+            meter=Meter(settings.rates),
+            signer=self.signer,
+            services=[],
         )
-        self._interfaces = addresses.chosen(settings.server)
-        roles = {service.role: service for service in self.services if service.role}
-        self._dialects = addresses.served(self._interfaces, roles)
-        known = tuple(DIALECTS.values())
-        endpoints, patterns = routes_of(self.server, self._dialects, known, roles)
-        pages = CardEndpoint(self.card_at, self.base, time.time())
+        several = len(named) > 1
+        self.mounts = {
+            name: AgentMount(
+                *(name, agent, asked[name]),
+                MountPoint(self.base, f"{AGENTS}/{name}" if several else ""),
+                shared,
+            )
+            for name, agent in named.items()
+        }
+        """The agents by their names; the only one of a server may have none."""
+        only = None if several else next(iter(self.mounts.values()))
+        self.server = (
+            ServerContext(NoAgent(), anyone, settings.limits, log, shared.opened)
+            if only is None
+            else only.server
+        )
+        contexts = {name: each.server for name, each in self.mounts.items()} if several else {}
+        shared.services.extend(server_services_of(self.server, contexts, settings))
+        self.services = [
+            *shared.services,
+            *(service for each in self.mounts.values() for service in each.services),
+        ]
+        believed = settings.server.trusted_proxies
+        proxies = ForwardedHeaders(believed, settings.server.forwarded) if believed else None
+        for context in (self.server, *contexts.values()):
+            context.trusts = proxies.trusts if proxies is not None else None
         self.watchdog: Watchdog | None = None
         self._trimmer: HeapTrimmer | None = None
         self._fatal = settings.server.watchdog
-        self._push = settings.push.enabled and agent.push
-        server = settings.server
-        believed = server.trusted_proxies
-        proxies = ForwardedHeaders(believed, server.forwarded) if believed else None
-        self.server.trusts = proxies.trusts if proxies is not None else None
         status = HealthEndpoints(
-            self.server,
-            peer,
+            log,
+            {
+                name if several else "": (each.server, each.peer)
+                for name, each in self.mounts.items()
+            },
             lambda: self.ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
         )
         routes: dict[str, Mapping[str, Handler]] = {
-            **endpoints,
-            **pages.routes(card_paths(self._dialects)),
             **(self.signer.routes() if self.signer is not None else {}),
             **status.routes(),
         }
-        for service in self.services:
-            routes |= service.routes()
+        hosts = hosts or AllowedHosts(settings.server)
+        self._own_access: ServerAccess | None = None
+        if only is None:
+            self._own_access = access = ServerAccess(settings, shared.meter)
+            routes |= AgentList(self.mounts, access).routes()
+            guarded, patterns = access.policed(routes), None
+        else:
+            guarded, patterns = only.access.policed(only.routes | routes), only.patterns
         super().__init__(
-            self.access.policed(routes),
+            guarded,
             self.start,
             self.stop,
             patterns,
             proxies.seen if proxies is not None else None,
-            hosts or AllowedHosts(server),
+            hosts,
+            {
+                name: Router(each.access.policed(each.routes), patterns=each.patterns, hosts=hosts)
+                for name, each in self.mounts.items()
+                if several
+            },
         )
-        check_card(self, settings)
+        for each in self.mounts.values():
+            each.check_card()
 
-    def service(self, kind: type[S]) -> S:
-        """The service of this kind; `LookupError` if there is none."""
-        for service in self.services:
+    def service(self, kind: type[S], agent: str = "") -> S:
+        """The service of this kind, that of this agent if each has one; `LookupError` if there is
+        none."""
+        own = self.mounts[agent].services if agent else self.services
+        for service in own:
             if isinstance(service, kind):
                 return service
         raise LookupError(f"This app has no {kind.__name__}.")
@@ -128,31 +159,18 @@ class App(Router):
         """The ports that services listen on, by their names."""
         return {each.name: each.port for each in self.services if each.port is not None}
 
-    def card_at(self, typed: str, card: Card | None = None) -> Card:
-        """The agent's card, or another one of it (the extended one), as it is published: with what
-        is in force here and now, and signed. `typed` is the address at which it was asked for;
-        it counts where we know none of our own."""
-        base = self.base or typed
-        card = card or self.agent.card()
-        elsewhere = [each for service in self.services for each in service.interfaces(base)]
-        listed = addresses.interfaces(base, elsewhere, self._interfaces)
-        others = addresses.extension(base, self._dialects)
-        card = replace(
-            card,
-            interfaces=card.interfaces or listed,
-            streaming=self.agent.streaming,
-            push=self._push,
-            extensions=(*card.extensions, others),
-        )
-        card = self.access.on_card(card)
-        # Whoever asks says under which name. For a name that only they know nothing is signed.
-        return self.signer.signed(card, base) if self.signer and self.base else card
-
     async def start(self) -> None:
         """Ready for requests when it returns."""
         for service in self.services:
             service.open()
-        await self.peer.start()
+        if self._store is not None:
+            await self._store.open()
+        for number, each in enumerate(self.mounts.values()):
+            try:
+                await each.peer.start()
+            except BaseException:
+                await self._stop_peers(number)
+                raise
         self.watchdog = Watchdog(self.log, self._fatal)
         self._trimmer = HeapTrimmer()
         self.ready = True
@@ -162,26 +180,43 @@ class App(Router):
     async def drain(self) -> None:
         """Takes nothing new but what comes through the listener, which the server stops next."""
         self.ready = False
-        for service in self.services:
-            await service.drain()
-        await self.server.close_sockets(LINGER)
+        await asyncio.gather(*(service.drain() for service in self.services))
+        await self.server.opened.close_sockets(LINGER)
 
     async def stop(self) -> None:
         """Runs get their grace while streams still see them end; then every stream is closed."""
         await self.drain()
         try:
-            await self.peer.stop(GRACE)
+            await self._stop_peers(len(self.mounts))
         finally:
-            self.server.end_streams()
+            self.server.opened.end_streams()
             for service in reversed(self.services):
                 await service.stop()
-            await self.access.close()
+            for each in self.mounts.values():
+                await each.access.close()
+            if self._own_access is not None:
+                await self._own_access.close()
             self.server.deadlines.stop()
             if self.watchdog is not None:
                 self.watchdog.stop()
             if self._trimmer is not None:
                 self._trimmer.stop()
             self.log.flush()
+
+    async def _stop_peers(self, count: int) -> None:
+        """Stops the first so many, which have started: all at once, since each has the same grace;
+        then closes what they share."""
+        peers = [each.peer for each in self.mounts.values()][:count]
+        try:
+            ended = await asyncio.gather(
+                *(peer.stop(GRACE) for peer in peers), return_exceptions=True
+            )
+        finally:
+            if self._store is not None:
+                await self._store.close()
+        for failure in ended:
+            if isinstance(failure, BaseException):
+                raise failure
 
 
 def _signer(settings: Settings) -> Signer | None:
@@ -193,78 +228,22 @@ def _signer(settings: Settings) -> Signer | None:
     return Signer(settings.signing, time.time())
 
 
-def check_card(app: App, settings: Settings) -> None:
-    """`ConfigError` if the card breaks the rules of its versions, or shows a secret.
-
-    The extended card that a function of the author's writes is not known yet; the skills that
-    stand only on extended cards are looked at too.
-    """
-    from dragoman.dialects.a2a.cards import documents, validate
-    from dragoman.dialects.a2a.cards.canonical import document_in
-    from dragoman.dialects.a2a.cards.secret_scan import leaks
-
-    public = app.card_at(app.base or "http://127.0.0.1")
-    if not public.interfaces and (chosen := addresses.chosen(settings.server)):
-        # All that is asked for has a port of its own, and does not listen yet.
-        binding, version = chosen[0]
-        later = Interface(url="127.0.0.1:1", binding=binding, version=version)
-        public = replace(public, interfaces=(later,))
-    whole = app.agent.card(public.interfaces, app.agent.skills)
-    document = document_in(documents.merged(replace(public, skills=whole.skills, signatures=())))
-    secrets = {} if not settings.server.card_secrets else dict(leaks(document))
-    for problem in validate.problems(document):
-        if not problem.warning and problem.field not in secrets:
-            raise ConfigError(f"The agent's card is not valid: {problem}.")
-
-
-def create_app(agent: Agent | None = None, settings: Settings | None = None) -> App:
-    """The ASGI app for any ASGI server; the agent given, else `DRAGOMAN_AGENT=file.py:name`."""
+def create_app(agents: Agents | None = None, settings: Settings | None = None) -> App:
+    """The ASGI app for any ASGI server. One agent is served at `/`, several at `/agents/{name}`:
+    a mapping gives each its name, else it is made of what the agent calls itself. Without any,
+    `DRAGOMAN_AGENT=file.py:name` or the sections `[agents.NAME]` of the settings say which."""
     if settings is None:
         path = os.environ.get("DRAGOMAN_CONFIG")
         settings = config.load(None, os.environ, Path(path) if path else None)
-    if agent is None:
+    if agents is None:
         where = os.environ.get("DRAGOMAN_AGENT", "")
-        if not where:
+        if not where and not settings.agents:
             raise ConfigError("Which agent? Set DRAGOMAN_AGENT=file.py:name")
-        agent = load_agent(where)
+        agents = load_agents([where] if where else [], settings)
+    named = by_name(agents)
     log = set_up(settings.server.log_level)
     # What address the server is bound to is not known here.
     hosts = AllowedHosts(settings.server, anywhere=True)
+    peers, store = engines_for(named, settings)
     base = settings.server.public_url
-    return App(agent, engine_for(agent, settings), settings, log, base, hosts=hosts)
-
-
-def engine_for(agent: Agent, settings: Settings) -> ServedPeer:
-    """The engine over the store that the settings name, and who calls webhooks for it; of a
-    backend's tasks that store holds only what its author does not keep."""
-    if isinstance(agent, Backend):
-        keep = settings.limits.keep_tasks
-        return agent.peer(push=settings.push.enabled, store=settings.server.store, keep=keep)
-    from dragoman.engine import Engine
-    from dragoman.net.webhooks import WebhookSender
-    from dragoman.security.outbound.guarded_http import GuardedHttp, Rules
-    from dragoman.security.secret_box import SecretBox
-    from dragoman.store import open_store
-    from dragoman.store.approvals import audit_of
-
-    from .remote_agents import RemoteAgents
-
-    server, push = settings.server, settings.push
-    pushes = push.enabled and agent.push
-    space = granted(settings.workspace, agent.workspace)
-    keep_apart(space, folder_of(server.store))
-    secret = secret_for(server.store, os.environ)
-    rules = Rules(allow_private=server.allow_private, hosts=push.allow, ports=push.ports)
-    egress = GuardedHttp(rules, connections=push.parallel)
-    return Engine(
-        agent,
-        open_store(server.store),
-        settings.limits,
-        secret=secret,
-        sender=WebhookSender(egress, SecretBox(secret), push.timeout) if pushes else None,
-        push=push,
-        retention=settings.retention.values(),
-        outside=RemoteAgents(agent, allow_private=server.allow_private, environ=os.environ),
-        audit=audit_of(server.store),
-        workspace=space,
-    )
+    return App(named, peers, settings, log, base, store=store, hosts=hosts)

@@ -1,4 +1,4 @@
-"""Serves an agent until someone says stop."""
+"""Serves an agent, or several, until someone says stop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dragoman import settings as config
@@ -18,31 +18,38 @@ from dragoman.observability.log import Log, set_up
 from dragoman.security.access_control import check_certificates, check_exposure
 from dragoman.settings import Settings
 
-from .app import App, engine_for
+from .agent_names import Agents, by_name
+from .app import App
+from .engines import engines_for
 from .services import LINGER
 
 if TYPE_CHECKING:
     from dragoman.net.http.granian_server import GranianServer
 
 
-def serve(agent: Agent, **options: Any) -> None:
-    """Serves the agent until Ctrl-C or SIGTERM; options are the keys of `[server]`."""
+def serve(agents: Agents, **options: Any) -> None:
+    """Serves the agent until Ctrl-C or SIGTERM; options are the keys of `[server]`. Several, in a
+    list or by their names, are served at `/agents/{name}`."""
     on_start, file = options.pop("on_start", None), options.pop("config", None)
-    agent.auth |= options.pop("auth", None) or {}
-    run(agent, config.load(options, os.environ, file), on_start)
+    auth = options.pop("auth", None) or {}
+    for agent in by_name(agents).values():
+        agent.auth |= auth
+    run(agents, config.load(options, os.environ, file), on_start)
 
 
-def run(agent: Agent, settings: Settings, on_start: Callable[[str], None] | None = None) -> None:
-    """Serves the agent with these settings; `on_start` is told the address."""
+def run(agents: Agents, settings: Settings, on_start: Callable[[str], None] | None = None) -> None:
+    """Serves the agents with these settings; `on_start` is told the address."""
     from dragoman.net.http.granian_server import bind, raise_file_limit
 
-    check_exposure(settings, agent)
-    check_certificates(settings, agent)
+    named = by_name(agents)
+    for agent in named.values():
+        check_exposure(settings, agent)
+        check_certificates(settings, agent)
     sock = bind(settings.server.host, settings.server.port, limits=settings.limits)
     raise_file_limit(settings.limits.connections)
     log = set_up(settings.server.log_level)
     try:
-        _run_loop(_serve(agent, settings, sock, log, on_start))
+        _run_loop(_serve(named, settings, sock, log, on_start))
     finally:
         sock.close()
         log.close()
@@ -58,7 +65,7 @@ def _run_loop(main: Any) -> None:
 
 
 async def _serve(
-    agent: Agent,
+    agents: Mapping[str, Agent],
     settings: Settings,
     sock: socket.socket,
     log: Log,
@@ -70,7 +77,8 @@ async def _serve(
     url = address(sock, tls=bool(settings.tls.cert))
     anywhere = _wildcard(settings.server.host) or settings.server.trusted_proxies
     base = settings.server.public_url or ("" if anywhere else url)
-    app = App(agent, engine_for(agent, settings), settings, log, base)
+    peers, store = engines_for(agents, settings)
+    app = App(agents, peers, settings, log, base, store=store)
     stopping = _signals(log)
     finish_first()
     await app.start()
@@ -79,7 +87,7 @@ async def _serve(
     serving = listener.begin()
     log.info(
         "started",
-        agent=agent.name,
+        **_called(app),
         url=url,
         **app.ports,
         store=shown(settings.server.store),
@@ -95,6 +103,14 @@ async def _serve(
         began = time.monotonic()
         await wind_down(app, listener)
         log.info("stopped", seconds=f"{time.monotonic() - began:.2f}")
+
+
+def _called(app: App) -> dict[str, str]:
+    """What the log is told of the agents: the display name of the only one, else their names."""
+    if len(app.mounts) > 1:
+        return {"agents": ",".join(app.mounts)}
+    (only,) = app.mounts.values()
+    return {"agent": only.agent.name}
 
 
 async def wind_down(app: App, listener: GranianServer) -> None:

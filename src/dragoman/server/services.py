@@ -1,14 +1,16 @@
-"""The services of an app: one factory for each, in the order in which they start."""
+"""The services of a server and of its agents: one factory for each, in the order of their start."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
 from dragoman.agent import Agent
-from dragoman.core.peer import Peer
+from dragoman.core.errors import BadParams
+from dragoman.core.operations import Operation, R, Streamed
+from dragoman.core.peer import AGENT, Batch, Context, Peer
 from dragoman.net.server_context import ServerContext
 from dragoman.net.service import Service
 from dragoman.security.access_control import AccessControl
@@ -33,8 +35,29 @@ class ServedPeer(Peer, Protocol):
         """Tasks by state, length of the queue."""
 
 
+class NoAgent:
+    """Answers calls on a server with several agents that do not say which one they are for."""
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """Refuses."""
+        raise _unsaid()
+
+    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Refuses."""
+        raise _unsaid()
+        yield  # so that this is a generator
+
+
+def _unsaid() -> BadParams:
+    return BadParams(
+        "This server has several agents: name one with the tenant on its card, or with the "
+        f"metadata {AGENT}",
+        field="tenant",
+    )
+
+
 class ServiceContext(Struct, frozen=True, kw_only=True):
-    """What a service may need to know of the app that it is part of."""
+    """What a service may need to know of the agent that it serves."""
 
     agent: Agent
     engine: ServedPeer
@@ -42,16 +65,8 @@ class ServiceContext(Struct, frozen=True, kw_only=True):
     server: ServerContext
     access: AccessControl
     settings: Settings
-    base: str
-    """Where the agent is reached; empty if only callers know."""
-
-
-def _grpc(context: ServiceContext) -> Service | None:
-    from dragoman.net.grpc.service import GrpcService, asked_for
-
-    if not asked_for(context.settings):
-        return None
-    return GrpcService(context.server, context.settings, GRACE + LINGER)
+    name: str = ""
+    """What the agent is called on a server that has several; the only one has no such name."""
 
 
 def _iat(context: ServiceContext) -> Service | None:
@@ -63,16 +78,41 @@ def _iat(context: ServiceContext) -> Service | None:
     # Sessions are kept with the tasks. An agent that keeps its tasks itself has no store of ours.
     engine = context.engine
     if isinstance(engine, Engine):
-        book, name = engine.store.sessions, engine.name
+        book, kept_as = engine.store.sessions, engine.name
     else:
-        book, name = MemorySessions(wall_clock), context.agent.name
-    return IatService(context.server, context.access, context.settings, book, context.base, name)
+        book, kept_as = MemorySessions(wall_clock), context.name or context.agent.name
+    return IatService(
+        context.server, context.access, context.settings, book, name=context.name, kept_as=kept_as
+    )
 
 
-FACTORIES: list[Callable[[ServiceContext], Service | None]] = [_grpc, _iat]
-"""Each makes its service, or None where the settings do not ask for it."""
+AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat]
+"""Each makes the service of one agent, or None where the settings do not ask for it."""
 
 
 def services_of(context: ServiceContext) -> list[Service]:
-    """The services that an app has."""
-    return [service for make in FACTORIES if (service := make(context)) is not None]
+    """The services that one agent has."""
+    return [service for make in AGENT_SERVICES if (service := make(context)) is not None]
+
+
+def _grpc(
+    server: ServerContext, agents: Mapping[str, ServerContext], settings: Settings
+) -> Service | None:
+    from dragoman.net.grpc.service import GrpcService, asked_for
+
+    if not asked_for(settings):
+        return None
+    return GrpcService(server, settings, GRACE + LINGER, agents)
+
+
+SERVER_SERVICES = [_grpc]
+"""Each makes the service of a whole server, or None where the settings do not ask for it."""
+
+
+def server_services_of(
+    server: ServerContext, agents: Mapping[str, ServerContext], settings: Settings
+) -> list[Service]:
+    """The services that all agents share. `agents` are their contexts by their names, if there are
+    several; `server` is that of the only agent, else that of calls which name none."""
+    made = (make(server, agents, settings) for make in SERVER_SERVICES)
+    return [service for service in made if service is not None]

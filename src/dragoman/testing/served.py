@@ -1,4 +1,4 @@
-"""An agent on a real port of this machine, in this process, for as long as a block lasts."""
+"""Agents on a real port of this machine, in this process, for as long as a block lasts."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from dragoman.agent import Agent
 from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.observability.log import Log
 from dragoman.security.access_control import check_certificates
-from dragoman.server.app import App, engine_for
+from dragoman.server.agent_names import Agents, by_name
+from dragoman.server.app import App
+from dragoman.server.engines import engines_for
 from dragoman.server.serve import address, wind_down
 from dragoman.settings import Settings
 
 
 @asynccontextmanager
 async def served(
-    agent: Agent, settings: Settings | None = None, *, grpc: bool = False
+    agents: Agents, settings: Settings | None = None, *, grpc: bool = False
 ) -> AsyncIterator[str]:
-    """Serves the agent on a free port in every dialect, and gives its address.
+    """Serves the agent on a free port in every dialect, and gives its address. Several, in a list
+    or by their names, are served at `/agents/{name}` below it.
 
     The store is `memory:` unless settings say otherwise; `grpc` opens a second port.
     """
@@ -30,13 +32,16 @@ async def served(
         settings = replace(known, server=server)
     if grpc:
         settings = replace(settings, server=replace(settings.server, grpc=True))
-    check_certificates(settings, agent)
+    named = by_name(agents)
+    for agent in named.values():
+        check_certificates(settings, agent)
     sock = bind("127.0.0.1", 0, limits=settings.limits)
     app = listener = None
     try:
         url = address(sock, tls=bool(settings.tls.cert))
         base = settings.server.public_url or url
-        app = App(agent, engine_for(agent, settings), settings, Log("error"), base)
+        peers, store = engines_for(named, settings)
+        app = App(named, peers, settings, Log("error"), base, store=store)
         await app.start()
         listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
         listener.begin()

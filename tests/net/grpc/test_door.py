@@ -121,7 +121,7 @@ async def test_grpc_is_served_only_when_it_is_asked_for(
     app = App(agent, context.peer, asked, context.log, "http://127.0.0.1:1")  # type: ignore[arg-type]
     await app.start()
     assert ("grpc" in app.ports) == bool(versions) == asked_for(asked)
-    listed = app.card_at("").interfaces
+    listed = app.mounts[""].card_at("").interfaces
     assert [each.version for each in listed if each.binding == "GRPC"] == versions
     await app.stop()
 

@@ -122,7 +122,7 @@ async def test_a_caller_that_leaves_stops_its_stream_and_not_the_task(
 async def test_a_unary_caller_that_leaves_does_not_stop_the_task(app: App, caller: Caller) -> None:
     request = caller.request(caller.message("go", "slow"))
     call = caller.method("SendMessage")(request, metadata=(("idempotency-key", "k"),))
-    await until(lambda: app.peer.runner.runs)  # type: ignore[attr-defined]
+    await until(lambda: app.mounts[""].peer.runner.runs)  # type: ignore[attr-defined]
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -430,7 +430,7 @@ async def test_a_stop_tells_open_streams(app: App, channel: grpc.aio.Channel) ->
 
 
 async def test_the_card_names_both_versions(app: App) -> None:
-    card = app.card_at("")
+    card = app.mounts[""].card_at("")
     urls = [(i.version, i.url) for i in card.interfaces if i.binding == "GRPC"]
     where = f"127.0.0.1:{app.ports['grpc']}"
     assert urls == [("1.0", where), ("0.3", where)]

@@ -147,7 +147,7 @@ async def test_a_signed_message_is_not_good_again_after_a_restart_or_elsewhere(
                 assert await sent(other) == 401
     async with open_house(tmp_path, kind=kind) as house:
         assert await sent(house) == 401
-        assert (await house.app.peer.counts())["completed"] == 1
+        assert (await house.app.mounts[""].peer.counts())["completed"] == 1
 
 
 async def test_a_signature_is_not_good_at_another_address() -> None:

@@ -22,7 +22,7 @@ async def test_without_a_token_nothing_is_done_on_loopback_too(path: str) -> Non
             reply = await house.post(said, path)
             assert reply.status_code == 401
             assert reply.json()["payload"]["error"]["code"] == "unauthorized"
-        assert await house.app.peer.counts() == {"runnable": 0}
+        assert await house.app.mounts[""].peer.counts() == {"runnable": 0}
 
 
 async def test_insecure_lets_everyone_in() -> None:

@@ -63,7 +63,7 @@ async def test_a_get_shows_who_asks_as_everything_else_does() -> None:
         assert (await house.client.get(f"/a2a/stream?{other}", headers=proof)).status_code == 401
         assert (await told(house, {"content": "hello"}, **proof))[0]["text"] == "HELLO "
         assert (await house.client.get(f"/a2a/stream?{query}", headers=proof)).status_code == 401
-        assert (await house.app.peer.counts())["completed"] == 1
+        assert (await house.app.mounts[""].peer.counts())["completed"] == 1
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ async def test_a_get_that_asks_nothing_is_told_so(query: str) -> None:
         said = reply.json()
         assert said["text"] == said["error"]
         assert said["code"] == "bad_params"
-        assert await house.app.peer.counts() == {"runnable": 0}
+        assert await house.app.mounts[""].peer.counts() == {"runnable": 0}
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ async def test_stopping_closes_sockets() -> None:
     async with open_house() as house:
         socket = await connect(house.ws)
         await until(lambda: house.app.server.sockets)
-        house.app.server.end_streams()
+        house.app.server.opened.end_streams()
         with pytest.raises(ConnectionClosed) as closed:
             await socket.recv()
     assert closed.value.rcvd is not None

@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 PAUSE = 0.4
 IGNORED = {".git", ".venv", "venv", "__pycache__", "node_modules", ".mypy_cache", ".ruff_cache"}
 
 
-def watch(folder: Path) -> None:
+def watch(folders: Sequence[Path]) -> None:
     """Runs the same command without `--reload`, again and again, until Ctrl-C."""
     command = [sys.executable, "-m", "dragoman", *(a for a in sys.argv[1:] if a != "--reload")]
     environ = {**os.environ, "DRAGOMAN_SERVER_RELOAD": "false"}
@@ -26,21 +28,21 @@ def watch(folder: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, heard)
     while not stopped:
-        before = snapshot(folder)
+        before = snapshot(folders)
         # In a session of its own: Ctrl-C is for us, and a second one would cut its stop short.
         child = subprocess.Popen(command, env=environ, start_new_session=True)  # noqa: S603
-        while not stopped and snapshot(folder) == before:
+        while not stopped and snapshot(folders) == before:
             time.sleep(PAUSE)  # the one poll: no file watcher is worth a dependency here
         if not stopped:
             print("dragoman: files changed, starting again", file=sys.stderr)
         end(child)
 
 
-def snapshot(folder: Path) -> dict[str, int]:
-    """Returns when each Python or TOML file under the folder was last changed."""
+def snapshot(folders: Sequence[Path]) -> dict[str, int]:
+    """Returns when each Python or TOML file under the folders was last changed."""
     found: dict[str, int] = {}
-    for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in IGNORED]
+    for root, inside, files in chain.from_iterable(map(os.walk, dict.fromkeys(folders))):
+        inside[:] = [name for name in inside if name not in IGNORED]
         for name in files:
             if name.endswith((".py", ".toml")):
                 path = os.path.join(root, name)

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from dragoman import settings as config
+from dragoman.agent import Agent
 from dragoman.backend import Backend
-from dragoman.server.agent_loader import load_agent
+from dragoman.core.errors import ConfigError
+from dragoman.net.http.router import AGENTS
+from dragoman.server.agent_loader import folder_in, load_agents
+from dragoman.server.agent_names import by_name
 from dragoman.server.serve import run, shown
 
 
 def serve(
-    file: Annotated[str, Parameter(help="Python file with the agent, or FILE:NAME.")],
-    /,
-    *,
+    *files: Annotated[
+        str,
+        Parameter(
+            help="Python file with the agent, or FILE:NAME. Several are served at /agents/NAME; "
+            "NAME=FILE gives a name. [default: those of \\[agents.NAME] in the settings]"
+        ),
+    ],
     host: Annotated[
         str | None, Parameter(help="Address to listen on. [default: 127.0.0.1]")
     ] = None,
@@ -82,9 +91,11 @@ def serve(
         Path | None, Parameter(name="--config", help="Settings file. [default: dragoman.toml]")
     ] = None,
 ) -> None:
-    """Serve the agent in a Python file until Ctrl-C.
+    """Serve the agent in a Python file, or several agents, until Ctrl-C.
 
-    Flags beat DRAGOMAN_SERVER_<KEY> variables, which beat dragoman.toml.
+    One agent is served at the address itself, several at /agents/NAME below it.
+
+    Flags beat `DRAGOMAN_SERVER_<KEY>` variables, which beat dragoman.toml.
     """
     flags = {
         "host": host,
@@ -104,29 +115,37 @@ def serve(
         "watchdog": watchdog,
     }
     settings = config.load(flags, os.environ, config_file)
+    if not files and not settings.agents:
+        raise ConfigError("Which agent? Give its file: dragoman serve FILE.py")
     if settings.server.reload:
         from .reload import watch
 
-        path = Path(file.partition(":")[0])
-        if not path.is_file():
-            load_agent(file)  # says so; nothing here is worth watching
-        watch(path.parent)
+        given = files or [each.file for each in settings.agents.values()]
+        folders = [folder_in(each) for each in given]
+        if not all(folders):
+            load_agents(files, settings)  # says so; nothing here is worth watching
+        watch([each for each in folders if each is not None])
         return
-    agent = load_agent(file)
-    own = isinstance(agent, Backend) and agent.keeps_tasks
+    agents = by_name(load_agents(files, settings))
+    own = all(isinstance(each, Backend) and each.keeps_tasks for each in agents.values())
     kept = "the backend's own" if own else shown(settings.server.store)
-    run(agent, settings, lambda url: announce(agent.name, url, kept))
+    run(agents, settings, lambda url: announce(agents, url, kept))
 
 
-def announce(name: str, url: str, store: str) -> None:
+def announce(agents: Mapping[str, Agent], url: str, store: str) -> None:
     """Says on the terminal what runs where."""
     from rich.console import Console
     from rich.markup import escape
 
     console = Console(highlight=False, soft_wrap=True)
-    console.print(
-        f"[bold]{escape(name)}[/bold] listens at [cyan]{url}/[/cyan]  (all of A2A, and IAT)"
-    )
-    console.print(f"  card   {url}/.well-known/agent-card.json")
+    for name, agent in agents.items():
+        where = url if len(agents) == 1 else f"{url}{AGENTS}/{name}"
+        console.print(
+            f"[bold]{escape(agent.name)}[/bold] listens at [cyan]{where}/[/cyan]  "
+            "(all of A2A, and IAT)"
+        )
+        console.print(f"  card   {where}/.well-known/agent-card.json")
+    if len(agents) > 1:
+        console.print(f"  list   {url}{AGENTS}")
     console.print(f"  store  {store}")
     console.print("  Ctrl-C stops it")

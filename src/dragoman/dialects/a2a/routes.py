@@ -24,6 +24,7 @@ PATH_WORDS = frozenset(
     (
         *("v1", "agents", "agent", "tasks", "message:send", "message:stream", "extendedAgentCard"),
         *(".well-known", "a2a", "a2a-go", "iat", "openclaw", "console", "manifest"),
+        *("mcp", "files", "openapi.json"),
         *("health", "healthz", "readyz", "metrics", "dragoman"),
     )
 )

@@ -7,7 +7,7 @@ one exchange of the driver, as over HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Iterable
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -17,9 +17,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError, DragomanError, StoreUnavailable, TooSlow
-from dragoman.core.peer import Batch
+from dragoman.core.peer import AGENT, Batch
 from dragoman.core.session import Call, Fault, Frame, Session, Update
 from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
+from dragoman.dialects.a2a.scalars import Wrong
 from dragoman.security.tls import Pem, name_in
 from dragoman.settings import Limits
 
@@ -67,10 +68,17 @@ class GrpcServer:
         port: int,
         pem: Pem | None = None,
         versions: Container[str] = VERSIONS,
+        *,
+        agents: Mapping[str, ServerContext] | None = None,
     ) -> None:
-        """`versions` are those of A2A that are served, beside the agent's own methods."""
+        """`versions` are those of A2A that are served, beside the agent's own methods. `agents` are
+        those of a server that has several: then `server` answers calls that name none of them."""
         self.server = server
         self._driver = Driver(server, GrpcCallee)
+        self._agents = {
+            name: (Driver(each, GrpcCallee), Driver(each, TenantCallee))
+            for name, each in (agents or {}).items()
+        }
         # Those that gRPC closes by itself when they are idle have gone long before.
         later = replace(server.limits, head_time=2 * server.limits.head_time)
         self.connections = Connections(later, server.trusts, late=True)
@@ -125,9 +133,21 @@ class GrpcServer:
 
     # One call
 
+    def _driver_for(self, path: str, body: bytes, servicer: Servicer) -> Driver:
+        """The driver for the agent that a call names: with metadata, or with its tenant."""
+        named = _headers_in(servicer.invocation_metadata()).get(AGENT)
+        if named is not None:
+            return self._agents.get(named, (self._driver,))[0]
+        try:
+            tenant = getattr(RPCS[path][1].read(body), "tenant", "")
+        except Wrong:
+            return self._driver  # which says what is wrong
+        return self._agents.get(tenant, (self._driver, self._driver))[1]
+
     async def _unary(self, path: str, body: bytes, servicer: Servicer) -> bytes:
         began = perf_counter()
-        exchange = Exchange(self._driver, self._driver.callee())
+        driver = self._driver_for(path, body, servicer) if self._agents else self._driver
+        exchange = Exchange(driver, driver.callee())
         fault: Fault | None = None
         answer = NO_ANSWER
         counted = CountedCall(self.connections, servicer)
@@ -150,8 +170,9 @@ class GrpcServer:
 
     async def _stream(self, path: str, body: bytes, servicer: Servicer) -> None:
         began = perf_counter()
-        server = self.server
-        exchange = Exchange(self._driver, self._driver.callee())
+        driver = self._driver_for(path, body, servicer) if self._agents else self._driver
+        server = driver.server
+        exchange = Exchange(driver, driver.callee())
         fault: Fault | None = None
         stream, place = OpenStream(_current()), ""
         counted = CountedCall(self.connections, servicer)
@@ -163,7 +184,10 @@ class GrpcServer:
                 batch = await anext(steps, NOTHING)
                 exchange.count_stream(began)
                 while True:
-                    place = await self._write(batch, exchange.session, servicer, stream) or place
+                    place = (
+                        await self._write(server, batch, exchange.session, servicer, stream)
+                        or place
+                    )
                     if batch.last:
                         break
                     batch = await anext(steps, NOTHING)
@@ -193,13 +217,18 @@ class GrpcServer:
             servicer.set_trailing_metadata(trailers)
 
     async def _write(
-        self, batch: Batch, session: Session, servicer: Servicer, stream: OpenStream
+        self,
+        server: ServerContext,
+        batch: Batch,
+        session: Session,
+        servicer: Servicer,
+        stream: OpenStream,
     ) -> str:
         """Every event as a message; the place of the last one in the stream.
 
         `write` waits while the reader does not read, so nothing piles up here, and a reader that
         takes nothing for as long as `stall` is cut off."""
-        server, place = self.server, ""
+        place = ""
         for entry in batch.entries:
             (frame,) = session.send(Update(None, entry))
             server.deadlines.watch(stream.task, server.loop.time() + server.limits.stall)
@@ -225,6 +254,16 @@ class GrpcServer:
         signal = await exchange.receive(Frame(body, path, headers))
         assert isinstance(signal, Call)  # noqa: S101  all that a service of A2A has rpcs for
         return signal
+
+
+class TenantCallee(GrpcCallee):
+    """One rpc for an agent that its caller named as the tenant. It has no other place for the name,
+    so no more is said about tenants."""
+
+    @property
+    def tenant(self) -> str:
+        """None."""
+        return ""
 
 
 class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped

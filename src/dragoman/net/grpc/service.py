@@ -5,6 +5,7 @@ The one place that imports `server`: the packages it needs are an extra.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 INSTALL = "pip install 'dragoman[grpc]'"
 PACKAGES = frozenset(("grpc", "grpc_health", "grpc_reflection", "google"))
 
+WITH_TENANTS = frozenset(("1.0",))
+"""The versions whose requests name a tenant."""
 FORMS = {
     ("host:port", False): "",
     ("host:port", True): "",
@@ -39,10 +42,17 @@ class GrpcService(Service):
 
     name = "grpc"
 
-    def __init__(self, context: ServerContext, settings: Settings, grace: float) -> None:
-        """Calls that run when the app stops get `grace` seconds. `ConfigError` if nobody could say
-        where it is reached."""
+    def __init__(
+        self,
+        context: ServerContext,
+        settings: Settings,
+        grace: float,
+        agents: Mapping[str, ServerContext] | None = None,
+    ) -> None:
+        """Calls that run when the app stops get `grace` seconds. `agents` are those of a server
+        that has several. `ConfigError` if nobody could say where it is reached."""
         self._context, self._settings, self._grace = context, settings, grace
+        self._agents = agents or {}
         server = settings.server
         if not server.grpc_url and (server.public_url or server.trusted_proxies):
             raise ConfigError(
@@ -69,7 +79,8 @@ class GrpcService(Service):
                 "gRPC cannot be held to TLS 1.3: set minimum = '1.2' in [tls], or --no-grpc."
             )
         self._server = GrpcServer(
-            self._context, server.host, server.grpc_port, tls.pem(secured), self._versions
+            *(self._context, server.host, server.grpc_port, tls.pem(secured), self._versions),
+            agents=self._agents,
         )
         self.port = self._server.port
 
@@ -88,19 +99,24 @@ class GrpcService(Service):
         if self._server is not None:
             await self._server.end()
 
-    def interfaces(self, base: str) -> tuple[Interface, ...]:
-        """Its entries on the card, once it has its port."""
+    def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:
+        """Its entries on the card, once it has its port. One of several agents is found by its
+        tenant there, which 0.3 has no word for (ADR 0015)."""
         if self._server is None:
             return ()
         server = self._settings.server
-        url = server.grpc_url
-        if not url:
-            host = urlsplit(base).hostname
+        where = server.grpc_url
+        if not where:
+            host = urlsplit(url).hostname
             if not host:
                 return ()
-            url = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-            url = FORMS[server.grpc_form, bool(self._settings.tls.cert)] + url
-        return tuple(Interface(url=url, binding=GRPC, version=v) for v in self._versions)
+            where = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+            where = FORMS[server.grpc_form, bool(self._settings.tls.cert)] + where
+        return tuple(
+            Interface(url=where, binding=GRPC, version=version, tenant=agent)
+            for version in self._versions
+            if not agent or version in WITH_TENANTS
+        )
 
 
 def asked_for(settings: Settings) -> bool:

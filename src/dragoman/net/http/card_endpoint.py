@@ -11,7 +11,7 @@ from dragoman.dialects.a2a.cards import documents
 from dragoman.security.route_policy import Policy, policy
 
 from .asgi import JSON, Handler, Header, Receive, Scope, Send, answer, headers_in
-from .forwarded import typed_base
+from .mount_point import MountPoint
 
 MAX_AGE = 300
 MOST_HOSTS = 64
@@ -21,9 +21,11 @@ MOST_HOSTS = 64
 class CardEndpoint:
     """Serves the card: in the pure 1.0 form to those who say 1.0, merged to all others."""
 
-    def __init__(self, card_at: Callable[[str], Card], base: str, since: float) -> None:
+    def __init__(
+        self, card_at: Callable[[str], Card], mount_point: MountPoint, since: float
+    ) -> None:
         self._card_at = card_at
-        self._base = base
+        self._mount_point = mount_point
         self._modified = formatdate(since, usegmt=True).encode()
         self._forms = dict(_FORMS)
         self._ready: dict[tuple[str, str], tuple[bytes, bytes]] = {}
@@ -61,7 +63,7 @@ class CardEndpoint:
         return page
 
     async def _answer(self, form: str, scope: Scope, headers: dict[str, str], send: Send) -> None:
-        body, etag = self._page(form, self._base or typed_base(scope, headers))
+        body, etag = self._page(form, self._mount_point.url_in(scope, headers))
         extra: tuple[Header, ...] = (
             (b"etag", etag),
             (b"last-modified", self._modified),

@@ -27,7 +27,7 @@ from dragoman.settings import Limits
 from ..driver import Driver, Exchange
 from ..server_context import OpenStream, ServerContext
 from .asgi import Header, Receive, Scope, Send, drain_body, ends_by_length, headers_in
-from .forwarded import typed_base
+from .mount_point import IN_PATHS
 from .sse_writer import SseWriter
 
 JSON_TYPE: Header = (b"content-type", b"application/json")
@@ -93,7 +93,8 @@ class HttpEndpoint:
                 extra = (_echo(exchange),)
             if type(signal) is Call:
                 if type(signal.op) is GetExtendedCard:
-                    exchange.ctx = replace(exchange.ctx, base=typed_base(scope, headers))
+                    url = server.mount_point.url_in(scope, headers)
+                    exchange.ctx = replace(exchange.ctx, base=url)
                 if signal.stream:
                     await self._stream(exchange, signal, scope, receive, send, extra, began)
                     return
@@ -240,15 +241,11 @@ def _unrecognized(limits: Limits) -> Unauthenticated:
     )
 
 
-_IN_PATHS = "/:@!$&'()*+,;=~"
-"""What stands in a path as it is (RFC 3986 §3.3)."""
-
-
 def target_in(scope: Scope, target: str) -> str:
     """The target with the query that came with it, where an API key may stand."""
     query = scope["query_string"]
     if not target:  # as it came: an id may hold what a path may not
-        path = (scope.get("raw_path") or quote(scope["path"], safe=_IN_PATHS).encode()).decode(
+        path = (scope.get("raw_path") or quote(scope["path"], safe=IN_PATHS).encode()).decode(
             "latin-1"
         )
         target = f"{scope['method']} {path}"

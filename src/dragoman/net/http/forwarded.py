@@ -35,8 +35,9 @@ _PAIR = re.compile(r'\s*([A-Za-z]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;,"=]+)\s*')
 
 
 def typed_base(scope: Scope, headers: Mapping[str, str]) -> str:
-    """The address as the caller typed it: right for it whatever stands between (every cache keys
-    on the host too). Only used when no public URL is set and we listen on all addresses."""
+    """The address of this server as the caller typed it: right for it whatever stands between
+    (every cache keys on the host too). Only used when no public URL is set and we listen on all
+    addresses."""
     host = headers.get("host", "")
     if not HOST.fullmatch(host):
         host = f"127.0.0.1:{(scope.get('server') or ('', 80))[1]}"

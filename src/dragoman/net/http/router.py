@@ -13,7 +13,10 @@ import msgspec
 from dragoman.security.allowed_hosts import AllowedHosts, Refusal
 
 from .asgi import Handler, Receive, Scope, Send, answer, drain_body, headers_in
+from .mount_point import below, relative
 
+AGENTS = "/agents"
+"""Below it lie the agents of a server that has several, each at its name."""
 Routes = Mapping[str, Mapping[str, Handler]]
 """Path to method to handler; the method `*` is any. `/` is the agent's JSON-RPC address."""
 SOCKET = "websocket"
@@ -23,7 +26,10 @@ Patterns = Mapping[str, Callable[[str], bool]]
 
 
 class Router:
-    """An ASGI app: routes requests, answers what has no route, runs the lifespan."""
+    """An ASGI app: routes requests, answers what has no route, runs the lifespan.
+
+    `mounts` are the routers of agents by their names: what lies below `/agents/{name}` is theirs.
+    """
 
     def __init__(
         self,
@@ -33,6 +39,7 @@ class Router:
         patterns: Patterns | None = None,
         seen: Callable[[Scope], Scope] | None = None,
         hosts: AllowedHosts | None = None,
+        mounts: Mapping[str, Router] | None = None,
     ) -> None:
         self.routes = {path: dict(methods) for path, methods in routes.items()}
         self._patterns = dict(patterns or {})
@@ -40,6 +47,7 @@ class Router:
         self._seen = seen
         """A request as it was before our own proxies, if there are any."""
         self._hosts = hosts
+        self._mounts = dict(mounts or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI connection."""
@@ -48,26 +56,41 @@ class Router:
     def route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """The same for our own listener, without a coroutine around the handler's. Other servers
         look for an `async` callable."""
-        if self._seen is not None and scope["type"] != "lifespan":
+        kind, router = scope["type"], self
+        if kind == "lifespan":
+            return self._lifespan(receive, send)
+        if self._seen is not None:
             scope = self._seen(scope)
-        if self._hosts is not None and scope["type"] != "lifespan":
-            refused = self._hosts.refusal(scope)
+        if scope.get("root_path"):
+            scope = relative(scope)
+        if self._mounts:
+            router, scope = self._mounted(scope)
+        if router._hosts is not None:
+            refused = router._hosts.refusal(scope)
             if refused is not None:
                 return _refuse(scope, receive, send, refused)
-        if scope["type"] == "http":
-            path, method = scope["path"], scope["method"]
-            methods = self.routes.get(path)
+        path = scope["path"]
+        methods = router.routes.get(path)
+        if kind == "http":
+            method = scope["method"]
             if methods is not None and (handler := methods.get(method)) is not None:
                 return handler(scope, receive, send)
-            for key, fits in self._patterns.items():
-                if fits(path) and (found := self._of_pattern(key, method)):
+            for key, fits in router._patterns.items():
+                if fits(path) and (found := router._of_pattern(key, method)):
                     return found(scope, receive, send)
             return _no_route(scope, receive, send, methods)
-        if scope["type"] == "lifespan":
-            return self._lifespan(receive, send)
-        if (socket := self.routes.get(scope["path"], {}).get(SOCKET)) is not None:
+        if methods is not None and (socket := methods.get(SOCKET)) is not None:
             return socket(scope, receive, send)
         return _no_socket(receive, send)
+
+    def _mounted(self, scope: Scope) -> tuple[Router, Scope]:
+        """The router of the agent whose path this is, and the request as that agent sees it."""
+        before, slash, rest = scope["path"].partition(f"{AGENTS}/")
+        if before or not slash:
+            return self, scope
+        name = rest.partition("/")[0]
+        router = self._mounts.get(name)
+        return (self, scope) if router is None else (router, below(scope, f"{AGENTS}/{name}"))
 
     def _of_pattern(self, key: str, method: str) -> Handler | None:
         methods = self.routes[key]
@@ -109,7 +132,8 @@ async def _no_route(
     head = scope["method"] == "HEAD"
     _, extra = await drain_body(scope, receive, headers_in(scope["headers"]))
     if methods is None:
-        body = msgspec.json.encode({"error": "not_found", "path": scope["path"][:200]})
+        path = f"{scope.get('root_path', '')}{scope['path']}"[:200]
+        body = msgspec.json.encode({"error": "not_found", "path": path})
         await answer(send, 404, body, extra=extra, head=head)
         return
     allow = ", ".join(method for method in methods if method != SOCKET)

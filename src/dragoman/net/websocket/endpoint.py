@@ -86,7 +86,7 @@ class WebSocketEndpoint:
             Exchange(driver, driver.callee()).fail(error)
             await send({"type": "websocket.close", "code": REFUSED})
             return
-        if server.draining or self._full(address, known=caller is not None):
+        if server.opened.draining or self._full(address, known=caller is not None):
             await send({"type": "websocket.close", "code": LATER})
             return
         task = asyncio.current_task(server.loop)

@@ -1,0 +1,140 @@
+"""One agent of a server at its mount point: its peer behind its guard, its card and its routes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.agent import Agent
+from dragoman.core.card import Card, Interface
+from dragoman.core.errors import ConfigError
+from dragoman.dialects import DIALECTS
+from dragoman.net.http import addresses
+from dragoman.net.http.asgi import Handler
+from dragoman.net.http.card_endpoint import CardEndpoint
+from dragoman.net.http.mount_point import MountPoint
+from dragoman.net.http.routes import card_paths, routes_of
+from dragoman.net.server_context import OpenStreams, ServerContext
+from dragoman.net.service import Service
+from dragoman.observability.log import AgentLog, Log
+from dragoman.security.access_control import AccessControl
+from dragoman.security.rate_limits import Meter
+from dragoman.settings import Settings
+
+from .services import ServedPeer, ServiceContext, services_of
+
+if TYPE_CHECKING:
+    from dragoman.security.card_signing import Signer
+
+
+class Shared(Struct, frozen=True, kw_only=True):
+    """What the agents of a server have in common."""
+
+    settings: Settings
+    log: Log
+    opened: OpenStreams
+    meter: Meter
+    signer: Signer | None
+    services: list[Service]
+    """Those that serve all agents."""
+
+
+class AgentMount:
+    """An agent, and all that serves it alone."""
+
+    def __init__(
+        self, name: str, agent: Agent, peer: ServedPeer, mount_point: MountPoint, shared: Shared
+    ) -> None:
+        """`name` is what the agent is called in the store; empty: by its own name."""
+        self.name, self.agent, self.peer, self.mount_point = name, agent, peer, mount_point
+        self._shared = shared
+        settings = shared.settings
+        log = AgentLog(shared.log, name) if mount_point.path else shared.log
+        self.access = AccessControl(agent, settings, shared.meter)
+        guarded = self.access.before(peer, self.card_at)
+        self.server = ServerContext(
+            guarded, self.access.admit_or_anyone, settings.limits, log, shared.opened
+        )
+        self.server.mount_point = mount_point
+        self.server.refusal_headers = self.access.authenticator.refusal_headers
+        self.server.extensions = frozenset(e.uri for e in agent.card(()).extensions)
+        self.services = services_of(
+            ServiceContext(
+                agent=agent,
+                engine=peer,
+                server=self.server,
+                access=self.access,
+                settings=settings,
+                name=name if mount_point.path else "",
+            )
+        )
+        self._interfaces = addresses.chosen(settings.server)
+        self._roles = {service.role: service for service in self.services if service.role}
+        self._dialects = addresses.served(self._interfaces, self._roles)
+        self._push = settings.push.enabled and agent.push
+        endpoints, self.patterns = routes_of(
+            self.server, self._dialects, tuple(DIALECTS.values()), self._roles
+        )
+        pages = CardEndpoint(self.card_at, mount_point, time.time())
+        routes: dict[str, Mapping[str, Handler]] = {
+            **endpoints,
+            **pages.routes(card_paths(self._dialects)),
+        }
+        for service in self.services:
+            routes |= service.routes()
+        self.routes = routes
+        """Relative to the mount point, and not yet guarded by their policies."""
+
+    def card_at(self, url: str, card: Card | None = None) -> Card:
+        """The agent's card, or another one of it (the extended one), as it is published: with what
+        is in force here and now, and signed. `url` is the address of the agent for whoever asks;
+        empty: the one that we know."""
+        url = url or self.mount_point.url
+        card = card or self.agent.card()
+        services = (*self._shared.services, *self.services)
+        name = self.name if self.mount_point.path else ""
+        elsewhere = [each for service in services for each in service.interfaces(url, name)]
+        listed = addresses.interfaces(url, elsewhere, self._interfaces)
+        others = addresses.extension(url, self._dialects)
+        card = replace(
+            card,
+            interfaces=card.interfaces or listed,
+            streaming=self.agent.streaming,
+            push=self._push,
+            extensions=(*card.extensions, others),
+        )
+        card = self.access.on_card(card)
+        # Whoever asks says under which name. For a name that only they know nothing is signed.
+        signer = self._shared.signer
+        if signer is None or not self.mount_point.base:
+            return card
+        return signer.signed(card, url.removesuffix(self.mount_point.path))
+
+    def check_card(self) -> None:
+        """`ConfigError` if the card breaks the rules of its versions, or shows a secret.
+
+        The extended card that a function of the author's writes is not known yet; the skills that
+        stand only on extended cards are looked at too.
+        """
+        from dragoman.dialects.a2a.cards import documents, validate
+        from dragoman.dialects.a2a.cards.canonical import document_in
+        from dragoman.dialects.a2a.cards.secret_scan import leaks
+
+        public = self.card_at(self.mount_point.url or "http://127.0.0.1")
+        if not public.interfaces and self._interfaces:
+            # All that is asked for has a port of its own, and does not listen yet.
+            binding, version = self._interfaces[0]
+            later = Interface(url="127.0.0.1:1", binding=binding, version=version)
+            public = replace(public, interfaces=(later,))
+        whole = self.agent.card(public.interfaces, self.agent.skills)
+        shown = replace(public, skills=whole.skills, signatures=())
+        document = document_in(documents.merged(shown))
+        allowed = self._shared.settings.server.card_secrets
+        secrets = {} if not allowed else dict(leaks(document))
+        for problem in validate.problems(document):
+            if not problem.warning and problem.field not in secrets:
+                raise ConfigError(f"The agent's card is not valid: {problem}.")

@@ -1,0 +1,75 @@
+"""What the agents of a server are called: below `/agents/`, in the store, in metrics and logs."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+
+from dragoman.agent import Agent
+from dragoman.core.errors import ConfigError
+
+Agents = Agent | Sequence[Agent] | Mapping[str, Agent]
+"""The only agent of a server, or several: a mapping gives each its name."""
+MOST_CHARS = 63
+RULE = "a-z, 0-9 and -, at most 63 characters"
+_NAME = re.compile(rf"[a-z0-9-]{{1,{MOST_CHARS}}}")
+
+
+def by_name(agents: Agents) -> dict[str, Agent]:
+    """The agents by their names. The only one that is given none has an empty one.
+
+    `ConfigError` if there is none, if two have one name, or if a name cannot be one.
+    """
+    if isinstance(agents, Agent):
+        return {"": agents}
+    if isinstance(agents, Mapping) and list(agents) == [""]:
+        return dict(agents)
+    if isinstance(agents, Mapping):
+        pairs = [(checked(name), agent) for name, agent in agents.items()]
+    elif len(agents) == 1:
+        pairs = [("", agents[0])]
+    else:
+        pairs = [(slug(agent.name), agent) for agent in agents]
+    if not pairs:
+        raise ConfigError("There is no agent to serve.")
+    return unique(pairs)
+
+
+def unique(pairs: Sequence[tuple[str, Agent]]) -> dict[str, Agent]:
+    """These agents by their names; `ConfigError` if two have the same one."""
+    found: dict[str, Agent] = {}
+    for name, agent in pairs:
+        if name in found:
+            raise ConfigError(
+                f"Two agents would be served at /agents/{name}: '{found[name].name}' and "
+                f"'{agent.name}'. Give one another name: `dragoman serve NAME=file.py`, "
+                '[agents.NAME] in the settings, or create_app({"NAME": agent}).'
+            )
+        found[name] = agent
+    return found
+
+
+def checked(name: str) -> str:
+    """The name, or a `ConfigError` that says what a name looks like."""
+    if not _NAME.fullmatch(name) or name == "-":
+        almost = _slug(name)
+        hint = f" Write {almost}." if almost else ""
+        raise ConfigError(f"'{name}' cannot be the name of an agent: {RULE}.{hint}")
+    return name
+
+
+def slug(title: str) -> str:
+    """The name of an agent that is given none, made of what it calls itself."""
+    found = _slug(title)
+    if not found:
+        raise ConfigError(
+            f"The agent '{title}' needs a name for its address ({RULE}): write "
+            '`dragoman serve NAME=file.py`, or create_app({"NAME": agent}).'
+        )
+    return found
+
+
+def _slug(title: str) -> str:
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:MOST_CHARS].strip("-")
