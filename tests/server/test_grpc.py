@@ -1,0 +1,95 @@
+"""Several agents on one gRPC port: by the tenant on the card, or by metadata (ADR 0015)."""
+
+from __future__ import annotations
+
+import grpc
+import httpx2
+import pytest
+
+from dragoman.client import connect
+from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.core.errors import BadParams, Forbidden, TaskNotFound, Unauthenticated
+from dragoman.core.model import Message, Role, Text
+from dragoman.core.operations import GetTask, SendMessage
+from dragoman.dialects.a2a.grpc.caller import GrpcCaller
+from semantics.ways import Way
+from server.two_agents import desk, serving
+
+
+def named(tenant: str) -> Way:
+    """A plain client of 1.0 that names this tenant, as its card says."""
+    return Way("gRPC 1.0", lambda uris: GrpcCaller("1.0", uris, tenant))
+
+
+def say(text: str) -> SendMessage:
+    return SendMessage(message=Message(message_id="m", role=Role.USER, parts=(Text(text),)))
+
+
+async def test_the_tenant_on_the_card_leads_to_the_agent() -> None:
+    async with serving() as two, two.house("alpha") as house:
+        for name in ("alpha", "beta"):
+            heard = await named(name).ask(house, say("hi"))
+            assert heard.answer.text == f"{name} hi"
+            streamed = await named(name).ask(house, say("hi"), stream=True)
+            assert streamed.error is None
+            assert streamed.entries
+            metrics = two.app.mounts[name].server.metrics
+            assert metrics.events == len(streamed.entries)
+        lost = await named("beta").ask(
+            house, GetTask(task_id=(await named("alpha").ask(house, say("hi"))).answer.id)
+        )
+        assert isinstance(lost.error, TaskNotFound)
+
+
+async def test_a_call_that_names_no_agent_is_told_how_to() -> None:
+    async with serving() as two, two.house("alpha") as house:
+        for way, headers in (
+            (named(""), {}),
+            (named(""), {"dragoman-agent": "nobody"}),
+            (named(""), {"dragoman-agent": ""}),
+            (Way("gRPC 0.3", lambda uris: GrpcCaller("0.3", uris)), {}),
+        ):
+            for stream in (False, True):
+                heard = await way.ask(house, say("hi"), headers=headers, stream=stream)
+                assert isinstance(heard.error, BadParams)
+                assert "dragoman-agent" in heard.error.message
+        heard = await named("nobody").ask(house, say("hi"))
+        assert isinstance(heard.error, Forbidden)
+        channel = house.channel.unary_unary("/lf.a2a.v1.A2AService/SendMessage")
+        with pytest.raises(grpc.aio.AioRpcError) as broken:
+            await channel(b"\xff\xff", timeout=60)
+        assert broken.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_with_metadata_the_tenant_is_a_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("T_ANN", "ann-token-of-sixteen")
+    known = Known(secret=Secret(env="T_ANN"), tenants=("acme", "beta"))
+    auth = {"all": Tokens(callers={"ann": known})}
+    async with serving(auth=auth) as two, two.house("alpha") as house:
+        ann = {"authorization": "Bearer ann-token-of-sixteen", "dragoman-agent": "alpha"}
+        in_beta = await named("beta").ask(house, say("hi"), headers=ann)
+        assert in_beta.answer.text == "alpha hi"
+        lost = await named("acme").ask(house, GetTask(task_id=in_beta.answer.id), headers=ann)
+        assert isinstance(lost.error, TaskNotFound)
+        assert isinstance((await named("alpha").ask(house, say("hi"))).error, Unauthenticated)
+
+
+async def test_each_agent_asks_for_its_own_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("T_BOB", "bob-token-of-sixteen")
+    bob = Tokens(callers={"bob": Known(secret=Secret(env="T_BOB"))})
+    agents = {"alpha": desk("alpha"), "beta": desk("beta", auth={"own": bob})}
+    async with serving(agents) as two, two.house("alpha") as house:
+        assert (await named("alpha").ask(house, say("hi"))).error is None
+        assert isinstance((await named("beta").ask(house, say("hi"))).error, Unauthenticated)
+        shown = {"authorization": "Bearer bob-token-of-sixteen"}
+        assert (await named("beta").ask(house, say("hi"), headers=shown)).error is None
+
+
+async def test_the_only_agent_has_no_tenant_on_its_card() -> None:
+    async with serving({"alpha": desk("only")}) as one, httpx2.AsyncClient(timeout=60) as client:
+        card = (await client.get(f"{one.url}/.well-known/agent-card.json")).json()
+        listed = [e for e in card["supportedInterfaces"] if e["protocolBinding"] == "GRPC"]
+        assert {e["protocolVersion"] for e in listed} == {"1.0", "0.3"}
+        assert not any("tenant" in each for each in listed)
+        async with connect(one.url, dialect="a2a-1.0-grpc", allow_private=True) as agent:
+            assert (await agent.send("hi")).text == "only hi"
