@@ -238,6 +238,31 @@ def test_several_files_are_served_side_by_side(home: Path) -> None:
         assert "info started agents=tester,travel-desk,bills" in logged
 
 
+def test_tasks_of_several_agents_outlive_their_process(home: Path) -> None:
+    (home / "office.py").write_text(OFFICE)
+    files = ("alpha=agent.py", "beta=office.py:billing")
+    tasks: dict[str, str] = {}
+    with serving(*files, cwd=home) as server:
+        for name in ("alpha", "beta"):
+            params = message("go") | {"configuration": {"returnImmediately": True}}
+            answer = send(f"{server.url}/agents/{name}", "SendMessage", params)
+            tasks[name] = answer["result"]["task"]["id"]  # type: ignore[index]
+        server.process.kill()
+    with serving(*files, cwd=home) as server:
+        for name, answer in (("alpha", "GO"), ("beta", "billed go")):
+            url, other = (
+                f"{server.url}/agents/{name}",
+                tasks["beta" if name == "alpha" else "alpha"],
+            )
+
+            def found(url: str = url, task: str = tasks[name]) -> str:
+                return str(send(url, "GetTask", {"id": task}))
+
+            wait_until(lambda found=found: "COMPLETED" in found())
+            assert answer in found()
+            assert "TASK_NOT_FOUND" in str(send(url, "GetTask", {"id": other}))
+
+
 def test_the_settings_may_name_the_agents(home: Path) -> None:
     (home / "agents").mkdir()
     (home / "agents" / "office.py").write_text(OFFICE)

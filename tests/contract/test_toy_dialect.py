@@ -26,6 +26,7 @@ from dragoman.observability.log import Log
 from dragoman.server.app import App
 from dragoman.settings import Settings
 from net.served_peer import LittlePeer, agent, house
+from server import two_agents
 
 
 class Asked(Struct):
@@ -250,6 +251,28 @@ async def test_it_stands_on_the_card() -> None:
         addresses = {each["dialect"]: each for each in ours["params"]["addresses"]}
         assert addresses["toy"] == {"dialect": "toy", "binding": "TOY", "url": f"{home.url}/toy"}
         assert addresses["toy-ws"]["url"] == f"{home.url}/toy/ws"
+
+
+@pytest.mark.usefixtures("registered")
+async def test_it_is_served_below_the_mount_point_of_each_agent() -> None:
+    async with two_agents.serving() as two:
+        for name in ("alpha", "beta"):
+            base = f"{two.url}/agents/{name}"
+            (told,) = await post(f"{base}/toy", say("hello"))
+            assert isinstance(told, Result)
+            assert isinstance(told.value, Task)
+            assert told.value.text == f"{name} hello"
+            async with connect(f"{base.replace('http', 'ws')}/toy/ws", proxy=None) as socket:
+                caller = TOY_SOCKET.caller()
+                (frame,) = caller.send(say("hello"))
+                await socket.send(frame.body.decode())
+                body = await socket.recv()
+                (heard,) = caller.receive(Frame(body.encode() if isinstance(body, str) else body))
+                assert isinstance(heard, Result)
+            async with httpx2.AsyncClient(timeout=60) as client:
+                card = (await client.get(f"{base}/.well-known/agent-card.json")).text
+            assert f'"{base}/toy"' in card
+            assert f'"{base}/toy/ws"' in card
 
 
 async def test_a_dialect_that_is_not_registered_leaves_no_route() -> None:

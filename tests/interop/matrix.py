@@ -97,7 +97,7 @@ Table = dict[Row, dict[str, Verdict]]
 @contextmanager
 def server(folder: Path) -> Iterator[str]:
     """The address of an agent that only lets in who has the token, and calls webhooks here."""
-    with served(folder, HERE / "guarded.py", CONFIG, BUILD_TOKEN=TOKEN) as url:
+    with served(folder, HERE / "guarded.py", config=CONFIG, BUILD_TOKEN=TOKEN) as url:
         yield url
 
 

@@ -20,13 +20,15 @@ AGENT = Path(__file__).parent / "agent.py"
 
 @contextmanager
 def served(
-    folder: Path, agent: Path = AGENT, config: str = "", *, grpc: bool = True, **env: str
+    folder: Path, *agents: Path | str, config: str = "", grpc: bool = True, **env: str
 ) -> Iterator[str]:
-    """The address of a served agent. `config` is its `dragoman.toml`, `env` what that refers to."""
+    """The address of a served agent, or of several. `config` is its `dragoman.toml`, `env` what
+    that refers to."""
     (folder / "dragoman.toml").write_text(config)
     port = own_port()
     log = folder / "server.log"
-    command = [sys.executable, "-m", "dragoman", "serve", str(agent), "--port", str(port)]
+    files = map(str, agents or (AGENT,))
+    command = [sys.executable, "-m", "dragoman", "serve", *files, "--port", str(port)]
     store = ["--store", f"sqlite:///{folder / 'tasks.db'}"]
     ports = ["--grpc-port", "0"] if grpc else ["--no-grpc"]
     with log.open("w") as output:

@@ -64,8 +64,8 @@ class Caller {
       this.card = cardResolver.normalizeAgentCard(card);
       this.client = await factory.createFromAgentCard(card);
     } else {
-      this.card = await cardResolver.resolve(this.url);
-      this.client = await factory.createFromUrl(this.url);
+      this.card = await cardResolver.resolve(`${this.url}/`); // or it would look beside the address, not below
+      this.client = await factory.createFromUrl(`${this.url}/`);
     }
   }
 
@@ -186,7 +186,7 @@ function checkSteps(events, legacy) {
 }
 
 async function card(caller) {
-  const plain = await new ClientFactory().createFromUrl(caller.url); // everything at its default
+  const plain = await new ClientFactory().createFromUrl(`${caller.url}/`); // everything at its default
   const events = await heard(plain.sendMessageStream({ tenant: "", message: said("hello") }));
   assert.equal(lastState(events), "TASK_STATE_COMPLETED");
 

@@ -25,7 +25,9 @@ def grpc_client(self: Any, config: ClientConfig) -> Any:
     config.supported_protocol_bindings = ["GRPC"]
     config.grpc_channel_factory = grpc.aio.insecure_channel
     client = ClientFactory(config).create(self.card)
-    transport = type(client._transport).__name__  # type: ignore[attr-defined]
+    used = client._transport  # type: ignore[attr-defined]
+    # Where the card names a tenant, it is put into every request by a transport around this one.
+    transport = type(getattr(used, "_base", used)).__name__
     wanted = "CompatGrpcTransport" if self.legacy else "GrpcTransport"
     assert transport == wanted, f"wanted {wanted}, found {transport}"
     return client
