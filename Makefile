@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Twice as many as cores: most of them wait more than they work. tests/conftest.py orders the files.
 TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
+# Every worker, server and command of the tests reads our code again; compiled once, it costs half.
+export PYTHONDONTWRITEBYTECODE :=
 # What is set up and checked before the tests does not wait for one another.
 MAKEFLAGS += -j3
 # Proxies for the tests of deploy/, and a clock that jumps. RUNLEVEL=1 keeps them from being started.

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 
+import httpcore2
 import pytest
 from hypothesis import settings
 
 settings.register_profile("steady", derandomize=True)
 if not os.environ.get("DRAGOMAN_FULL"):
     settings.load_profile("steady")
+
+httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
+"""A client of httpx2 reads all CAs of the system, which takes longer than most tests do."""
 
 LONG = ("tests/install/", "tests/crash/", "tests/interop/", "tests/hostile/", "tests/iat/")
 """Files that take longest begin first, so that no worker is left alone with one at the end."""

@@ -242,7 +242,7 @@ async def test_a_silent_stream_stays_open() -> None:
 
     @quiet.skill("wait")
     async def wait(turn: Any) -> str:
-        await asyncio.sleep(2)
+        await asyncio.sleep(2)  # the work of the agent: longer than a socket may be silent
         return "done"
 
     iat = Iat(secret=Secret(env="TEST_DESK_SECRET"), idle=1.0)

@@ -65,7 +65,7 @@ class Tap:
         self.sink: Callable[[Sequence[Stamped]], None] | None = None
 
 
-class Batch(Struct, frozen=True, gc=False):
+class Batch(Struct, frozen=True):
     """The events of a stream that are ready. An empty batch says only that the stream is alive."""
 
     entries: Sequence[Stamped | Message]

@@ -61,7 +61,7 @@ class End(Struct, frozen=True, gc=False):
     id: Id
 
 
-class Fault(Struct, frozen=True, gc=False):
+class Fault(Struct, frozen=True):
     """Callee: it cannot be done, and why."""
 
     id: Id

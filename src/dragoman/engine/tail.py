@@ -27,7 +27,7 @@ POLL = 1.0
 """A lost ring costs this many seconds, never an event."""
 
 
-class Place(Struct, frozen=True, gc=False):
+class Place(Struct, frozen=True):
     """Where a stream begins: behind an event, or with a snapshot, or with all there is to say."""
 
     task_id: str

@@ -28,7 +28,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 
-class Job(Struct, frozen=True, gc=False):
+class Job(Struct, frozen=True):
     """A method of the runner with its argument, and either a callback or a future for the
     outcome."""
 

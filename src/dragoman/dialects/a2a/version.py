@@ -19,7 +19,7 @@ from .errors import MEANINGS, Spelling
 Value = Task | Message | TaskPage | Card | Hook | HookPage | Json
 
 
-class RpcMethod(Struct, frozen=True, gc=False):
+class RpcMethod(Struct, frozen=True):
     """One method: how its params are read, what they ask, and how answer and asking are spelled.
 
     The converters of one method take each other's types; the table is what ties them together, so
@@ -81,7 +81,7 @@ def own_method(name: str) -> RpcMethod:
 _read_anything = msgspec.json.Decoder().decode
 
 
-class Version(Struct, frozen=True, gc=False, kw_only=True):
+class Version(Struct, frozen=True, kw_only=True):
     """One version: its names, its methods, and how it spells what happens."""
 
     name: str

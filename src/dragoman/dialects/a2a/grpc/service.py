@@ -28,7 +28,7 @@ Answer = tuple[Callable[[Any], Fields], Callable[[Proto], Any]]
 """How a response is written, and how it is read."""
 
 
-class Rpc(Struct, frozen=True, gc=False, kw_only=True):
+class Rpc(Struct, frozen=True, kw_only=True):
     """One rpc. The converters of one take each other's types; the table ties them together."""
 
     op: type[ops.AnyOperation]
@@ -77,7 +77,7 @@ def rpc(
     )
 
 
-class RpcService(Struct, frozen=True, gc=False, kw_only=True):
+class RpcService(Struct, frozen=True, kw_only=True):
     """One service: its rpcs, and how it spells what happens."""
 
     name: str
