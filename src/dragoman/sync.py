@@ -98,11 +98,27 @@ class SyncEvents:
         self._loop.run(self._events.aclose())
 
 
-class SyncConversation:
+class SyncSender:
+    """What an agent and a conversation with it have in common: messages are sent to both."""
+
+    def __init__(self, loop: _Loop, target: client.RemoteAgent | client.Conversation) -> None:
+        self._loop = loop
+        self._target = target
+
+    def send(self, *what: object, **about: Any) -> Task | Message:
+        """Sends a message. Returns the task when it finishes or asks back, or the direct reply."""
+        return self._loop.run(self._target.send(*what, **about))
+
+    def stream(self, *what: object, **about: Any) -> SyncEvents:
+        """Sends a message and returns every event of its task as it comes."""
+        return SyncEvents(self._loop, self._target.stream(*what, **about))
+
+
+class SyncConversation(SyncSender):
     """Messages of one context. What is said next answers the open question, if there is one."""
 
     def __init__(self, loop: _Loop, conversation: client.Conversation) -> None:
-        self._loop = loop
+        super().__init__(loop, conversation)
         self._conversation = conversation
 
     @property
@@ -120,24 +136,16 @@ class SyncConversation:
         """Whether the last task waits for an answer."""
         return self._conversation.waits
 
-    def send(self, *what: object, **about: Any) -> Task | Message:
-        """Says the next thing."""
-        return self._loop.run(self._conversation.send(*what, **about))
-
-    def stream(self, *what: object, **about: Any) -> SyncEvents:
-        """Says the next thing and tells every event."""
-        return SyncEvents(self._loop, self._conversation.stream(*what, **about))
-
     def cancel(self) -> Task | None:
         """Stops the last task, if it runs or waits."""
         return self._loop.run(self._conversation.cancel())
 
 
-class SyncAgent:
+class SyncAgent(SyncSender):
     """An agent somewhere else; every verb as `client.RemoteAgent` has it."""
 
     def __init__(self, loop: _Loop, agent: client.RemoteAgent) -> None:
-        self._loop = loop
+        super().__init__(loop, agent)
         self._agent = agent
 
     @property
@@ -149,14 +157,6 @@ class SyncAgent:
     def dialect(self) -> str:
         """What is spoken now."""
         return self._agent.dialect
-
-    def send(self, *what: object, **about: Any) -> Task | Message:
-        """Says something: the task when it finishes or asks back, or the direct reply."""
-        return self._loop.run(self._agent.send(*what, **about))
-
-    def stream(self, *what: object, **about: Any) -> SyncEvents:
-        """Says something and tells every event."""
-        return SyncEvents(self._loop, self._agent.stream(*what, **about))
 
     def watch(self, task: Task | str, cursor: int | None = None) -> SyncEvents:
         """Follows a task."""

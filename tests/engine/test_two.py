@@ -299,8 +299,8 @@ async def test_who_lost_the_lease_can_change_nothing(shared: House) -> None:
         await until(lambda: _length(two, task.id, 5))
         before = await log_of(two, task.id)
         run.finish(State.COMPLETED)
-        await until(lambda: run.closed)
-        assert isinstance(run.error, Fenced)
+        await until(lambda: run.writer.closed)
+        assert isinstance(run.writer.error, Fenced)
         await until(lambda: task.id in trip.stopped)
         assert await log_of(two, task.id) == before
         trip.go.set()

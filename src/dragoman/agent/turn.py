@@ -233,8 +233,7 @@ class Turn:
         They get the task as it stands, with this message if one is given. Streams and webhooks go
         on, and everyone can ask for the task later.
         """
-        given = bool(what or metadata)
-        await self._run.detach(self._message(what, metadata, extensions) if given else None)
+        await self._run.detach(self._message_if_any(what, metadata, extensions))
 
     async def complete(
         self,
@@ -246,8 +245,7 @@ class Turn:
 
         Artifacts that were given stay; nothing that is said or returned afterwards counts.
         """
-        given = bool(what or metadata)
-        await self._run.complete(self._message(what, metadata, extensions) if given else None)
+        await self._run.complete(self._message_if_any(what, metadata, extensions))
 
     async def reply(
         self,
@@ -369,6 +367,11 @@ class Turn:
         if self._run.outside is None:
             raise Unsupported("This engine was made without a way to other agents")
         return self._run.outside.agent(access_of(self), address, options)
+
+    def _message_if_any(
+        self, what: tuple[object, ...], metadata: dict[str, Json] | None, extensions: Iterable[str]
+    ) -> Message | None:
+        return self._message(what, metadata, extensions) if what or metadata else None
 
     def _message(
         self,

@@ -278,7 +278,7 @@ class Engine:
         return max(0, elsewhere) + len(self._runs_of(scope))
 
     def _runs_of(self, scope: Scope) -> list[Run]:
-        return [run for run in self.runner.runs.values() if run.row.belongs_to(scope)]
+        return [run for run in self.runner.runs.values() if run.writer.row.belongs_to(scope)]
 
     async def skill_of(self, ctx: Context, task_id: str) -> str:
         """The skill of a caller's task."""

@@ -251,7 +251,7 @@ class Runner:
     async def _asking(self, scope: Scope, task_id: str) -> Ask | None:
         """What a task waits for."""
         run = self.runs.get(task_id)
-        if run is not None and run.row.scope == scope:
+        if run is not None and run.writer.row.scope == scope:
             return run.writer.question.kind
         return (await self.store.row(scope, task_id)).asking
 
@@ -271,7 +271,7 @@ class Runner:
 
     async def bring(self, run: Run, count: int) -> None:
         """Hands a run what the store holds for it, up to the `count`th input."""
-        if run.task is not None and run.writer.heard < count and not run.closed:
+        if run.task is not None and run.writer.heard < count and not run.writer.closed:
             self._hear(run, await self._inputs(run))
 
     def _hear(self, run: Run, inputs: list[Input]) -> None:
@@ -325,14 +325,14 @@ class Runner:
 
     async def give_back(self, run: Run) -> None:
         """Lets go of a task unharmed: another worker, or a later answer, takes it up."""
-        if run.closed:
+        if run.writer.closed:
             return
         try:
             await run.writer.committed()
         except DragomanError as exc:
             log.warning("A task was lost", task=run.task_id, reason=exc.reason)
             return
-        if run.closed:
+        if run.writer.closed:
             return
         # Closed before it is stopped: what the code says on its way out does not count, and what
         # comes for it stays in the store for whoever runs it next.
@@ -390,7 +390,7 @@ class Runner:
 
     async def _conversation(self, run: Run, limit: int) -> tuple[Message, ...]:
         which = Filter(context_id=run.context_id)
-        found = await self.store.find(run.row.scope, which, limit)
+        found = await self.store.find(run.writer.row.scope, which, limit)
         messages: list[Message] = []
         for task in reversed(found.tasks):
             if task.id != run.task_id:

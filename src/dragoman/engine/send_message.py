@@ -66,7 +66,8 @@ class MessageSender:
         if run is not None:
             if run.direct_reply is not None:
                 return run.direct_reply
-            ended = run.writer.final_task if run.closed and run.error is None else None
+            writer = run.writer
+            ended = writer.final_task if writer.closed and writer.error is None else None
             task = ended or await self._view.committed(run)
             if task is not None:
                 return shortened(task, op.history_length)
@@ -202,8 +203,8 @@ class MessageSender:
                 runner.bell.hush(run.task_id, opened)
         if run.writer.unopened and run.direct_reply is None:
             await run.writer.committed()
-        if run.error is not None:
-            raise run.error
+        if run.writer.error is not None:
+            raise run.writer.error
 
     def _draft(self, op: SendMessage, ctx: Context, skill: Skill, *, queued: bool) -> Run:
         message = op.message

@@ -89,11 +89,11 @@ async def follow(
     # can, but then nothing may be left to tell.
     told = False
     while True:
-        if run is None or run.closed:
+        if run is None or run.writer.closed:
             run = find(task_id) or run
-        if run is not None and run.error is not None and not run.log.committed:
-            raise run.error  # it never came into being
-        live = run if run is not None and not run.closed else None
+        if run is not None and run.writer.error is not None and not run.log.committed:
+            raise run.writer.error  # it never came into being
+        live = run if run is not None and not run.writer.closed else None
         news: asyncio.Future[bool] | None = None
         try:
             entries = run.log.since(after) if run is not None else None

@@ -45,9 +45,9 @@ class TaskReader:
                 await rest
             finally:
                 del waits[rest]
-        if run.error is not None and run.log.committed == 0:
-            raise run.error
-        return run.error is None
+        if run.writer.error is not None and run.log.committed == 0:
+            raise run.writer.error
+        return run.writer.error is None
 
     async def rested(self, scope: Scope, task_id: str, since: int | None) -> None:
         """The same for a task that does not run here; `since` None is from now on."""
@@ -127,7 +127,7 @@ class TaskReader:
     def mine(self, scope: Scope, task_id: str) -> Run | None:
         """The run of a task in this process, if the caller may know of it."""
         run = self._runner.runs.get(task_id)
-        if run is None or run.writer.unopened or run.row.scope != scope:
+        if run is None or run.writer.unopened or run.writer.row.scope != scope:
             return None
         return run
 

@@ -58,8 +58,7 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     verdict: str
     by: str
     answer: int = 0
-    """The number of the input that decided. After a crash the log may hold a line twice, and this
-    number tells it from another decision."""
+    """The number of the input that decided. By it a line that a crash repeated is recognised."""
 
 
 def name_of(task_id: str, question: str) -> str:

@@ -104,21 +104,6 @@ class Run:
         return self._questions
 
     @property
-    def row(self) -> Row:
-        """The row of its task, as it was when the run began."""
-        return self.writer.row
-
-    @property
-    def closed(self) -> bool:
-        """Whether it has let go of its task."""
-        return self.writer.closed
-
-    @property
-    def error(self) -> Exception | None:
-        """Why the task was lost, if it was."""
-        return self.writer.error
-
-    @property
     def over(self) -> bool:
         """Whether nothing that is said counts any more."""
         writer = self.writer
@@ -223,9 +208,9 @@ class Run:
         """Tasks of this run's caller, by id or by the caller's name for them; no others."""
         found: list[Task] = []
         for name in dict.fromkeys(ids):
-            for task_id in (name, named(name, self.row.scope)):
+            for task_id in (name, named(name, self.writer.row.scope)):
                 with suppress(TaskNotFound):
-                    found.append((await self.shared.store.load(self.row.scope, task_id))[1])
+                    found.append((await self.shared.store.load(self.writer.row.scope, task_id))[1])
                     break
         return tuple(found)
 
@@ -298,7 +283,7 @@ class Run:
         """Done when the run rests, is lost, has replied directly, or answers those that wait
         while it works on; one that did so after the event `since` does not keep them waiting."""
         future: asyncio.Future[None] = self.shared.loop.create_future()
-        if self.resting or self.closed or since < self.detached_at <= self.log.committed:
+        if self.resting or self.writer.closed or since < self.detached_at <= self.log.committed:
             future.set_result(None)
         else:
             self._rest_waiters += (future,)
@@ -374,7 +359,7 @@ class Run:
 
     def lose(self, error: Exception) -> None:
         """The task is not ours any more: stops the code and wakes everyone who waits here."""
-        if self.closed:
+        if self.writer.closed:
             return
         self.close(error)
         self.stop_code()

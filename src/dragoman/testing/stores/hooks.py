@@ -50,11 +50,12 @@ def _place(one: Delivery) -> tuple[Principal, str]:
     return (one.scope.tenant, one.scope.principal), host_of(one.hook.url)
 
 
-async def three_to_tell(bench: Bench) -> Row:
-    """A task with a webhook, and three events that it was not told yet."""
+async def open_with_hook(bench: Bench, events: int = 0) -> Row:
+    """Opens a task, sets a webhook, and then appends events that are due to it."""
     row = await bench.open_task("t1")
     await bench.store.set_hook(ALICE, hook("t1"))
-    await bench.append(bench.write(row.claim, WORKING, WORKING, WORKING))
+    if events:
+        await bench.append(bench.write(row.claim, *[WORKING] * events))
     return row
 
 
@@ -79,8 +80,7 @@ class HookChapter(Chapter):
 
     async def test_hooks_of_others_do_not_exist(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            await bench.open_task("t1")
-            await bench.store.set_hook(ALICE, hook("t1"))
+            await open_with_hook(bench)
             for other in (BOB, ALICE_ELSEWHERE):
                 with pytest.raises(TaskNotFound):
                     await bench.store.hooks(other, "t1")
@@ -93,8 +93,7 @@ class HookChapter(Chapter):
 
     async def test_events_after_the_hook_are_due_in_order(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.store.set_hook(ALICE, hook("t1"))
+            row = await open_with_hook(bench)
             assert await due(bench) == []
             await bench.append(bench.write(row.claim, WORKING, WORKING))
             (first,) = await due(bench)
@@ -196,7 +195,7 @@ class HookChapter(Chapter):
 
     async def test_one_call_may_tell_all_that_waits(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            row = await three_to_tell(bench)
+            row = await open_with_hook(bench, 3)
             (one,) = await due(bench)
             assert (one.seq, one.last) == (3, 5)
             await bench.append(bench.write(row.claim, WORKING))
@@ -224,9 +223,7 @@ class HookChapter(Chapter):
 
     async def test_what_failed_is_tried_later(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.store.set_hook(ALICE, hook("t1"))
-            await bench.append(bench.write(row.claim, WORKING, WORKING))
+            await open_with_hook(bench, 2)
             (one,) = await due(bench)
             await bench.store.retry(one.id, 5_000, 503, "")
             assert await due(bench) == []
@@ -248,9 +245,7 @@ class HookChapter(Chapter):
 
     async def test_who_dies_holding_one_loses_nothing(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.store.set_hook(ALICE, hook("t1"))
-            await bench.append(bench.write(row.claim, WORKING))
+            await open_with_hook(bench, 1)
             (one,) = await due(bench)
             if self.durable:
                 await bench.reopen()
@@ -277,8 +272,7 @@ class HookChapter(Chapter):
 
     async def test_who_takes_a_task_over_tells_its_hooks(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.store.set_hook(ALICE, hook("t1"))
+            row = await open_with_hook(bench)
             await bench.store.release(row.claim, runnable=True)
             if self.durable:
                 await bench.reopen()
@@ -289,7 +283,7 @@ class HookChapter(Chapter):
 
     async def test_dead_letters_make_way_and_come_back(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            await three_to_tell(bench)
+            await open_with_hook(bench, 3)
             (one,) = await due(bench)
             assert await bench.store.redeliver(one.id) is False
             await bench.store.mark_dead(one.id, 500, "why")
@@ -314,9 +308,7 @@ class HookChapter(Chapter):
 
     async def test_a_deleted_hook_hears_nothing_more(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.store.set_hook(ALICE, hook("t1"))
-            await bench.append(bench.write(row.claim, WORKING, WORKING))
+            row = await open_with_hook(bench, 2)
             (one,) = await due(bench)
             await bench.store.mark_dead(one.id, 0, "x")
             (two,) = await due(bench)
@@ -332,9 +324,7 @@ class HookChapter(Chapter):
 
     async def test_another_address_gets_what_is_due(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.store.set_hook(ALICE, hook("t1"))
-            await bench.append(bench.write(row.claim, WORKING))
+            await open_with_hook(bench, 1)
             (one,) = await due(bench)
             await bench.store.retry(one.id, DAY, 404, "")
             moved = hook("t1", url="https://example.com/elsewhere")
@@ -344,8 +334,7 @@ class HookChapter(Chapter):
 
     async def test_a_refused_write_tells_nobody(self, tmp_path: Path) -> None:
         async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.store.set_hook(ALICE, hook("t1"))
+            row = await open_with_hook(bench)
             stale = replace(row.claim, token="stale")  # noqa: S106
             with pytest.raises(Exception, match="holds the task"):
                 await bench.append(bench.write(stale, WORKING))
