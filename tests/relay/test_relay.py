@@ -63,6 +63,30 @@ async def test_all_of_it_arrives_in_every_dialect(tmp_path: Path, dialect: str) 
         assert any("Let me think." in said.text for said in task.history)
 
 
+@pytest.mark.parametrize("dialect", NUMBERED)
+async def test_the_answer_to_a_question_does_not_wait_for_what_comes_of_it(dialect: str) -> None:
+    agent, answered, released = Agent("Asker"), asyncio.Event(), asyncio.Event()
+
+    @agent.skill("ask")
+    async def ask(turn: Turn) -> str:
+        said = await turn.ask("Which city?")
+        answered.set()
+        await released.wait()
+        return said
+
+    async with served(agent) as url, connect(url, dialect=dialect) as caller:
+        task = await caller.send("go")
+        assert isinstance(task, Task)
+        async with asyncio.timeout(60):
+            told = await caller.resolve(task, "input:Which city?", "Rome")
+            assert told.id == task.id
+            await answered.wait()
+            released.set()
+            async for _ in caller.watch(task):
+                pass
+        assert (await caller.get(task)).text == "Rome"
+
+
 async def test_a_cancel_after_a_restart_reaches_the_other_agent(tmp_path: Path) -> None:
     started, canceled = asyncio.Event(), asyncio.Event()
     worker = Agent("Worker")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, Protocol, cast
-from uuid import uuid4
 
-from dragoman.agent.parts import parts_of
 from dragoman.core.card import Card, Tool
 from dragoman.core.errors import (
     CallError,
@@ -17,8 +15,7 @@ from dragoman.core.errors import (
     PeerRefused,
     Unauthenticated,
 )
-from dragoman.core.model import Message, Role
-from dragoman.core.operations import AnyOperation, Operation, R, Resolve, SendMessage, Streamed
+from dragoman.core.operations import AnyOperation, Operation, R, Streamed
 from dragoman.core.peer import Batch, Context, Peer
 from dragoman.core.session import Introduction
 
@@ -115,12 +112,7 @@ class KnownAgent:
         self._peer = peer
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
-        """The answer. To a question it is a message to the task, as A2A has it (DESIGN §1)."""
-        if isinstance(op, Resolve):
-            parts = parts_of(op.value)
-            said = Message(message_id=uuid4().hex, role=Role.USER, parts=parts, task_id=op.task_id)
-            # Not waited for: what comes of it is heard in the stream.
-            return cast(R, await self._peer.call(SendMessage(message=said, wait=False), ctx))
+        """The answer. What its dialect has no word for, its transport says in another."""
         return await self._peer.call(op, ctx)
 
     def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:

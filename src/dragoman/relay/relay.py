@@ -118,7 +118,10 @@ class Relay:
         """Mirrors what one connection tells."""
         peer = await self._upstream.find()
         self._remote.address = self._upstream.address
-        before = self._state.seq, self._state.task()
+        # Where events are numbered the number tells whether anything came; only where they are not
+        # is the whole task built and compared.
+        seq = self._state.seq
+        task = None if seq else self._state.task()
         try:
             async with aclosing(self._remote.follow(self._entries(peer))) as entries:
                 async for entry in entries:
@@ -135,7 +138,7 @@ class Relay:
         else:
             if not self._state.begun:
                 raise PeerUnreachable(f"{self._upstream.name} said nothing")
-            if before != (self._state.seq, self._state.task()):
+            if seq != self._state.seq or (not seq and task != self._state.task()):
                 return  # a stream may end with a question, and the next one goes on behind it
         self._state.connected(cursor=True)
         await self._upstream.lost()

@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dragoman.core.card import OAuthFlow
 from dragoman.core.errors import BadParams, PeerMisbehaved, PeerUnreachable, Unauthenticated
@@ -36,31 +37,21 @@ WELL_KNOWN = ("/.well-known/oauth-authorization-server", "/.well-known/openid-co
 
 
 class AuthorizationServerMetadata(Struct, frozen=True, kw_only=True):
-    """An authorization server: its addresses, and what it is known by."""
+    """An authorization server: its addresses, and what it is known by. It is read from RFC 8414 §2
+    and OpenID Connect Discovery §3, as far as they concern us."""
 
-    token_url: str
-    authorization_url: str = ""
-    device_url: str = ""
-    refresh_url: str = ""
+    token_url: str = field(name="token_endpoint")
+    authorization_url: str = field(default="", name="authorization_endpoint")
+    device_url: str = field(default="", name="device_authorization_endpoint")
     issuer: str = ""
     """The issuer; empty if only the card names the server."""
-    says_iss: bool = False
+    says_iss: bool = field(default=False, name="authorization_response_iss_parameter_supported")
     """Whether it promises to name itself in every answer (RFC 9207)."""
-    methods: tuple[str, ...] = ()
+    methods: tuple[str, ...] = field(default=(), name="token_endpoint_auth_methods_supported")
     """The methods by which clients authenticate to it."""
-    scopes: tuple[str, ...] = ()
-
-
-class _Metadata(Struct, frozen=True):
-    """RFC 8414 §2 and OpenID Connect Discovery §3, as far as it concerns us."""
-
-    issuer: str
-    token_endpoint: str
-    authorization_endpoint: str = ""
-    device_authorization_endpoint: str = ""
-    authorization_response_iss_parameter_supported: bool = False
-    token_endpoint_auth_methods_supported: tuple[str, ...] = ()
-    scopes_supported: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = field(default=(), name="scopes_supported")
+    refresh_url: str = ""
+    """Only a card has it."""
 
 
 class AuthorizationServer:
@@ -76,23 +67,14 @@ class AuthorizationServer:
         if reply.status != 200:
             raise PeerMisbehaved(f"There is no metadata at {url}: status {reply.status}.")
         try:
-            said = msgspec.json.decode(reply.body, type=_Metadata)
+            found = msgspec.json.decode(reply.body, type=AuthorizationServerMetadata)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise PeerMisbehaved(
                 f"What lies at {url} is not the metadata of an authorization server."
             ) from None
-        if not is_safe(said.issuer) or url not in _places(said.issuer):
+        if not is_safe(found.issuer) or url not in _places(found.issuer):
             raise PeerMisbehaved(f"The metadata at {url} belongs to another issuer.")
-        found = AuthorizationServerMetadata(
-            token_url=said.token_endpoint,
-            authorization_url=said.authorization_endpoint,
-            device_url=said.device_authorization_endpoint,
-            issuer=said.issuer,
-            says_iss=said.authorization_response_iss_parameter_supported,
-            methods=said.token_endpoint_auth_methods_supported,
-            scopes=said.scopes_supported,
-        )
-        return self.checked(found)
+        return self.checked(replace(found, refresh_url=""))
 
     def on_card(self, flow: OAuthFlow) -> AuthorizationServerMetadata:
         """Returns the server that a flow on a card names."""

@@ -356,7 +356,9 @@ def _as_message(op: Resolve) -> SendMessage:
         parts=parts_of(answer_value(op.value)),
         task_id=op.task_id,
     )
-    return SendMessage(message=message)
+    # As elsewhere, an answer is not held back until the task rests: a caller that follows the task
+    # hears in its stream what comes of it.
+    return SendMessage(message=message, wait=False)
 
 
 def first_answer(signals: Iterable[Signal]) -> Signal:

@@ -34,19 +34,14 @@ def _flat(extensions: Iterable[str] = (), tenant: str = "") -> Session:
     return IatCaller(flat=True)
 
 
-_NESTED = partial(
-    Dialect,
-    caller=_nested,
-    scheme=SCHEME,
-    role=ROLE,
-    conversation=IatConversation,
-    proof=PROOF,
-    manifest=MANIFEST,
+_CALLED = partial(
+    Dialect, scheme=SCHEME, role=ROLE, conversation=IatConversation, proof=PROOF, manifest=MANIFEST
 )
 
 DIALECTS = (
-    _NESTED(
+    _CALLED(
         name="iat",
+        caller=_nested,
         callee=IatCallee,
         carried=carried,
         routes=(ENVELOPES,),
@@ -62,9 +57,10 @@ DIALECTS = (
         routes=(ENVELOPES, *PLAIN),
         role=ROLE,
     ),
-    _NESTED(
+    _CALLED(
         name="iat-ws",
         wire=Wire.WEBSOCKET,
+        caller=_nested,
         callee=IatSocketCallee,
         carried=carried_by_socket,
         routes=(Route("/iat/ws", "GET"),),

@@ -38,20 +38,14 @@ check(
     versions=V1,
     says="A version that the agent does not speak is refused as such.",
 )(refuses("9.9", NO_VERSION))
-check(
-    "version.patch",
-    "1.0 §3.6",
-    Level.SHOULD,
-    says="A patch number in A2A-Version changes nothing.",
-    versions=V1,
-)(refuses("1.0.1", NOT_FOUND))
-check(
-    "version.header-0.3",
-    "1.0 §3.6.2",
-    Level.SHOULD,
-    says="A caller of 0.3 that says so is as welcome as one that does not.",
-    versions=V0_3,
-)(refuses("0.3", NOT_FOUND))
+PATCH = "A patch number in A2A-Version changes nothing."
+check("version.patch", "1.0 §3.6", Level.SHOULD, says=PATCH, versions=V1)(
+    refuses("1.0.1", NOT_FOUND)
+)
+NAMED = "A caller of 0.3 that says so is as welcome as one that does not."
+check("version.header-0.3", "1.0 §3.6.2", Level.SHOULD, says=NAMED, versions=V0_3)(
+    refuses("0.3", NOT_FOUND)
+)
 
 
 @check("version.next", "1.0 §3.6.2", versions=V1)

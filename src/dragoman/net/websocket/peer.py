@@ -12,24 +12,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from itertools import count
 from typing import cast
 
+from dragoman.core import session as signals
 from dragoman.core.errors import PeerMisbehaved, PeerUnreachable, Unsupported
 from dragoman.core.events import Stamped
 from dragoman.core.model import Message
 from dragoman.core.operations import AnyOperation, Operation, R, Streamed
 from dragoman.core.peer import Batch, Context
-from dragoman.core.session import (
-    Call,
-    CallerSession,
-    End,
-    Fault,
-    Frame,
-    Id,
-    Introduction,
-    Ping,
-    Result,
-    Signal,
-    Update,
-)
+from dragoman.core.session import CallerSession, Frame, Id, Signal
 
 AHEAD = 256
 """Events that wait for their reader."""
@@ -68,7 +57,7 @@ class WebSocketPeer:
             error = PeerUnreachable("The connection was closed", sent=True)
             while True:
                 try:
-                    queue.put_nowait(Fault(id, error))
+                    queue.put_nowait(signals.Fault(id, error))
                     break
                 except asyncio.QueueFull:
                     queue.get_nowait()
@@ -77,16 +66,16 @@ class WebSocketPeer:
         """Says something that is not answered: a foreign agent answers no answer."""
         self._check_open()
         self.caller.using(ctx)
-        for frame in list(self.caller.send(Call(None, op, silent=True))):
+        for frame in list(self.caller.send(signals.Call(None, op, silent=True))):
             await self._say(frame.body)
 
     async def ping(self, seconds: float = TIMEOUT) -> None:
         """Returns when the other side answers."""
-        await self.ask(Ping, None, seconds)
+        await self.ask(signals.Ping, None, seconds)
 
     async def ask(
         self,
-        signal: Callable[[str], Call | Introduction | Ping],
+        signal: Callable[[str], signals.Call | signals.Introduction | signals.Ping],
         ctx: Context | None = None,
         seconds: float = TIMEOUT,
     ) -> Signal:
@@ -95,7 +84,9 @@ class WebSocketPeer:
         return await self.say_prepared(id, frames, seconds)
 
     def prepare(
-        self, signal: Callable[[str], Call | Introduction | Ping], ctx: Context | None = None
+        self,
+        signal: Callable[[str], signals.Call | signals.Introduction | signals.Ping],
+        ctx: Context | None = None,
     ) -> tuple[str, list[Frame]]:
         """The frames that ask for something, and its name; to be said also before the channel is
         open. `Unsupported` if the dialect has no words for it."""
@@ -117,7 +108,7 @@ class WebSocketPeer:
             raise PeerUnreachable("There was no answer in time", sent=True) from None
         finally:
             self._abandon(id)
-        if isinstance(found, Fault):
+        if isinstance(found, signals.Fault):
             raise found.error
         return found
 
@@ -149,8 +140,8 @@ class WebSocketPeer:
         """The answer, or a `DragomanError`."""
         # `Operation[R]` binds the answer's type to the operation's; the wire cannot say so.
         asked = cast(AnyOperation, op)
-        found = await self.ask(lambda id: Call(id, asked), ctx, seconds)
-        if not isinstance(found, Result):
+        found = await self.ask(lambda id: signals.Call(id, asked), ctx, seconds)
+        if not isinstance(found, signals.Result):
             raise PeerMisbehaved("This is not an answer")
         return cast(R, found.value)
 
@@ -158,7 +149,7 @@ class WebSocketPeer:
         self, op: Streamed, ctx: Context, silence: float | None = None
     ) -> AsyncGenerator[Batch, None]:
         """Every step, as it comes. An empty batch tells of so many seconds of silence."""
-        id, frames = self.prepare(lambda id: Call(id, op, stream=True), ctx)
+        id, frames = self.prepare(lambda id: signals.Call(id, op, stream=True), ctx)
         queue = await self._say_all(id, frames)
         try:
             while True:
@@ -170,11 +161,11 @@ class WebSocketPeer:
                     yield Batch((), last=False)
                     continue
                 while True:
-                    if isinstance(signal, Fault):
+                    if isinstance(signal, signals.Fault):
                         raise signal.error
-                    if isinstance(signal, Update):
+                    if isinstance(signal, signals.Update):
                         entries.append(signal.entry)
-                    if isinstance(signal, End):
+                    if isinstance(signal, signals.End):
                         yield Batch(entries, last=True)
                         return
                     if queue.empty():

@@ -9,8 +9,8 @@ way out and taken back from there on the way in:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from msgspec import UNSET
 
@@ -39,18 +39,30 @@ FILENAME, MEDIA_TYPE = "filename", "mediaType"
 # Parts
 
 
-def part_in(part: wire.Part) -> AnyPart:
-    text, file, data, metadata = part.text, part.file, part.data, part.metadata
-    if (text is not None) + (file is not None) + (data is not UNSET) != 1:
-        raise Wrong(_MISSING.get(part.kind, "Expected exactly one of `text`, `file`, `data`"))
-    check_kind(part, "text" if text is not None else "file" if file is not None else "data")
-    if file is not None:
-        return file_in(file, metadata)
-    filename, media_type, metadata = unpack_names(metadata)
-    if text is not None:
-        return Text(text, filename=filename, media_type=media_type, metadata=metadata)
-    data, metadata = unwrap_value(data, metadata)
-    return Data(data, filename=filename, media_type=media_type, metadata=metadata)
+def part_reader(
+    file_in: Callable[[Any, Bag], AnyPart],
+    *,
+    missing: Mapping[str | None, str] = {},
+    data_in: Callable[[Json, str | None], Json] | None = None,
+) -> Callable[[Any], AnyPart]:
+    """How parts are read, over JSON-RPC and over REST. `missing` says for a kind what such a part
+    lacks; `data_in` finds the value in `data`, where it is not always the value itself."""
+
+    def part_in(part: Any) -> AnyPart:
+        text, file, data, metadata = part.text, part.file, part.data, part.metadata
+        if (text is not None) + (file is not None) + (data is not UNSET) != 1:
+            raise Wrong(missing.get(part.kind, "Expected exactly one of `text`, `file`, `data`"))
+        check_kind(part, "text" if text is not None else "file" if file is not None else "data")
+        if file is not None:
+            return file_in(file, metadata)
+        filename, media_type, metadata = unpack_names(metadata)
+        if text is not None:
+            return Text(text, filename=filename, media_type=media_type, metadata=metadata)
+        value = data if data_in is None else data_in(data, part.kind)
+        value, metadata = unwrap_value(value, metadata)
+        return Data(value, filename=filename, media_type=media_type, metadata=metadata)
+
+    return part_in
 
 
 _MISSING: dict[str | None, str] = {
@@ -105,6 +117,9 @@ def file_in(file: wire.File, metadata: Bag) -> AnyPart:
     if content is None:
         raise Wrong("Expected `bytes` or `uri`", ".file")
     raise Wrong("Expected one of `bytes` and `uri`, not both", ".file")
+
+
+part_in = part_reader(file_in, missing=_MISSING)
 
 
 def part_out(part: AnyPart) -> wire.Part:

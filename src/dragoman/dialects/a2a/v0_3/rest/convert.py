@@ -14,7 +14,7 @@ from ...members import Bag
 from ...scalars import Wrong, base64_in, base64_out
 from ...v1_0 import convert as v1_0
 from .. import files
-from ..convert import check_kind, pack_names, unpack_names, unwrap_value, wrap_value
+from ..convert import pack_names, part_reader, wrap_value
 from . import wire
 
 STATES_OUT = v1_0.STATES_OUT | {State.CANCELED: "TASK_STATE_CANCELLED"}
@@ -31,20 +31,6 @@ ROLES_IN: dict[str | int | None, Role] = {
 
 
 # Parts
-
-
-def part_in(part: wire.Part) -> AnyPart:
-    text, file, data, metadata = part.text, part.file, part.data, part.metadata
-    if (text is not None) + (file is not None) + (data is not UNSET) != 1:
-        raise Wrong("Expected exactly one of `text`, `file`, `data`")
-    check_kind(part, "text" if text is not None else "file" if file is not None else "data")
-    if file is not None:
-        return file_in(file, metadata)
-    filename, media_type, metadata = unpack_names(metadata)
-    if text is not None:
-        return Text(text, filename=filename, media_type=media_type, metadata=metadata)
-    value, metadata = unwrap_value(_bare(data, part.kind), metadata)
-    return Data(value, filename=filename, media_type=media_type, metadata=metadata)
 
 
 def _bare(data: Json, kind: str | None) -> Json:
@@ -79,6 +65,9 @@ def file_in(file: wire.File, metadata: Bag) -> AnyPart:
     else:
         raw = base64_in(file.bytes or "", ".file.bytes")
     return Blob(raw, filename=filename, media_type=media_type, metadata=metadata)
+
+
+part_in = part_reader(file_in, data_in=_bare)
 
 
 def file_notes(params: wire.SendParams) -> Iterator[Mapping[str, Json]]:

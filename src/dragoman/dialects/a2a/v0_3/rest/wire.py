@@ -56,6 +56,10 @@ class Artifact(objects.ProtoArtifact[Part], frozen=True, gc=False):
     pass
 
 
+class ArtifactUpdate(objects.ProtoArtifactUpdate[Artifact], frozen=True, gc=False):
+    pass
+
+
 class Status(objects.Status[Message], frozen=True, gc=False):
     message_: Message | None = field(default=None, name="update")
 
@@ -70,10 +74,6 @@ class StatusUpdate(objects.StatusUpdate[Status], frozen=True, gc=False):
     metadata: Bag = None
     task_id_: str = ""
     context_id_: str = ""
-
-
-class ArtifactUpdate(objects.ProtoArtifactUpdate[Artifact], frozen=True, gc=False):
-    pass
 
 
 class Step(objects.ProtoStep[Task, Message, StatusUpdate, ArtifactUpdate], frozen=True, gc=False):
