@@ -1,4 +1,5 @@
-"""Settings: flags beat `DRAGOMAN_<SECTION>_<KEY>`, which beats the file, which beats the code."""
+"""The settings. Flags take precedence over `DRAGOMAN_<SECTION>_<KEY>`, variables over the file, and
+the file over the defaults."""
 
 from __future__ import annotations
 
@@ -17,33 +18,33 @@ from dragoman.workspace import Space, space_of
 
 FILE = "dragoman.toml"
 IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
-"""Where hosts and agents look for what they share, unless `[iat] secret` says another place."""
+"""The variable with the secret that hosts and agents share, if `[iat] secret` is not set."""
 NAMED = frozenset(("agents", "auth", "retention"))
 """Sections whose keys are names the operator chooses."""
 
 
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[server]`: where we listen and what stands behind it. Keys are the names of the flags."""
+    """`[server]`: the addresses, the store and the card. Keys have the names of the flags."""
 
     host: str = "127.0.0.1"
     port: int = 8420
     grpc: bool | None = None
-    """Whether to speak gRPC; not said: if `interfaces` lists it, or its port or URL is set."""
+    """Whether to serve gRPC; None: only if `interfaces` lists it, or its port or URL is set."""
     grpc_port: int = 8421
     grpc_url: str = ""
-    """Where others reach gRPC, as it stands on the card: host:port, or with a scheme."""
+    """The address of gRPC on the card: host:port, optionally with a scheme."""
     grpc_form: Literal["host:port", "grpc", "http"] = "host:port"
-    """How its address is written when grpc_url does not say: bare, grpc(s):// or http(s)://."""
+    """The form of the gRPC address if grpc_url has no scheme: bare, grpc(s):// or http(s)://."""
     store: str = "sqlite:///dragoman.db"
     public_url: str = ""
-    """Where others reach us; stands on the card. Empty: what the caller typed."""
+    """The address of the agent on the card. Empty: the address that the caller used."""
     hosts: tuple[str, ...] = ()
-    """Names that callers may reach us by, beside loopback, the bound and the public host; all names
-    under it with `.example.com`, any name with `*`."""
+    """Host names that callers may use, in addition to loopback, the bound and the public host;
+    `.example.com` matches all names under it, `*` any name."""
     allow_private: bool = False
-    """Whether addresses that others give us may lie in private networks."""
+    """Whether addresses from callers may be in private networks."""
     insecure: bool = False
-    """Whether to listen to the network although nobody has to say who they are."""
+    """Whether to listen on the network without authentication."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     reload: bool = False
     watchdog: float = 0.0
@@ -53,35 +54,35 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metrics_access: str = "public"
     """Who may read /metrics; as card_access."""
     interfaces: tuple[str, ...] = ("JSONRPC", "HTTP+JSON")
-    """What is served and stands on the card, in this order: bindings, or one version of them
-    (`JSONRPC/1.0`). `GRPC` here asks for gRPC, which is not there by default: strict clients refuse
-    a whole card for one interface that is not http(s) on the card's own origin."""
+    """The bindings that are served and listed on the card, in this order, or single versions of
+    them (`JSONRPC/1.0`). `GRPC` enables gRPC, which is off by default: strict clients refuse a
+    whole card because of one interface that is not http(s) on the card's own origin."""
     anonymous: tuple[str, ...] | None = None
-    """Operations and skills that are open to callers without credentials, where others need some;
-    not said: those that the code names."""
+    """Operations and skills that callers without credentials may use; None: those that the code
+    names."""
     card_secrets: bool = False
-    """Whether values that look like secrets may stand on the card."""
+    """Whether the card may contain values that look like secrets."""
     trusted_proxies: tuple[str, ...] = ()
-    """Address ranges of proxies that are believed when they tell who asked, and what."""
+    """Address ranges of proxies whose headers about the caller and the host are trusted."""
     forwarded: Literal["x-forwarded-for", "forwarded"] = "x-forwarded-for"
-    """Where they tell it: X-Forwarded-For, -Proto and -Host, or Forwarded (RFC 7239)."""
+    """The headers of these proxies: X-Forwarded-For, -Proto and -Host, or Forwarded (RFC 7239)."""
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The part of `[limits]` that is about tasks: how long, how many, how large."""
+    """The part of `[limits]` that applies to tasks: their number, their size and their times."""
 
     max_wait: float = 300.0
     """How long a blocking send waits."""
     max_runs: int = 10_000
-    """Runs at a time; further tasks wait their turn."""
+    """Concurrent runs; further tasks are queued."""
     max_queue: int = 10_000
-    """Tasks that may wait their turn; further ones are refused."""
+    """Queued tasks; further tasks are refused."""
     max_parked: int = 1_000
     """Runs kept in memory while they wait for their caller; the oldest is dropped."""
     max_task_size: int = 64 * 1024 * 1024
-    """What the artifacts of one task may hold; a task that outgrows it fails."""
+    """The size of the artifacts and messages of one task; a larger task fails."""
     lease: float = 30.0
-    """How long a silent process keeps its tasks."""
+    """How long an unresponsive process keeps its tasks."""
     waiting: float = 7 * 86_400.0
     """How long a task waits for its caller."""
     keep_events: float = 7 * 86_400.0
@@ -91,100 +92,102 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Limits(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[limits]`: what one caller may cost us. Sizes in bytes, times in seconds."""
+    """`[limits]`: the resources that callers may use. Sizes in bytes, times in seconds."""
 
     body_size: int = 4 * 1024 * 1024
     body_idle: float = 20.0
     """How long a request body may pause."""
     body_time: float = 120.0
-    """How long a request body may take in all."""
+    """How long a whole request body may take."""
     head_size: int = 8192
-    """Request line and headers, at least 8192. With more an idle stream costs 11 KiB more."""
+    """The size of the request line and headers, at least 8192. A larger value adds 11 KiB to the
+    memory of an idle stream."""
     head_time: float = 30.0
-    """How long request headers may take; also how long an unused connection is kept."""
+    """How long request headers may take, and how long an idle connection is kept."""
     hello_time: float = 10.0
-    """How long a new connection may take until its first request has come, and a WebSocket until
-    it has said who it is."""
+    """How long a new connection may take to send its first request, and a WebSocket to
+    authenticate."""
     hello_size: int = 65_536
-    """What it may send until then."""
+    """How much a new connection may send before its first request is complete."""
     answer_time: float = 300.0
-    """How long the reader of an answer may take in all."""
+    """How long a client may take to read a whole response."""
     http2_streams: int = 100
-    """Requests open at once on one HTTP/2 connection."""
+    """Concurrent requests on one HTTP/2 connection."""
     streams: int = 10_000
-    """Streams open at once."""
+    """Concurrent streams."""
     stall: float = 30.0
-    """How long the reader of an answer or a stream may refuse to read."""
+    """How long the reader of a response or a stream may read nothing."""
     connections: int = 20_000
-    """Connections open at once; more wait in the system's queue."""
+    """Concurrent connections; further ones wait in the system's queue."""
     connections_per_address: int = 2_000
-    """Of these from one address, or one network of IPv6; those of trusted_proxies are exempt."""
+    """Concurrent connections from one address, or one /64 of IPv6; trusted_proxies are exempt."""
 
 
 class Push(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[push]`: how webhooks are called. Times in seconds."""
 
     enabled: bool = True
-    """Whether callers may set webhooks at all."""
+    """Whether callers may register webhooks."""
     schedule: tuple[float, ...] = (0, 5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
-    """The wait before each try; after the last one the delivery is a dead letter."""
+    """The delay before each attempt; after the last one the delivery becomes a dead letter."""
     timeout: float = 15.0
     """How long a receiver may take."""
     parallel: int = 128
-    """Calls at a time, each to another webhook;"""
+    """Concurrent requests, each to another webhook."""
     per_principal: int = 32
-    """of them for the webhooks of one principal,"""
+    """Concurrent requests for the webhooks of one principal."""
     per_host: int = 16
-    """and to one host, so that receivers that hang do not hold up those of others."""
+    """Concurrent requests to one host, so that receivers that do not respond delay no others."""
     failures: int = 10
-    """After so many in a row a host is left alone,"""
+    """Consecutive failures after which the circuit breaker of a host opens."""
     probe: float = 60.0
-    """but for one try in this time."""
+    """The interval between probes of a host whose circuit breaker is open."""
     max_hooks: int = 16
-    """Webhooks of one task."""
+    """The maximum number of webhooks of one task."""
     allow: tuple[str, ...] = ()
-    """If any are given, only these hosts: a name, or `.example.com` for all names under it."""
+    """If not empty, only these hosts may be called: a name, or `.example.com` for all names under
+    it."""
     ports: tuple[int, ...] = (80, 443, 8080, 8443)
-    """Ports that may be called; with allow_private all of them."""
+    """Ports that may be called; with allow_private, all ports."""
 
 
 class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[tls]`: certificate and key as PEM files; empty: no TLS here."""
+    """`[tls]`: the certificate and its key as PEM files. Without them, the server does no TLS."""
 
     cert: str = ""
     key: str = ""
     client_ca: str = ""
-    """Only clients with a certificate of this CA are let in."""
+    """If set, only clients with a certificate of this CA are accepted."""
     minimum: Literal["1.2", "1.3"] = "1.2"
-    """The oldest version spoken; a client that knows 1.3 gets 1.3."""
+    """The oldest TLS version that is accepted; clients that support 1.3 use 1.3."""
 
 
 class Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[rates]`: what one principal may use, in this process; 0: no limit."""
+    """`[rates]`: the limits of one principal, per process; 0: no limit."""
 
     calls_per_minute: int = 0
     streams: int = 0
-    """Streams open at once."""
+    """Concurrent streams."""
     live_tasks: int = 0
     """Tasks that run or wait for their caller."""
 
 
 class Retention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[retention.NAME]`: finished tasks of a tenant, an agent or both that go sooner."""
+    """`[retention.NAME]`: a shorter retention for finished tasks of a tenant, an agent or both."""
 
     keep_tasks: float
-    """Seconds after the end of a task; the shorter of this and limits.keep_tasks counts."""
+    """Seconds after the end of a task; the shorter of this and limits.keep_tasks applies."""
     tenant: str | None = None
     agent: str = ""
 
 
 class Signing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[signing]`: how the card is signed; without keys it is not."""
+    """`[signing]`: how the card is signed. Without keys, it is not signed."""
 
     keys: tuple[str, ...] = ()
-    """Files with private keys, or folders of them. The newest signs, all are published."""
+    """Files with private keys, or folders of them. The newest key signs; all are published."""
     jku: str = ""
-    """Where the key set is, as the signature says it. Empty: at our own public address."""
+    """The address of the key set in the signature. Empty: the key set at our public address."""
     compatible: bool = True
     """Whether to add signatures that a2a-sdk verifies where its canonical forms differ."""
 
@@ -194,26 +197,26 @@ class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     enabled: bool = True
     secret: Secret | None = None
-    """What hosts and agents share: it opens a session, and signs messages."""
+    """The secret that hosts and agents share: it opens a session, and signs messages."""
     agent_id: str = ""
-    """What we are called in envelopes; empty: the agent's name."""
+    """The name of this agent in envelopes; empty: the agent's name."""
     host: str = ""
-    """The host to join, as NAME=URL (else it is called `host`): ws(s):// to be called over that
-    socket, http(s):// to be called back."""
+    """The host to register with, as NAME=URL (the default name is `host`). With ws(s):// the host
+    sends its requests over that socket, with http(s):// it calls back."""
     session: float = 3600.0
-    """How long a session token is good; a pulse renews it."""
+    """How long a session token is valid; a heartbeat renews it."""
     window: float = 300.0
-    """How old a signature may be."""
+    """The maximum age of a signature."""
     sockets: int = 1_000
-    """WebSockets open at once."""
+    """Concurrent WebSockets."""
     calls: int = 64
-    """Calls open at once on one of them."""
+    """Concurrent calls on one WebSocket."""
     messages_per_second: int = 50
-    """Messages that one of them may send."""
+    """Messages that one WebSocket may send per second."""
     message_size: int = 1024 * 1024
-    """What one of them may hold."""
+    """The size of one WebSocket message."""
     idle: float = 120.0
-    """How long one of them may be silent."""
+    """How long a WebSocket may be idle."""
 
 
 class HostedAgent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -224,7 +227,7 @@ class HostedAgent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be set."""
+    """All sections of the settings."""
 
     server: Server = Server()
     limits: Limits = Limits()
@@ -235,7 +238,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     iat: Iat = Iat()
     workspace: Space = Space()
     auth: dict[str, Scheme] = {}
-    """`[auth.NAME] type = ...`: how callers prove who they are; any one of these."""
+    """`[auth.NAME] type = ...`: the authentication schemes; a caller needs to satisfy one."""
     retention: dict[str, Retention] = {}
     agents: dict[str, HostedAgent] = {}
     """`[agents.NAME] file = ...`: the agents that are served, at /agents/NAME if there are
@@ -247,8 +250,8 @@ def load(
     environ: Mapping[str, str] | None = None,
     config: Path | None = None,
 ) -> Settings:
-    """The settings in force. `flags` are keys of `[server]`; those that are None were not given.
-    `signing_keys` is `[signing] keys`, `workspace` is `[workspace] root`.
+    """Returns the effective settings. `flags` are keys of `[server]`, and None means that a flag
+    was not given. `signing_keys` is `[signing] keys`, `workspace` is `[workspace] root`.
 
     Raises `ConfigError` naming the file and line, the variable or the flag that is wrong.
     """
@@ -272,7 +275,7 @@ def load(
     server = sections.setdefault("server", {})
     server.update(given)
     if "grpc_port" in server or "grpc_url" in server:
-        server.setdefault("grpc", True)  # an operator who says where it is means it
+        server.setdefault("grpc", True)  # naming its address enables it
     settings = _converted(sections, "the settings")
     _check(settings)
     return settings
@@ -282,7 +285,7 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"There is no file {path}; write it or leave --config out.") from None
+        raise ConfigError(f"There is no file {path}; create it, or omit --config.") from None
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigError(f"{path} cannot be read: {exc}") from None
     try:
@@ -379,7 +382,7 @@ def _check(settings: Settings) -> None:
     server, limits = settings.server, settings.limits
     for name, port in (("port", server.port), ("grpc-port", server.grpc_port)):
         if not 0 <= port <= 65535:
-            raise ConfigError(f"{name} must lie between 0 and 65535, not {port}.")
+            raise ConfigError(f"{name} must be between 0 and 65535, not {port}.")
     if server.public_url and not re.match(r"https?://[^/\s]+", server.public_url):
         raise ConfigError(
             f"public-url must start with http:// or https://, not '{server.public_url}'."
@@ -387,19 +390,21 @@ def _check(settings: Settings) -> None:
     for host in server.hosts:
         if not re.fullmatch(r"\*|\.?[A-Za-z0-9_-][A-Za-z0-9._-]*", host):
             raise ConfigError(
-                f"server.hosts are host names without a scheme or port, `.example.com` or `*`, "
+                f"server.hosts must be host names without a scheme or port, `.example.com` or `*`, "
                 f"not '{host}'."
             )
     if server.grpc_url and not re.fullmatch(
         r"((grpcs?|https?)://)?[^/\s:@]+(:\d+)?/?|\[.+", server.grpc_url
     ):
         raise ConfigError(
-            "grpc_url is host:port, or the same behind grpc://, grpcs://, http:// or https://, "
+            "grpc_url must be host:port, optionally with grpc://, grpcs://, http:// or https://, "
             f"not '{server.grpc_url}'."
         )
     space_of(settings.workspace)
     if settings.signing.jku and not settings.signing.jku.startswith("https://"):
-        raise ConfigError("signing.jku must start with https://: keys must not be changed.")
+        raise ConfigError(
+            "signing.jku must start with https://, so that nobody can change the keys."
+        )
     for key in limits.__struct_fields__:
         if getattr(limits, key) <= 0:
             raise ConfigError(f"limits.{key} must be more than 0.")
@@ -412,7 +417,7 @@ def _check(settings: Settings) -> None:
         if getattr(settings.iat, key) <= 0:
             raise ConfigError(f"iat.{key} must be more than 0.")
     if not settings.push.schedule or min(settings.push.schedule) < 0:
-        raise ConfigError("push.schedule needs one wait or more, none less than 0.")
+        raise ConfigError("push.schedule needs at least one delay, and none may be negative.")
     more_than_0 = ("timeout", "parallel", "per_principal", "per_host", "failures", "probe")
     for key in (*more_than_0, "max_hooks"):
         if getattr(settings.push, key) <= 0:

@@ -243,7 +243,7 @@ def test_a_chat_with_questions_approvals_files_and_commands(server: Served, tmp_
         for typed, seen in (
             ("hello", "HELLO"),
             ("/nix", "There is no /nix"),
-            ("/file note.txt", "note.txt goes along"),
+            ("/file note.txt", "note.txt will be attached"),
             ("/skill order", "> /skill order"),
             ("two boxes", "[y/n]"),
             ("maybe", "Please answer y or n."),

@@ -11,39 +11,39 @@ from cyclopts import App, CycloptsError, Parameter
 
 from dragoman.core.errors import DragomanError
 
-HELP = """Write an agent once, speak every agent-to-agent dialect.
+HELP = """Write an agent once and serve it in every agent-to-agent dialect.
 
-Start with `dragoman demo`, then `dragoman new my-agent`; talk to any agent with `dragoman send`.
+Start with `dragoman demo`, then `dragoman new my-agent`; call any agent with `dragoman send`.
 """
 
 
 COMMANDS = {
     "serve": ("serve", "Serve the agent in a Python file, or several agents, until Ctrl-C."),
     "demo": ("serve", "Start the showcase agent and watch it work."),
-    "new": ("serve", "Write a ready agent project with its test."),
-    "send": ("talk", "Say something to an agent, and see what comes of it."),
-    "chat": ("talk", "Talk with an agent in the terminal."),
+    "new": ("serve", "Create an agent project with a test."),
+    "send": ("talk", "Send a message to an agent and show the result."),
+    "chat": ("talk", "Chat with an agent in the terminal."),
     "card": ("talk", "Show an agent's card; sign, verify and validate cards."),
     "tasks": ("talk", "List, show, watch and cancel tasks of an agent."),
-    "hooks": ("talk", "Have an agent call a webhook."),
-    "listen": ("talk", "Receive webhooks, and print what arrives."),
-    "login": ("talk", "Log in to an agent as its card asks for it."),
+    "hooks": ("talk", "Set, show and delete the webhooks of a task."),
+    "listen": ("talk", "Receive webhooks and print them."),
+    "login": ("talk", "Log in to an agent with the scheme that its card requires."),
     "doctor": ("operate", "Check any A2A agent against the specification."),
-    "bench": ("operate", "Measure how fast an agent answers."),
-    "outbox": ("operate", "Look at what webhooks are told, and tell it again."),
-    "approvals": ("operate", "List and answer what waits for approval."),
-    "iat": ("serve", "Run a host that has sub-agents over IAT."),
-    "data": ("operate", "Give out or erase what is kept."),
-    "keys": ("operate", "Make keys that sign cards."),
-    "completion": ("operate", "Print a script that completes commands in your shell."),
+    "bench": ("operate", "Measure how fast an agent responds."),
+    "outbox": ("operate", "Show webhook deliveries, and redeliver dead letters."),
+    "approvals": ("operate", "List and answer pending approvals."),
+    "iat": ("serve", "Run a host of IAT sub-agents."),
+    "data": ("operate", "Export or erase stored tasks."),
+    "keys": ("operate", "Create keys that sign cards."),
+    "completion": ("operate", "Print a completion script for your shell."),
 }
 """The folder of each command, and its summary. A command is the function or the group of its name
 in the module of its name."""
 
 
 def build(asked: str = "") -> App:
-    """The tree of commands. The one that is `asked` for tells all about itself in its help; of the
-    others the summary is enough, and nothing is imported."""
+    """Builds the tree of commands. Only the command in `asked` is imported, for its full help; the
+    others appear with their summary."""
     app = App(
         name="dragoman",
         help=HELP,
@@ -65,14 +65,15 @@ def _worth_telling(default: object) -> str | None:
 
 
 def main(tokens: list[str] | None = None) -> None:
-    """Runs a command. A user's mistake is one or two lines and exit code 2, never a traceback."""
+    """Runs a command. A mistake of the user is reported in one or two lines with exit code 2, never
+    as a traceback."""
     given = sys.argv[1:] if tokens is None else tokens
     _open_what_is_closed()
     try:
         try:
             build(next(iter(given), ""))(given)
         finally:
-            sys.stdout.flush()  # so that a disk that is full is told here
+            sys.stdout.flush()  # so that a full disk is reported here
     except CycloptsError as exc:
         chain = " ".join(("dragoman", *(exc.command_chain or ())))
         complain(" ".join(str(exc).split()), f"See: {chain} --help")
@@ -83,8 +84,8 @@ def main(tokens: list[str] | None = None) -> None:
     except BrokenPipeError:  # `dragoman ... | head`
         sys.stderr.close()
         sys.exit(141)
-    except OSError as exc:  # of the machine we run on; those of others are a `DragomanError`
-        if exc.errno == errno.ENOSPC:  # what is left to write must not fail once more at the exit
+    except OSError as exc:  # a local failure; the failures of an agent are a `DragomanError`
+        if exc.errno == errno.ENOSPC:  # the flush at exit must not fail a second time
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         where = f": {exc.filename}" if exc.filename else ""
         complain(f"{exc.strerror or exc}{where}", code=1)
@@ -98,6 +99,6 @@ def _open_what_is_closed() -> None:
 
 
 def complain(*lines: str, code: int = 2) -> None:
-    """Says what is wrong and what to do, then ends."""
+    """Prints what is wrong and what to do, and exits."""
     print("dragoman:", "\n".join(lines), file=sys.stderr)
     sys.exit(code)

@@ -66,28 +66,27 @@ class SessionOptions:
     dialect: Annotated[
         str,
         Parameter(
-            help="Speak this only: a2a-1.0, a2a-0.3-rest, GRPC, 0.3... [default: the card's best]"
+            help="Use only this: a2a-1.0, a2a-0.3-rest, GRPC, 0.3... [default: the card's best]"
         ),
     ] = ""
     origin: Annotated[
-        tuple[str, ...], Parameter(help="Another origin that may get your credentials; repeatable.")
+        tuple[str, ...],
+        Parameter(help="Another origin that may receive your credentials; repeatable."),
     ] = ()
     to: Annotated[
         str,
-        Parameter(
-            help="Name of the agent that you share a secret with, to prove it. [secret: IAT_SECRET]"
-        ),
+        Parameter(help="Name of the agent that you share a secret with. [secret: IAT_SECRET]"),
     ] = ""
-    ca: Annotated[Path | None, Parameter(help="Certificates (PEM) of the authority to trust.")] = (
-        None
-    )
+    ca: Annotated[
+        Path | None, Parameter(help="File (PEM) with the certificate authority to trust.")
+    ] = None
     allow_private: Annotated[
-        bool, Parameter(help="Follow addresses on the card into private networks.")
+        bool, Parameter(help="Allow addresses on the card that are in private networks.")
     ] = False
     timeout: Annotated[
-        float, Parameter(help="Seconds to wait for an answer that needs no work.")
+        float, Parameter(help="Seconds to wait for a response that does not wait for a task.")
     ] = 30.0
-    json: Annotated[bool, Parameter(help="Print JSON, spelled as A2A 1.0.")] = False
+    json: Annotated[bool, Parameter(help="Print JSON in the form of A2A 1.0.")] = False
 
 
 @asynccontextmanager

@@ -15,8 +15,8 @@ from dragoman import settings as config
 from dragoman.core.errors import ConfigError
 from dragoman.store import Store, open_store
 
-AsJson = Annotated[bool, Parameter(name="--json", help="One JSON object per line.")]
-StoreUrl = Annotated[str | None, Parameter(name="--store", help="Where tasks live.")]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON object per line.")]
+StoreUrl = Annotated[str | None, Parameter(name="--store", help="Where tasks are stored.")]
 
 R = TypeVar("R")
 

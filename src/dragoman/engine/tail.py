@@ -1,4 +1,11 @@
-"""Follow a task's log: read, yield, wait for the bell, read again."""
+"""Follows the log of a task: reads, yields, waits for the bell and reads again.
+
+Theory. A reader holds only its position in the log. Nobody queues events for it, so a reader that
+disconnects leaves nothing behind, and one that falls behind costs no memory. Each round takes the
+events after the position from the live log of the run, if it is in this process and reaches back
+far enough, and otherwise from the store. The bell only says "look again": a reader that misses it
+looks again after `POLL` seconds anyway, so a lost ring costs a delay, never an event.
+"""
 
 from __future__ import annotations
 
@@ -19,41 +26,44 @@ from dragoman.store.interface import Scope, Store
 from .runs.run import Run
 
 PAGE = 64
-"""Events read from the store at once."""
+"""The number of events that are read from the store at once."""
 IDLE = 4.0
-"""Seconds of silence after which a reader is told that the stream is alive. The official Python
-client gives up after five."""
+"""Seconds without an event after which a keep-alive is sent. The official Python client gives up
+after five."""
 POLL = 1.0
-"""A lost ring costs this many seconds, never an event."""
+"""Seconds after which a reader of the store looks again even if the bell has not rung."""
 
 
 class Place(Struct, frozen=True):
-    """Where a stream begins: behind an event, or with a snapshot, or with all there is to say."""
+    """Where a stream begins: after an event, with a snapshot, or with a complete direct reply."""
 
     task_id: str
     after: int = 0
+    """The seq after which the stream begins, if there is no `first`."""
     first: Stamped | Message | None = None
+    """The snapshot that the stream begins with, or the direct reply that is the whole stream."""
     run: Run | None = None
+    """The run of the task in this process, if it is known."""
     rests: bool = False
-    """Nothing follows what it begins with, unless somebody does something."""
+    """Whether the stream ends with `first`, because the task is finished or waits."""
     answer: str = ""
-    """The id of a message that a waiting task was just sent. `first` is the task before that; the
-    stream begins with the task as the message has left it, so that nobody reads the question
-    that was answered as a new one."""
+    """The id of a message that a waiting task has just received. `first` is the task before that
+    message. The stream begins with the task after it, so that no reader takes the question that was
+    answered for a new one."""
 
     @property
     def since(self) -> int:
-        """The last event before what follows."""
+        """The seq of the last event before the ones that follow."""
         return self.first.seq if isinstance(self.first, Stamped) else self.after
 
 
 Idle = dict[asyncio.Future[bool], float]
-"""Readers that wait, and until when (loop time). A look at all of them now and then is cheaper than
-a timer for each."""
+"""The waiting readers, and the loop time until which each waits. Checking all of them periodically
+is cheaper than one timer per reader."""
 
 
 def send_on(idle: Idle, now: float) -> None:
-    """Lets those go who waited long enough."""
+    """Wakes the readers whose time is over."""
     for news, until in list(idle.items()):
         if until <= now and not news.done():
             news.set_result(False)
@@ -67,7 +77,8 @@ async def follow(
     begin: Callable[[], Awaitable[Place]],
     find: Callable[[str], Run | None],
 ) -> AsyncGenerator[Batch, None]:
-    """Every event behind a place, then live ones, until one of them brings the task to rest."""
+    """Yields every event after a place, then live events, until one of them ends the stream: the
+    task is finished, or asks for input. An empty batch is a keep-alive."""
     place = await begin()
     task_id, after, run = place.task_id, place.after, place.run
     if isinstance(place.first, Message):
@@ -85,27 +96,29 @@ async def follow(
     now = asyncio.get_running_loop().time
     quiet = 0.0
     tap = Tap()
-    # A run that was lost before this reader heard its question cannot say that it rests. The store
-    # can, but then nothing may be left to tell.
+    # If a run was lost before this reader saw its question, only the store knows that the task
+    # waits. It may then have no further events, so `told` records whether this reader has seen any:
+    # a reader that joins a waiting task must not end before the first new event.
     told = False
     while True:
         if run is None or run.writer.closed:
             run = find(task_id) or run
         if run is not None and run.writer.error is not None and not run.log.committed:
-            raise run.writer.error  # it never came into being
+            raise run.writer.error  # the task was never created
         live = run if run is not None and not run.writer.closed else None
         news: asyncio.Future[bool] | None = None
         try:
             entries = run.log.since(after) if run is not None else None
             if entries is None or (live is None and not entries):
-                # Listen before reading, or an event slips between.
+                # Listen before reading: an event that is committed between a read and a later
+                # `listen` would ring a bell that nobody listens to.
                 news = bell.listen(task_id)
                 page = await store.read(scope, task_id, after, PAGE)
                 entries, row = page.entries, page.row
                 complete = not entries or entries[-1].seq == row.last_seq
                 told = told or bool(entries)
                 if not entries and after < row.last_seq:
-                    # Its log was dropped: what is left to tell is how the task stands.
+                    # The retention of the log has ended; only the current task can be sent.
                     row, task = await store.load(scope, task_id)
                     at, stands = task.status.at, Snapshot(task=task)
                     entries = [Stamped(task_id, row.context_id, row.last_seq, at, stands)]
@@ -120,7 +133,7 @@ async def follow(
                 if waiting is not None:
                     entries = _behind_answer(waiting, entries, place.answer)
                     if over and not entries and place.first is not None:
-                        # Nothing follows: the task as it stands is all there is to tell.
+                        # No event follows the answer, so the current task is the whole stream.
                         stands = Snapshot(task=waiting.task())
                         entries = [replace(place.first, seq=after, event=stands)]
                     if entries:
@@ -130,7 +143,8 @@ async def follow(
                 if over:
                     return
                 continue
-            # A run of this process always tells; for any other the store is asked again.
+            # A run in this process wakes its readers reliably. A run in another process may change
+            # the store without ringing our bell, so such a reader waits only for `POLL` seconds.
             tap.after = after
             if news is None:
                 news = live.log.listen(tap) if live is not None else bell.listen(task_id)
@@ -154,12 +168,13 @@ async def follow(
 
 
 def _behind_answer(task: Fold, entries: Sequence[Stamped], answer: str) -> list[Stamped]:
-    """The task as its caller's answer leaves it, and what follows; nothing before it is heard."""
+    """Returns the task after its caller's answer and the events that follow; an empty list until
+    the log contains the answer."""
     for number, entry in enumerate(entries, 1):
         task.add(entry)
         event = entry.event
         heard = event.heard if isinstance(event, StateChanged) else None
-        # A task that waits no longer has moved on without the answer: it was canceled, say.
+        # A task that no longer waits has moved on without the answer; it was canceled, for example.
         if task.state not in WAITING or (heard is not None and heard.message_id == answer):
             begin = replace(entry, event=Snapshot(task=task.task()))
             return [begin, *entries[number:]]
@@ -171,7 +186,7 @@ def _ends(resting: bool, state: State) -> bool:
 
 
 async def within(waiter: asyncio.Future[None], seconds: float) -> None:
-    """Waits for something that happens, but not longer."""
+    """Waits for a future, for at most this many seconds."""
     if not waiter.done():
         timer = asyncio.get_running_loop().call_later(seconds, _give_up, waiter)
         try:
@@ -181,7 +196,7 @@ async def within(waiter: asyncio.Future[None], seconds: float) -> None:
 
 
 async def first_of(*waiters: asyncio.Future[Any], seconds: float) -> None:
-    """Waits for whichever comes first."""
+    """Waits until one of the futures is done or the time is over."""
     await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 

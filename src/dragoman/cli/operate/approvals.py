@@ -17,7 +17,7 @@ from dragoman.store.approvals import NO, YES, Approval, audit_of, decide, open_a
 from .. import formatting
 from ..store_access import AsJson, StoreUrl, opened, place_of, shown_time
 
-approvals = App(name="approvals", help="List and answer what waits for approval.")
+approvals = App(name="approvals", help="List and answer pending approvals.")
 
 Id = Annotated[str, Parameter(help="The name that `list` shows, or the beginning of it.")]
 
@@ -25,7 +25,7 @@ Id = Annotated[str, Parameter(help="The name that `list` shows, or the beginning
 @approvals.command(name="list")
 def listed(
     *,
-    agent: Annotated[str | None, Parameter(help="Only of this agent. [default: all]")] = None,
+    agent: Annotated[str | None, Parameter(help="Only tasks of this agent. [default: all]")] = None,
     as_json: AsJson = False,
     store: StoreUrl = None,
 ) -> None:
@@ -39,13 +39,13 @@ def listed(
 
 @approvals.command
 def approve(*ids: Id, store: StoreUrl = None) -> None:
-    """Approve one action, so that its task goes on."""
+    """Approve actions, so that their tasks continue."""
     _decide(ids, store, approved=True)
 
 
 @approvals.command
 def deny(*ids: Id, store: StoreUrl = None) -> None:
-    """Deny one action."""
+    """Deny actions."""
     _decide(ids, store, approved=False)
 
 

@@ -35,20 +35,20 @@ class BenchFigures(Struct):
 
 def bench(
     url: Url,
-    text: Annotated[str, Parameter(help="What to say each time.")] = "hello",
+    text: Annotated[str, Parameter(help="Text of every message.")] = "hello",
     /,
     *,
     skill: Annotated[str, Parameter(help="Id of the skill.")] = "",
     count: Annotated[int, Parameter(help="Send at most this many messages.")] = 1000,
     seconds: Annotated[float, Parameter(help="Stop after this many seconds.")] = 10.0,
-    connections: Annotated[int, Parameter(help="Send this many messages at a time.")] = 8,
+    connections: Annotated[int, Parameter(help="Send this many messages concurrently.")] = 8,
     stream: Annotated[bool, Parameter(help="Stream the answers.")] = False,
     anywhere: Annotated[
-        bool, Parameter(help="Agents on other machines too; only if they are yours.")
+        bool, Parameter(help="Allow agents on other machines; use it only for your own.")
     ] = False,
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
-    """Measure how fast an agent answers. Agents on this machine only, unless --anywhere.
+    """Measure how fast an agent responds. Only agents on this machine, unless --anywhere is given.
 
     Exit code 0: every message was answered; 1: some were not; 2: the command is wrong; 3: the
     agent cannot be reached; 130: Ctrl-C.

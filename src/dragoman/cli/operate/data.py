@@ -18,7 +18,7 @@ from dragoman.store.interface import AdminFilter, Row, Store
 
 from ..store_access import StoreUrl, opened
 
-data = App(name="data", help="Give out or erase what is kept about someone.")
+data = App(name="data", help="Export or erase stored tasks.")
 
 PAGE = 500
 """The number of tasks that are looked up at a time."""
@@ -36,7 +36,7 @@ class Selection:
     ] = None
     task_id: Annotated[str | None, Parameter(name="--task", help="This task.")] = None
     agent: Annotated[str | None, Parameter(help="All tasks of this agent.")] = None
-    tenant: Annotated[str | None, Parameter(help="Only in this tenant.")] = None
+    tenant: Annotated[str | None, Parameter(help="Only tasks of this tenant.")] = None
 
     def filter(self) -> AdminFilter:
         """Returns the filter for the store. Raises `ConfigError` if nothing is selected."""
@@ -47,7 +47,7 @@ class Selection:
 
 @data.command
 def export(*, selection: Selection = Selection(), store: StoreUrl = None) -> None:  # noqa: B008  frozen
-    """Write stored tasks as JSON, one task a line: task, log and webhooks (secrets masked)."""
+    """Write stored tasks as JSON, one per line: task, log and webhooks (secrets masked)."""
     which = selection.filter()
 
     async def work(found: Store) -> None:
@@ -65,9 +65,9 @@ def erase(
     store: StoreUrl = None,
     yes: Annotated[bool, Parameter(help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Drop tasks whole: messages, artifacts, files, log, webhooks and what was on its way to them.
+    """Delete tasks with their messages, artifacts, files, log, webhooks and pending deliveries.
 
-    Running tasks are dropped too; their code ends at the next thing it says.
+    Running tasks are deleted too; their code ends when it sends its next event.
     """
     which = selection.filter()
 

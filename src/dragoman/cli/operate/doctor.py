@@ -31,38 +31,39 @@ def doctor(
     /,
     *,
     text: Annotated[
-        str, Parameter(help="A message it answers to the end. [default: a skill's example]")
+        str, Parameter(help="A message that the agent completes. [default: a skill's example]")
     ] = "",
     slow_text: Annotated[
-        str, Parameter(help="A message that keeps it busy for some seconds; more can be checked.")
+        str,
+        Parameter(help="A message that keeps the agent busy for some seconds, for more checks."),
     ] = "",
     only: Annotated[
-        tuple[str, ...], Parameter(help="Only these checks: ids or patterns like 'card.*'.")
+        tuple[str, ...], Parameter(help="Run only these checks: ids or patterns like 'card.*'.")
     ] = (),
     skip: Annotated[tuple[str, ...], Parameter(help="Skip these checks.")] = (),
     on: Annotated[
         tuple[str, ...],
-        Parameter(help="Only these interfaces: jsonrpc-1.0, rest-0.3, ...; jsonrpc-0.1 if named."),
+        Parameter(help="Check only these interfaces: jsonrpc-1.0, rest-0.3, jsonrpc-0.1 ..."),
     ] = (),
     header: Annotated[
         tuple[str, ...],
-        Parameter(help="Header for every request: 'Authorization: Bearer {TOKEN}' reads $TOKEN."),
+        Parameter(help="Header of every request: 'Authorization: Bearer {TOKEN}' reads $TOKEN."),
     ] = (),
-    ca: Annotated[Path | None, Parameter(help="Certificates (PEM) of the authority to trust.")] = (
-        None
-    ),
+    ca: Annotated[
+        Path | None, Parameter(help="File (PEM) with the certificate authority to trust.")
+    ] = (None),
     allow_private: Annotated[
-        bool, Parameter(help="Follow addresses on the card into private networks.")
+        bool, Parameter(help="Allow addresses on the card that are in private networks.")
     ] = False,
     timeout: Annotated[float, Parameter(help="Seconds for one request.")] = 10.0,
-    strict: Annotated[bool, Parameter(help="Warnings count as failures in the exit code.")] = False,
+    strict: Annotated[bool, Parameter(help="Count warnings as failures in the exit code.")] = False,
     verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), help="Show every check.")] = False,
     as_json: Annotated[bool, Parameter(name="--json", help="Print everything as JSON.")] = False,
-    junit: Annotated[Path | None, Parameter(help="Also write a JUnit report here.")] = None,
+    junit: Annotated[Path | None, Parameter(help="Also write a JUnit report to this file.")] = None,
 ) -> None:
     """Check any A2A agent against the specification.
 
-    Exit code 0: nothing that must be so is broken; 1: something is; 2: the command is wrong;
+    Exit code 0: no mandatory rule is broken; 1: one is; 2: the command line is invalid;
     3: no agent was found at this address.
     """
     if odd := unknown((*only, *skip)):

@@ -14,26 +14,26 @@ from dragoman.core.errors import ConfigError
 from dragoman.dialects.a2a.cards.signatures import Refused, key_in
 from dragoman.security.card_signing import jwks_in, key_set, new_key, save
 
-keys = App(name="keys", help="Make keys that sign cards.")
+keys = App(name="keys", help="Create keys that sign cards.")
 
-AsJson = Annotated[bool, Parameter(name="--json", help="Answer as JSON.")]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
 
 
 @keys.command
 def new(
     file: Annotated[
-        Path | None, Parameter(help="Where to: a file, or a folder. [default: ./card-KID.jwk]")
+        Path | None, Parameter(help="File or folder to write to. [default: ./card-KID.jwk]")
     ] = None,
     /,
     *,
     alg: Annotated[
-        Literal["ES256", "EdDSA", "RS256"], Parameter(help="What it signs with.")
+        Literal["ES256", "EdDSA", "RS256"], Parameter(help="Signature algorithm.")
     ] = "ES256",
     json: AsJson = False,
 ) -> None:
-    """Make a private key that only you may read, and say its name.
+    """Create a private key that only you can read, and print its id.
 
-    Beside older keys in one folder it is the newest, so it signs from the next start on.
+    In a folder with older keys it is the newest, so it signs cards from the next start on.
     """
     made = new_key(alg, time.time())
     kid = made["kid"]
@@ -52,9 +52,9 @@ def new(
 
 @keys.command
 def public(
-    *files: Annotated[Path, Parameter(help="Files with keys.")],
+    *files: Annotated[Path, Parameter(help="Files with private keys.")],
 ) -> None:
-    """Write the public halves as a key set, for those who verify."""
+    """Write the public keys as a key set, for clients that verify cards."""
     if not files:
         raise ConfigError("Which keys? Give their files.")
     found = []

@@ -14,12 +14,12 @@ from dragoman.store.interface import Delivery
 
 from ..store_access import AsJson, StoreUrl, opened, shown_time
 
-outbox = App(name="outbox", help="Look at what webhooks are told, and tell it again.")
+outbox = App(name="outbox", help="Show webhook deliveries, and redeliver dead letters.")
 
 MOST = 1_000_000
 
 AgentName = Annotated[
-    str | None, Parameter(name="--agent", help="Only of this agent. [default: all]")
+    str | None, Parameter(name="--agent", help="Only deliveries of this agent. [default: all]")
 ]
 Id = Annotated[int, Parameter(help="The number that `list` shows.")]
 
@@ -27,13 +27,13 @@ Id = Annotated[int, Parameter(help="The number that `list` shows.")]
 @outbox.command(name="list")
 def listed(
     *,
-    dead: Annotated[bool, Parameter(help="Only what was given up.")] = False,
-    limit: Annotated[int, Parameter(help="Lines at most, of each kind.")] = 100,
+    dead: Annotated[bool, Parameter(help="List only dead letters.")] = False,
+    limit: Annotated[int, Parameter(help="List at most this many of each kind.")] = 100,
     agent: AgentName = None,
     as_json: AsJson = False,
     store: StoreUrl = None,
 ) -> None:
-    """List what was given up and what is on its way, oldest first."""
+    """List dead letters and pending deliveries, oldest first."""
 
     async def look(found: Store) -> list[Delivery]:
         waiting = [] if dead else await found.outbox(dead=False, limit=limit, agent=agent)
@@ -51,7 +51,7 @@ def listed(
 
 @outbox.command
 def show(id: Id, /, *, as_json: AsJson = False, store: StoreUrl = None) -> None:
-    """Show one delivery: where to, how often it was tried, and how that ended."""
+    """Show one delivery: its address, its attempts and their results."""
     one = opened(store, lambda found: _find(found, id))
     if one is None:
         raise ConfigError(f"There is no delivery {id} in the outbox.")
@@ -66,11 +66,11 @@ def show(id: Id, /, *, as_json: AsJson = False, store: StoreUrl = None) -> None:
 @outbox.command
 def redeliver(
     *ids: Id,
-    every: Annotated[bool, Parameter(name="--all", help="Everything that was given up.")] = False,
+    every: Annotated[bool, Parameter(name="--all", help="Redeliver all dead letters.")] = False,
     agent: AgentName = None,
     store: StoreUrl = None,
 ) -> None:
-    """Try dead letters again, from their first attempt on."""
+    """Redeliver dead letters, starting again with the first attempt."""
     if bool(ids) == every:
         raise ConfigError(
             "Which ones? Give the numbers that `dragoman outbox list` shows, or --all."

@@ -1,6 +1,6 @@
 """`dragoman card`: sign, verify and validate cards.
 
-Exit codes: 0 it is as it should be, 1 it is not, 2 the question was wrong (no such file, no key).
+Exit codes: 0 the card is valid, 1 it is not, 2 the command line is invalid (no such file, no key).
 """
 
 from __future__ import annotations
@@ -37,29 +37,35 @@ NOT_SO = 1
 """The exit code for a card that is not as it should be."""
 
 Source = Annotated[
-    str, DASH, Parameter(help="A file, - for standard input, or an agent's address or its card's.")
+    str,
+    DASH,
+    Parameter(help="A file, - for standard input, or the address of an agent or its card."),
 ]
-AsJson = Annotated[bool, Parameter(name="--json", help="Answer as JSON.")]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
 
 
 @card.command
 def sign(
-    file: Annotated[str, DASH, Parameter(help="The card as JSON; - is standard input.")],
+    file: Annotated[str, DASH, Parameter(help="The card as JSON; - reads standard input.")],
     /,
     *,
-    key: Annotated[Path, Parameter(help="File with the private key.")],
-    jku: Annotated[str, Parameter(help="Where the key set is published (https).")] = "",
-    add: Annotated[bool, Parameter(help="Keep signatures that are there.")] = False,
+    key: Annotated[Path, Parameter(help="The file with the private key.")],
+    jku: Annotated[str, Parameter(help="The address of the published key set (https).")] = "",
+    add: Annotated[bool, Parameter(help="Keep the existing signatures.")] = False,
     out: Annotated[Path | None, Parameter(help="File to write. [default: standard output]")] = None,
-    json: Annotated[bool, Parameter(name="--json", help="Only the signatures, as JSON.")] = False,
+    json: Annotated[
+        bool, Parameter(name="--json", help="Print only the signatures, as JSON.")
+    ] = False,
 ) -> None:
-    """Sign a card for the readers of each of its versions, and write it with its signatures."""
+    """Sign a card for the readers of each of its versions, and write the signed card."""
     if jku and not jku.startswith("https://"):
-        raise ConfigError("--jku must start with https://: keys must not be changed on their way.")
+        raise ConfigError(
+            "--jku must start with https://, so that nobody can change the keys in transit."
+        )
     document = _document(_read(file))
     held = next(iter(load([str(key)], time.time())), None)
     if held is None:
-        raise ConfigError(f"{key} holds no key that may be used now.")
+        raise ConfigError(f"{key} contains no key that is valid now.")
     try:
         made = msgspec.to_builtins(signatures.sign_all([document], held.key, jku))
     except Uncanonical as exc:
@@ -86,22 +92,23 @@ def verify(
     ] = (),
     jku: Annotated[
         tuple[str, ...],
-        Parameter(help="Key sets that the card may name: an address, an origin, or self."),
+        Parameter(help="Key sets that the card may refer to: an address, an origin, or self."),
     ] = (),
     policy: Annotated[
         Literal["require", "if-present"], Parameter(help="Policy for cards without a signature.")
     ] = "require",
-    strict: Annotated[bool, Parameter(help="Only the specification's canonical form.")] = False,
+    strict: Annotated[
+        bool, Parameter(help="Accept only the canonical form of the specification.")
+    ] = False,
     pins: Annotated[
-        Path | None, Parameter(help="File of hosts that were seen signed, and must stay so.")
+        Path | None,
+        Parameter(help="File of hosts whose cards were signed once and must stay signed."),
     ] = None,
     origin: Annotated[str, Parameter(help="Where a card in a file came from.")] = "",
-    allow_private: Annotated[
-        bool, Parameter(help="Fetch key sets from private networks too.")
-    ] = False,
+    allow_private: Annotated[bool, Parameter(help="Allow key sets in private networks.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Say whether a card is signed by someone you trust (exit code 1 if not)."""
+    """Check whether a card is signed with a key that you trust (exit code 1 if not)."""
     raw = _read(source)
     place = origin or (source if _is_url(source) else NOWHERE)
     trust = Trust(policy, keys=key, jku=jku, pins=pins, strict=strict, allow_private=allow_private)
@@ -139,7 +146,7 @@ def verify(
 
 @card.command
 def validate(source: Source, /, *, json: AsJson = False) -> None:
-    """Say whether a card keeps the rules of its version (exit code 1 if not).
+    """Check whether a card follows the rules of its version (exit code 1 if not).
 
     The source may also be a Python file with an agent.
     """

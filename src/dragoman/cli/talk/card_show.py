@@ -34,21 +34,19 @@ def sheet(
     url: Url,
     /,
     *,
-    to: Annotated[
-        str, Parameter(help="Name of the agent, to prove a secret that you share with it.")
-    ] = "",
-    json: Annotated[bool, Parameter(help="Answer as JSON.")] = False,
+    to: Annotated[str, Parameter(help="Name of the agent that you share a secret with.")] = "",
+    json: Annotated[bool, Parameter(help="Print JSON.")] = False,
 ) -> None:
     """Show an agent's card: skills, interfaces, security, signature and problems.
 
-    Of an agent without a card it is what the agent says of itself: its manifest or introduction
-    (iat+http://, iat+ws://), its extended card (a2a+grpc://).
+    For an agent without a card, the command shows its manifest or introduction (iat+http://,
+    iat+ws://) or its extended card (a2a+grpc://).
 
-    A signature is checked with the keys that the card's own host publishes: it says that the card
-    is whole, not that its owner is someone you trust. `dragoman card verify` does that.
+    A signature is checked with the keys that the card's own host publishes. A valid signature shows
+    that the card was not changed, not that you can trust its owner; `dragoman card verify` does.
 
-    Exit code 0: the card is as it should be; 1: it has errors, or its signature does not hold;
-    2: the command is wrong; 3: the agent cannot be reached.
+    Exit code 0: the card is valid; 1: it has errors, or its signature is invalid; 2: the command
+    line is invalid; 3: the agent cannot be reached.
     """
 
     async def work() -> int:

@@ -35,27 +35,30 @@ def chat(
     url: Url,
     /,
     *,
-    skill: Annotated[str, Parameter(help="Id of the skill to talk to.")] = "",
-    context: Annotated[str, Parameter(help="Id of a context to go on with.")] = "",
-    save: Annotated[Path | None, Parameter(help="Folder for the files that come back.")] = None,
+    skill: Annotated[str, Parameter(help="Id of the skill to use.")] = "",
+    context: Annotated[str, Parameter(help="Id of the context to continue.")] = "",
+    save: Annotated[
+        Path | None, Parameter(help="Folder for the files that the agent returns.")
+    ] = None,
     work: Annotated[
-        bool, Parameter(help="Show thoughts and logs of agents that tell them.")
+        bool, Parameter(help="Show the thoughts and log lines of agents that publish them.")
     ] = False,
     no_history: Annotated[
-        bool, Parameter(help="Do not keep the lines you type for the next chat.")
+        bool, Parameter(help="Do not save the lines you type for the next chat.")
     ] = False,
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
-    """Talk with an agent.
+    """Chat with an agent.
 
-    What you type is said; what the agent asks back you are asked, yes or no where it wants
-    approval, without echo where it wants a secret. /help lists commands, such as /file PATH. Ctrl-C
-    cancels what runs; at the prompt it leaves, as Ctrl-D does.
+    Every line that you type is sent as a message. If the agent asks a question, you are prompted
+    for the answer: yes or no for an approval, without echo for a secret. /help lists the commands,
+    such as /file PATH. Ctrl-C cancels the running task; at the prompt it exits, as Ctrl-D does.
 
-    Without a terminal every line of standard input is said in turn.
+    Without a terminal, every line of standard input is sent as a message.
 
     Exit code 0: you left; 1: refused, or (without a terminal) the last task failed; 2: the command
-    is wrong; 3: the agent cannot be reached; 4: the last task waits for an answer; 130: Ctrl-C.
+    line is invalid; 3: the agent cannot be reached; 4: the last task waits for an answer;
+    130: Ctrl-C.
     """
 
     async def talk() -> int:
@@ -120,7 +123,7 @@ class Room:
         self.show(f"{formatting.line(card.name, 80)}  ({self.agent.dialect})", "bold")
         if card.description:
             self.show(formatting.line(card.description, 400))
-        self.show("/help lists commands, Ctrl-D leaves.", "dim")
+        self.show("/help lists the commands, Ctrl-D exits.", "dim")
         while self._open:
             try:
                 with typing():
@@ -142,7 +145,7 @@ class Room:
             elif word in COMMANDS:
                 await COMMANDS[word][2](self, rest.strip())
             else:
-                self.show(f"There is no {formatting.line(word, 40)}. /help lists what there is.")
+                self.show(f"There is no {formatting.line(word, 40)}. /help lists the commands.")
         except DragomanError as exc:
             self.show(formatting.clean(exc.message), "red")
             if hint := advice(exc, self.url):
@@ -163,7 +166,7 @@ class Room:
         if isinstance(result, Message):
             return
         if question_shown(result) is not None:
-            self.show("It still waits: what you say next answers it, /cancel ends it.", "dim")
+            self.show("The task still waits: your next message answers it, /cancel ends it.", "dim")
 
     def show(self, text: str, style: str = "") -> None:
         """Prints a line that is not the agent's."""
@@ -186,7 +189,7 @@ class Room:
                 self.show(f"There is no file {formatting.line(name)}.")
                 continue
             self.files.append(path)
-            self.show(f"{path.name} goes along with what you say next.", "dim")
+            self.show(f"{path.name} will be attached to your next message.", "dim")
 
     async def save(self, rest: str) -> None:
         if self.talk.task is None or not formatting.has_files(self.talk.task):
@@ -224,7 +227,7 @@ class Room:
 
     async def cancel(self, rest: str) -> None:
         task = await self.talk.cancel()
-        self.show("Nothing runs." if task is None else task.state.value)
+        self.show("There is no task to cancel." if task is None else task.state.value)
 
     async def new(self, rest: str) -> None:
         self.talk = self.agent.conversation(skill=self.skill)
@@ -238,15 +241,15 @@ class Room:
 
 Command = Callable[[Room, str], Awaitable[None]]
 COMMANDS: dict[str, tuple[str, str, Command]] = {
-    "/help": ("", "this list", Room.help),
-    "/file": (" PATH", "sends a file along with the next message", Room.file),
-    "/save": (" [DIR]", "keeps the files of the last answer", Room.save),
-    "/skill": (" [ID]", "lists the skills, or talks to another one", Room.use),
-    "/history": ("", "what was said so far", Room.history),
-    "/task": ("", "ids and state of the last task", Room.task),
-    "/cancel": ("", "ends what waits for an answer", Room.cancel),
-    "/new": ("", "begins another conversation", Room.new),
-    "/quit": ("", "leaves", Room.quit),
+    "/help": ("", "shows this list", Room.help),
+    "/file": (" PATH", "attaches a file to the next message", Room.file),
+    "/save": (" [DIR]", "saves the files of the last answer", Room.save),
+    "/skill": (" [ID]", "lists the skills, or chooses one", Room.use),
+    "/history": ("", "shows the conversation so far", Room.history),
+    "/task": ("", "shows the ids and the state of the last task", Room.task),
+    "/cancel": ("", "cancels the task that waits for an answer", Room.cancel),
+    "/new": ("", "starts another conversation", Room.new),
+    "/quit": ("", "exits", Room.quit),
 }
 
 

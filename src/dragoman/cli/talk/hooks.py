@@ -18,33 +18,34 @@ TOKEN, CREDENTIALS = "DRAGOMAN_HOOK_TOKEN", "DRAGOMAN_HOOK_CREDENTIALS"
 
 hooks = App(
     name="hooks",
-    help=f"""Have an agent call a webhook when something happens to a task.
+    help=f"""Set, show and delete the webhooks of a task.
 
-What proves who calls comes from the environment: ${TOKEN} is told to the receiver with every call,
-${CREDENTIALS} stands in its Authorization header. Neither is ever printed.
+The secrets of a webhook come from the environment: the agent sends ${TOKEN} to the receiver with
+every call, and ${CREDENTIALS} in the Authorization header. Neither is ever printed.
 
-Exit code 0: done; 1: the agent refused; 2: the command is wrong; 3: the agent cannot be reached.
+Exit code 0: success; 1: the agent refused; 2: the command line is invalid; 3: the agent cannot be
+reached.
 """,
     help_format="markdown",
 )
 
-HookId = Annotated[str, Parameter(name="--id", help="Id of the webhook, where a task has several.")]
+HookId = Annotated[str, Parameter(name="--id", help="Id of the webhook, if the task has several.")]
 
 
 @hooks.command(name="set")
 def set_(
     url: Url,
     task: TaskId,
-    to: Annotated[str, Parameter(help="Address to call.")],
+    to: Annotated[str, Parameter(help="Address of the receiver.")],
     /,
     *,
     hook_id: HookId = "",
     scheme: Annotated[str, Parameter(help="Scheme of the Authorization header.")] = "Bearer",
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
-    """Call this address from now on. Under the same --id it replaces the one before."""
+    """Set a webhook. It replaces the one with the same --id."""
     if not to.startswith(("https://", "http://")):
-        raise ConfigError("A webhook begins with https:// or http://.")
+        raise ConfigError("The address of a webhook must start with https:// or http://.")
     credentials = os.environ.get(CREDENTIALS, "")
 
     async def work(agent: RemoteAgent) -> None:
@@ -70,7 +71,7 @@ def get(
     hook_id: HookId = "",
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
-    """Show one webhook of a task; the first if it is not named."""
+    """Show one webhook of a task, by default the first."""
 
     async def work(agent: RemoteAgent) -> None:
         _show([await agent.get_hook(task, hook_id)], as_json=way.json, one=True)
@@ -97,7 +98,7 @@ def delete(
     *,
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
-    """Delete a webhook, which is then called no more."""
+    """Delete a webhook."""
 
     async def work(agent: RemoteAgent) -> None:
         await agent.delete_hook(task, hook_id)

@@ -29,19 +29,19 @@ def listen(
     *,
     port: Annotated[int, Parameter(help="Port to listen on; 0 for a free one.")] = PORT,
     host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
-    insecure: Annotated[bool, Parameter(help="Listen to the network, without TLS.")] = False,
+    insecure: Annotated[bool, Parameter(help="Listen on the network without TLS.")] = False,
     unsigned: Annotated[
-        bool, Parameter(help="Take the bare token, as the official SDKs send it.")
+        bool, Parameter(help="Accept the token without a signature, as the official SDKs send it.")
     ] = False,
     count: Annotated[int, Parameter(help="Stop after this many calls. [default: Ctrl-C]")] = 0,
-    json: Annotated[bool, Parameter(help="Print JSON, spelled as A2A 1.0.")] = False,
+    json: Annotated[bool, Parameter(help="Print JSON in the form of A2A 1.0.")] = False,
 ) -> None:
-    """Receive webhooks, and print what arrives.
+    """Receive webhooks and print them.
 
-    Calls must know the token in $DRAGOMAN_HOOK_TOKEN; without it one is made and shown. Have an
-    agent call with: dragoman hooks set URL TASK ADDRESS
+    Callers must send the token in $DRAGOMAN_HOOK_TOKEN; if it is not set, a token is generated and
+    printed. Register the webhook with: dragoman hooks set URL TASK ADDRESS
 
-    Exit code 0: Ctrl-C, or --count have come; 2: the command is wrong.
+    Exit code 0: Ctrl-C, or --count calls have arrived; 2: the command line is invalid.
     """
     if not is_loopback(f"http://{host}") and not insecure:
         raise ConfigError("Calls over the network would not be encrypted; --insecure allows it.")

@@ -35,22 +35,24 @@ def login(
     scheme: Annotated[
         str, Parameter(help="Scheme of the card. [default: the first one required]")
     ] = "",
-    device: Annotated[bool, Parameter(help="Type a code on another device instead.")] = False,
+    device: Annotated[bool, Parameter(help="Enter a code on another device instead.")] = False,
     client_id: Annotated[
-        str, Parameter(help="The OAuth client that the authorization server knows.")
+        str, Parameter(help="The OAuth client id that the authorization server has registered.")
     ] = "",
     scope: Annotated[
-        tuple[str, ...], Parameter(help="Ask for this scope instead of the card's; repeatable.")
+        tuple[str, ...], Parameter(help="Request this scope instead of the card's; repeatable.")
     ] = (),
     port: Annotated[int, Parameter(help="Port to which the browser returns. [default: any]")] = 0,
     browser: Annotated[
         bool, Parameter(help="Open a browser.", negative="--no-browser", show_default=False)
     ] = True,
-    listed: Annotated[bool, Parameter(name="--list", help="Show where you are logged in.")] = False,
+    listed: Annotated[
+        bool, Parameter(name="--list", help="List the agents that you are logged in to.")
+    ] = False,
     forget: Annotated[bool, Parameter(help="Log out: delete the stored tokens.")] = False,
     as_json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
 ) -> None:
-    """Log in to an agent, once: other commands then use what is kept.
+    """Log in to an agent once; other commands then use the saved tokens.
 
     Exit code 0: done; 1: the login was refused or nobody finished it; 2: the command is wrong;
     3: the agent or its authorization server cannot be reached.

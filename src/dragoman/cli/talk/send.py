@@ -25,42 +25,50 @@ MOST_STDIN = 16 * 1024 * 1024
 
 def send(
     url: Url,
-    text: Annotated[str, DASH, Parameter(help="What to say; - reads standard input.")] = "",
+    text: Annotated[str, DASH, Parameter(help="Text of the message; - reads standard input.")] = "",
     /,
     *,
-    file: Annotated[tuple[Path, ...], Parameter(help="A file to send along; repeatable.")] = (),
+    file: Annotated[tuple[Path, ...], Parameter(help="File to attach; repeatable.")] = (),
     data: Annotated[
-        str | None, Parameter(help="JSON to send along; @FILE reads it from there.")
+        str | None, Parameter(help="JSON data to attach; @FILE reads it from a file.")
     ] = None,
     skill: Annotated[str, Parameter(help="Id of the skill.")] = "",
-    task: Annotated[str, Parameter(help="Id of the task it answers or continues.")] = "",
-    context: Annotated[str, Parameter(help="Id of the context it belongs to.")] = "",
+    task: Annotated[
+        str, Parameter(help="Id of the task that the message answers or continues.")
+    ] = "",
+    context: Annotated[str, Parameter(help="Id of the context that the message belongs to.")] = "",
     stream: Annotated[
         bool,
-        Parameter(help="Write text as it comes, also through a pipe; with --json every event."),
+        Parameter(help="Write text as it arrives even if piped; with --json, every event."),
     ] = False,
-    no_wait: Annotated[bool, Parameter(help="Do not wait for the task: print its id.")] = False,
-    save: Annotated[Path | None, Parameter(help="Folder for the files that come back.")] = None,
+    no_wait: Annotated[
+        bool, Parameter(help="Print the id of the task instead of waiting for it.")
+    ] = False,
+    save: Annotated[
+        Path | None, Parameter(help="Folder for the files that the agent returns.")
+    ] = None,
     work: Annotated[
-        bool, Parameter(help="Show thoughts and logs of agents that tell them.")
+        bool, Parameter(help="Show the thoughts and log lines of agents that publish them.")
     ] = False,
     ask: Annotated[
         bool,
         Parameter(
-            help="Put the agent's questions to you. [default: on a terminal]",
+            help="Prompt for answers to the agent's questions. [default: on a terminal]",
             negative="--no-ask",
             show_default=False,
         ),
     ] = True,
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
-    """Say something to an agent, and see what comes of it.
+    """Send a message to an agent and show the result.
 
-    On a terminal there is a live view, and you are asked what the agent asks back. Through a pipe
-    the result alone is on standard output. Ctrl-C cancels the task; once more leaves it.
+    On a terminal there is a live view, and you are prompted for answers to the agent's questions.
+    If the output is piped, only the result is written to standard output. Ctrl-C cancels the task;
+    a second Ctrl-C exits at once.
 
     Exit code 0: completed, or a direct reply; 1: failed, rejected, canceled or refused; 2: the
-    command is wrong; 3: the agent cannot be reached; 4: it waits for an answer; 130: Ctrl-C.
+    command line is invalid; 3: the agent cannot be reached; 4: the task waits for an answer;
+    130: Ctrl-C.
     """
     what = _said(text, file, data)
     person = TerminalPerson() if ask and not way.json and TerminalPerson.is_there() else None

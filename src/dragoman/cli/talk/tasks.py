@@ -93,7 +93,7 @@ def get(
     ] = None,
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
-    """Show a task as it stands."""
+    """Show the current state of a task."""
 
     async def work(agent: RemoteAgent) -> int:
         task = await agent.get(id, history_length=history)
@@ -113,11 +113,12 @@ def watch(
     /,
     *,
     cursor: Annotated[
-        int | None, Parameter(help="Only what happened behind this event, if they have numbers.")
+        int | None,
+        Parameter(help="Show only events after this one, if the agent numbers its events."),
     ] = None,
     way: SessionOptions = SessionOptions(),  # noqa: B008  frozen
 ) -> None:
-    """Follow a task until it rests. Ctrl-C leaves; the task goes on."""
+    """Follow a task until it ends or waits for an answer. Ctrl-C exits; the task continues."""
 
     async def work(agent: RemoteAgent) -> int:
         view = chosen(as_json=way.json, growing=True)
@@ -133,7 +134,7 @@ def watch(
 
 @tasks.command
 def cancel(url: Url, id: TaskId, /, *, way: SessionOptions = SessionOptions()) -> None:  # noqa: B008  frozen
-    """Stop a task. Exit code 0 if it is canceled now."""
+    """Cancel a task. The exit code is 0 if it is canceled now."""
 
     async def work(agent: RemoteAgent) -> int:
         task = await agent.cancel(id)

@@ -1,14 +1,15 @@
-"""The way of a task's events from its run to its log.
+"""Writes the events of a run to the log of its task.
 
-Theory. A run is the only writer of its task. `stamp` gives an event its place in the log, folds it
-and queues it. At the end of the loop's turn everything queued goes to the store as one write, and
-while that write is in flight the next one gathers. So a run never waits for the disk (unless it is
-far ahead of it), events that are ready together share one commit, and a task that ends in its
-first turn is created and finished in a single write. Only what is committed goes to the live log
-and to readers: nobody sees an event that a crash could take back.
+Theory. A run is the only writer of its task. `stamp` gives an event its position in the log, folds
+it into the task and queues it. At the end of the loop iteration, all queued events go to the store
+as one write, and while that write is in flight the next one collects. So a run never waits for the
+disk (unless it is far ahead of it), events that are ready together share one commit, and a task
+that ends in its first iteration is created and finished in a single write. Only committed events
+reach the live log and the readers, so nobody sees an event that a crash could take back.
 
 At most one write of a task is in flight. The store refuses a write that does not continue the log
-exactly where it ends, so two in flight would have to fail together.
+exactly where it ends, so if the first of two writes failed, the second would fail too, and the
+recovery would have to handle both.
 """
 
 from __future__ import annotations
@@ -39,20 +40,22 @@ from .run_context import RunContext
 from .task_size import task_weight, weight
 
 TURN_LIMIT = 64
-"""Events a run may queue before others get their turn of the loop."""
+"""Events that a run may queue before it yields to other tasks of the loop."""
 QUEUE_LIMIT = 256
+"""Queued events at which a run waits for the disk."""
 WEIGHT_LIMIT = 1 << 20
-"""A run that is further ahead of the disk than this waits for it."""
+"""Queued characters and bytes at which a run waits for the disk."""
 RETRIES = 8
+"""How often a write is retried while the store is unavailable."""
 
 WORKING = StateChanged(state=State.WORKING)
 
 
 class OpenQuestion(Struct, frozen=True, gc=False):
-    """What a task asks its caller, as its row says it."""
+    """The open question of a task, as stored in its row."""
 
     key: str = ""
-    """Empty while nothing is asked."""
+    """The name of the question; empty while no question is open."""
     kind: Ask | None = None
     expires_at: int = 0
 
@@ -61,68 +64,72 @@ NO_QUESTION = OpenQuestion()
 
 
 class Owner(Protocol):
-    """The run that a writer writes for."""
+    """The callbacks of a writer, implemented by its run."""
 
     def on_committed(self) -> None:
-        """Everything stamped so far is committed, and the task goes on."""
+        """Called when all stamped events are committed and the task continues."""
 
     def close(self, error: Exception | None) -> None:
-        """The end of the task is committed."""
+        """Called when the final event of the task is committed."""
 
     def lose(self, error: Exception) -> None:
-        """The task cannot be written any more: somebody else has it, or the store is gone."""
+        """Called when the task cannot be written any more: another worker has claimed it, or the
+        store is unavailable."""
 
     def stop_code(self) -> None:
-        """Nothing that the author's code says counts any more."""
+        """Stops the author's code; its further events are ignored."""
 
     def on_refused(self, write: Write, error: Exception) -> None:
-        """The store does not take this write because of what it says. Nothing is written until
+        """Called when the store refuses a write because of its content. Nothing is written until
         the run calls `resume`."""
 
 
 class EventWriter:
     """Stamps the events of one claimed task, folds them and commits them in order.
 
-    Fields that seldom change are class attributes: most tasks live for one turn of the loop, and
-    setting two dozen fields for each of them would be a tenth of their cost.
+    Fields that seldom change are class attributes: most tasks live for one iteration of the loop,
+    and setting two dozen fields for each of them would be a tenth of their cost.
     """
 
     closed = False
-    """Nothing more is written: the task is over, or not ours any more."""
+    """Whether writing has ended: the task is finished, or another worker has it."""
     error: Exception | None = None
-    """Why it was closed, if the task was lost."""
+    """The reason, if the task was lost."""
     final_task: Task | None = None
-    """The whole task, as soon as an event has ended it."""
+    """The complete task, once an event has ended it."""
     unopened = False
-    """Not in the store yet: a skill that may reply directly has done nothing else so far."""
+    """Whether the task is not in the store yet, because a skill that may reply directly has done
+    nothing else so far."""
     question = NO_QUESTION
+    """The open question of the task."""
     heard = 0
-    """How many of the caller's inputs are in the log, or on their way there."""
+    """The number of the caller's inputs that are in the log or queued for it."""
     reset_attempts = False
-    """An answer was heard, so the attempts count from one again."""
+    """Whether an answer was received, so that attempts count from one again."""
     idempotency: Idempotency | None = None
+    """The idempotency key of the send that creates the task."""
     hook: Hook | None = None
-    """A webhook to be set with the task."""
+    """The webhook that is registered together with the task."""
     records: tuple[Record, ...] = ()
-    """Records to be committed with what is queued."""
+    """Journal records that the next write commits."""
     forget: tuple[int, ...] = ()
     """Inputs whose content the next write deletes from the store."""
     has_webhooks = False
-    """Whether a commit leaves something for a webhook."""
+    """Whether a commit creates deliveries for webhooks."""
     size = 0
-    """What the task's artifacts and messages hold, in characters and bytes."""
+    """The size of the task's artifacts and messages, in characters and bytes."""
     _weight = 0
-    """How much of that is queued."""
+    """The part of `size` that is still queued."""
     _in_flight: Write | Draft | None = None
     _recovering = False
-    """A write was refused for what it says: nothing is written until `resume`."""
+    """Whether a write was refused because of its content; nothing is written until `resume`."""
     _scheduled = False
     _retries = 0
     _claim: Claim | None = None
     _queue_waiters: tuple[asyncio.Future[None], ...] = ()
-    """Those that wait for the commit of what is queued,"""
+    """Futures that complete when the queued events are committed."""
     _flight_waiters: tuple[asyncio.Future[None], ...] = ()
-    """and for the write in flight."""
+    """Futures that complete when the write in flight is committed."""
 
     def __init__(self, shared: RunContext, owner: Owner, row: Row, log: LiveLog) -> None:
         self.shared = shared
@@ -134,13 +141,15 @@ class EventWriter:
 
     @property
     def claim(self) -> Claim:
-        """Our right to write the task. One that is created and finished at once needs none."""
-        if self._claim is None:
+        """The claim under which this process writes the task."""
+        if (
+            self._claim is None
+        ):  # lazily: a task that is created and finished in one write needs none
             self._claim = self.row.claim
         return self._claim
 
     def load(self, task: Task) -> None:
-        """Goes on with a task that exists, as its row and its content stand."""
+        """Continues an existing task from its stored state."""
         row = self.row
         self.fold = Fold.of(task, row.last_seq)
         self.size = task_weight(task)
@@ -151,13 +160,15 @@ class EventWriter:
     # From the run to the queue.
 
     def open(self, opened: Opened, *, working: bool) -> None:
-        """Begins a new task: submitted and, if it runs here, working, in the creating write."""
+        """Stamps the first events of a new task: submitted and, if it runs here, working. Both are
+        part of the write that creates the task."""
         self.stamp(opened, self.row.created_at)
         if working:
             self.stamp(WORKING, self.row.created_at)
 
     def stamp(self, event: AnyEvent, at: int = 0) -> None:
-        """Gives an event its place in the log, folds it and queues it. Nothing is scheduled."""
+        """Gives an event its position in the log, folds it and queues it, without scheduling a
+        write."""
         fold = self.fold
         at = at or self.shared.clock()
         entry = Stamped(fold.task_id, fold.context_id, fold.seq + 1, at, event)
@@ -174,7 +185,7 @@ class EventWriter:
             self._grow(event.message)
 
     def closing_message(self, text: str) -> Message:
-        """What the task says as it ends, when its code does not say it."""
+        """Returns the status message of a task whose end does not come from its code."""
         row = self.row
         return Message(
             message_id=f"{row.task_id}.end",
@@ -192,13 +203,13 @@ class EventWriter:
     # From the queue to the store.
 
     def schedule(self) -> None:
-        """Has the queue flushed at the end of this turn of the loop."""
+        """Schedules a flush for the end of this loop iteration."""
         if not self._scheduled and self._in_flight is None:
             self._scheduled = True
             self.shared.loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Hands what is queued to the store, unless a write is still in flight."""
+        """Passes the queued events to the store as one write, unless a write is in flight."""
         self._scheduled = False
         if self._in_flight is not None or self._recovering or self.closed:
             return
@@ -262,12 +273,12 @@ class EventWriter:
         if type(write) is Write:
             self.records, self.forget, self.reset_attempts = (), (), False
         elif self.records:
-            return  # a draft carries no records: those that wait for them wait for the next write
+            return  # a draft carries no records, so their waiters wait for the next write
         if self._queue_waiters:
             self._flight_waiters, self._queue_waiters = self._queue_waiters, ()
 
     def _landed(self, error: Exception | None) -> None:
-        """The store answered the write in flight."""
+        """Handles the store's answer to the write in flight."""
         write, self._in_flight = self._in_flight, None
         if write is None:  # pragma: no cover - the store answers each write once
             return
@@ -278,10 +289,12 @@ class EventWriter:
             self._retries = 0
         if self.has_webhooks:
             self.shared.on_webhook_due()
+        # Only now, after the commit, do the events become visible to readers. Adding them when they
+        # are stamped would show events that a crash could still take back.
         if write.entries:
             self.log.add(write.entries)
         owner = self._owner
-        if owner is not None:  # else the task was let go of while the write was in flight
+        if owner is not None:  # else the run was closed while the write was in flight
             if write.ended is not None:
                 owner.close(None)
                 return
@@ -300,14 +313,16 @@ class EventWriter:
         if owner is None:
             return
         if isinstance(error, StoreUnavailable) and self._retries < RETRIES and self.log.committed:
-            # The task exists, so it is worth a wait. One that is only being created fails instead:
-            # its caller still waits for the answer, and can send again.
+            # The task exists, so a retry is worthwhile. The creation of a task fails instead: its
+            # caller still waits for the response and can send again.
             self._retries += 1
             self._in_flight = write
             self.shared.loop.call_later(0.05 * 2**self._retries, self._send_again, write)
         elif isinstance(error, Fenced | StoreUnavailable) or isinstance(write, Draft):
             owner.lose(error)
         else:
+            # The content was refused, so a retry would be refused again, and everything that was
+            # stamped after it has the wrong position. The run decides what to write instead.
             self._recovering = True
             self._queue_waiters = self._flight_waiters + self._queue_waiters
             self._flight_waiters = ()
@@ -322,8 +337,8 @@ class EventWriter:
             self.shared.store.create(write, self._landed)
 
     async def reload(self) -> list[Stamped]:
-        """Goes back to the task as the store holds it; gives what was queued and is not any more.
-        Part of the recovery from a refused write, which ends with `resume`."""
+        """Restores the task from the store, empties the queue and returns its events. It is part of
+        the recovery from a refused write, which ends with `resume`."""
         row, task = await self.shared.store.load(self.row.scope, self.row.task_id)
         self.fold = Fold.of(task, row.last_seq)
         self.log.committed = row.last_seq
@@ -332,7 +347,7 @@ class EventWriter:
         return queue
 
     def resume(self) -> None:
-        """Ends the recovery: what is queued by now is written."""
+        """Ends the recovery and writes the events that were queued during it."""
         self._recovering = False
         self.flush()
 
@@ -340,7 +355,7 @@ class EventWriter:
 
     @property
     def crowded(self) -> bool:
-        """Whether the run should let others have their turn."""
+        """Whether the run should yield to other tasks of the loop."""
         return (
             len(self._queue) >= TURN_LIMIT
             or self._weight >= WEIGHT_LIMIT
@@ -349,7 +364,7 @@ class EventWriter:
         )
 
     async def throttle(self) -> None:
-        """Lets others have their turn; waits for the disk when the run is far ahead of it."""
+        """Yields to other tasks of the loop, and waits for the disk if the run is far ahead."""
         ahead = len(self._queue)
         if ahead >= QUEUE_LIMIT or self._weight >= WEIGHT_LIMIT:
             await self.committed()
@@ -357,8 +372,8 @@ class EventWriter:
             await asyncio.sleep(0)
 
     async def committed(self) -> None:
-        """Returns when everything stamped so far is committed, or the task was let go of; raises
-        if it was lost."""
+        """Returns when all events stamped so far are committed, or the run was closed; raises if
+        the task was lost."""
         if self.closed:
             pass
         elif self._queue or self.records or self._recovering:
@@ -374,12 +389,12 @@ class EventWriter:
             raise self.error
 
     def close(self, error: Exception | None) -> None:
-        """Ends all writing and all waiting for it."""
+        """Ends writing, and wakes everyone that waits for a commit."""
         self.closed = True
         if error is not None:
             self.error = error
-        # The run holds its writer. Without this the two would be a cycle, and every task garbage
-        # for the cycle collector instead of gone with its last reference.
+        # The run references its writer. With a reference back, the two would form a cycle, and
+        # every finished task would have to wait for the cycle collector.
         self._owner = None
         if self._queue_waiters or self._flight_waiters:
             waiters = self._queue_waiters + self._flight_waiters
@@ -388,7 +403,7 @@ class EventWriter:
 
 
 def wake(waiters: Iterable[asyncio.Future[None]]) -> None:
-    """Ends the wait of all of them; some may have given up."""
+    """Completes all futures; those whose waiter has given up are already done."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)

@@ -1,10 +1,12 @@
-"""The committed end of a task's log in memory, and the readers that follow it in this process.
+"""Keeps the latest committed events of a task in memory, for the readers in this process.
 
 Theory. A live reader must not cost a query per event, and must not see an event that a crash could
-take back. So the latest events stay here, and they come here from the confirmed commit only. A
-reader that has seen everything leaves a future behind and is woken by the next commit; one that
-can take events without being woken (`Tap.sink`) is handed them on the spot. The log holds at most
-`RING` events: a reader that falls further behind goes on in the store, where it finds them all.
+take back. So the latest events stay in a ring in memory, and an event enters the ring only after
+its commit. A reader that has seen everything registers a future, and the next commit completes it.
+A reader that can take events without being woken (`Tap.sink`) receives them directly in the commit
+callback, which saves it a loop iteration per event. The ring holds at most `RING` events: a reader
+that falls further behind continues in the store, which has them all, so a slow reader never makes
+the ring grow and never delays the run.
 """
 
 from __future__ import annotations
@@ -22,29 +24,29 @@ from .run_context import RunContext
 log = Logger("run")
 
 RING = 512
-"""Committed events kept for live readers."""
+"""The number of committed events that are kept for live readers."""
 
 
 class LiveLog:
     """The latest committed events of one task, and its readers in this process."""
 
     ring: deque[Stamped] | tuple[Stamped, ...] = ()
-    """The latest committed events, without a gap up to `committed`."""
+    """The latest committed events, without gaps, up to `committed`."""
     _readers: dict[asyncio.Future[bool], Tap] | None = None
-    """Readers that have seen everything, each by the future that wakes it."""
+    """The readers that have seen everything, each under the future that wakes it."""
 
     def __init__(self, shared: RunContext, task_id: str, committed: int) -> None:
         self._shared = shared
         self._task_id = task_id
         self.committed = committed
-        """The seq of the last event that is on the disk; 0 while the task is being created."""
+        """The seq of the last committed event; 0 while the task is being created."""
 
     def add(self, entries: tuple[Stamped, ...]) -> None:
-        """Takes the events of a confirmed commit."""
+        """Adds the events of a commit."""
         self.committed = entries[-1].seq
         ring = self.ring
         if not ring:
-            # Most tasks are one write: its own tuple will do, and costs nothing.
+            # Most tasks are a single write. Its own tuple serves as the ring and costs nothing.
             self.ring = entries if len(entries) <= RING else deque(entries, RING)
         elif type(ring) is deque:
             ring.extend(entries)
@@ -53,7 +55,7 @@ class LiveLog:
             self.ring.extend(entries)
 
     def since(self, after: int) -> list[Stamped] | None:
-        """The committed events behind `after`; None if the ring does not reach back that far."""
+        """Returns the committed events after `after`, or None if the ring no longer has them."""
         ring = self.ring
         ahead = self.committed - after
         if ahead <= 0:
@@ -65,8 +67,8 @@ class LiveLog:
         return list(islice(ring, after + 1 - ring[0].seq, None))
 
     def listen(self, tap: Tap) -> asyncio.Future[bool]:
-        """Done, and true, when there is more to see or the task is let go of. What is handed to
-        the tap's sink meanwhile counts as seen."""
+        """Returns a future that becomes true when there are new events or the run ends. Events
+        that were passed to the tap's sink in the meantime do not complete it."""
         future: asyncio.Future[bool] = self._shared.loop.create_future()
         if self._readers is None:
             self._readers = {future: tap}
@@ -75,13 +77,14 @@ class LiveLog:
         return future
 
     def hush(self, future: asyncio.Future[bool]) -> None:
-        """The reader stops waiting."""
+        """Removes a reader that no longer waits."""
         if self._readers is not None:
             self._readers.pop(future, None)
 
     def notify(self, *, working: bool) -> None:
-        """Wakes or feeds the readers here, and rings the bell for those elsewhere. Only a task
-        that goes on `working` feeds sinks: where a stream ends is for its reader to decide."""
+        """Wakes or feeds the readers in this run, and rings the bell for all others. Sinks are fed
+        only while the task is `working`, because the reader itself must decide where its stream
+        ends."""
         readers = self._readers
         if readers:
             for future, tap in tuple(readers.items()):
@@ -92,7 +95,7 @@ class LiveLog:
         self._shared.bell.ring(self._task_id)
 
     def _feed(self, tap: Tap) -> bool:
-        """Hands a sink what is new; false if its reader has to look for itself."""
+        """Passes new events to a sink; returns False if its reader has to fetch them itself."""
         entries = self.since(tap.after)
         if entries is None or tap.sink is None:
             return False
@@ -100,8 +103,8 @@ class LiveLog:
             try:
                 tap.sink(entries)
             except Exception as exc:
-                # A failing sink must not fail the commit. Its reader meets the same error when it
-                # sends these events itself, and there it can be answered.
+                # A failing sink must not fail the commit. Its reader gets the same error when it
+                # sends these events itself, and can handle it there.
                 log.debug("A live reader failed", exc, task=self._task_id)
                 tap.sink = None
                 return False

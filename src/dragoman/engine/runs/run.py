@@ -142,7 +142,7 @@ class Run:
             writer.schedule()
 
     async def throttle(self) -> None:
-        """Lets others have their turn; waits for the disk when the run is far ahead of it."""
+        """Yields to other tasks of the loop, and waits for the disk if the run is far ahead."""
         await self.writer.throttle()
 
     @property
