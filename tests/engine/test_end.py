@@ -14,6 +14,7 @@ from dragoman import Agent, State, SyncTurn, Task, Turn
 from dragoman.core.errors import NotCancelable, StoreUnavailable, TaskFinished, TooMany
 from dragoman.core.events import Snapshot, Stamped, StateChanged
 from dragoman.engine import EngineSettings
+from dragoman.settings import Retention
 from dragoman.testing import Client
 from engine.harness import (
     House,
@@ -493,6 +494,40 @@ async def test_old_tasks_lose_their_log_and_then_go(house: House) -> None:
         house.clock.skip(900)
         await client.engine._maintenance._sweep()
         assert (await client.list()).total == 0
+
+
+@pytest.mark.parametrize("way", ["keep_tasks", "retention"])
+async def test_what_is_to_go_soon_goes_soon(house: House, way: str) -> None:
+    """By itself, and not at the next full hour."""
+    client = house.client(agent_with_a_fine_skill(), **({way: 0.5} if way == "keep_tasks" else {}))
+    if way == "retention":
+        client.engine._maintenance.sooner = (Retention(keep_tasks=0.5),)
+    async with client:
+        assert client.engine._maintenance._sweep_pause() == 1.0
+        await client.send("go")
+        house.clock.skip(1)
+
+        async def gone() -> bool:
+            return (await client.list()).total == 0
+
+        await until(gone, 60)
+
+
+@pytest.mark.parametrize(
+    ("keep", "pause"),
+    [
+        ({}, 3600.0),
+        ({"keep_tasks": 86_400.0}, 3600.0),
+        ({"keep_tasks": 600.0}, 150.0),
+        ({"keep_events": 60.0}, 15.0),
+        ({"keep_tasks": 0.1}, 1.0),
+    ],
+)
+async def test_how_often_old_tasks_are_looked_for(
+    memory: House, keep: dict[str, float], pause: float
+) -> None:
+    async with memory.client(agent_with_a_fine_skill(), **keep) as client:
+        assert client.engine._maintenance._sweep_pause() == pause
 
 
 async def test_a_clock_set_forward_drops_nothing_for_an_hour(

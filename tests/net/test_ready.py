@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -15,14 +16,18 @@ import pytest
 from dragoman import Agent, Backend, Turn
 from dragoman.engine import Engine
 from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.net.server_context import ServerContext
+from dragoman.observability import health
 from dragoman.observability.log import Log
+from dragoman.security.authentication import anyone
 from dragoman.server.app import App
 from dragoman.server.serve import address
 from dragoman.settings import Settings
 from dragoman.store import open_store
 from engine.harness import until
 from net.served_peer import call, said
-from store.disk import full_disk
+from store.disk import full_disk, read_only_disk
+from waiting import forever
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 URLS = {"sqlite": "sqlite:///{}/store/tasks.db", "file": "file://{}/store"}
@@ -30,10 +35,20 @@ URLS = {"sqlite": "sqlite:///{}/store/tasks.db", "file": "file://{}/store"}
 
 @asynccontextmanager
 async def serving(url: str, backend: Backend | None = None) -> AsyncIterator[httpx2.AsyncClient]:
+    async with serving_app(url, backend) as (client, _):
+        yield client
+
+
+@asynccontextmanager
+async def serving_app(
+    url: str, backend: Backend | None = None, go_on: asyncio.Event | None = None
+) -> AsyncIterator[tuple[httpx2.AsyncClient, App]]:
     agent = Agent("Echo", description="Echoes.")
 
     @agent.skill("echo")
     async def echo(turn: Turn) -> str:
+        if go_on is not None and turn.text == "wait":
+            await go_on.wait()
         return turn.text
 
     sock = bind("127.0.0.1", 0)
@@ -46,7 +61,7 @@ async def serving(url: str, backend: Backend | None = None) -> AsyncIterator[htt
     listener.begin()
     try:
         async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
-            yield client
+            yield client, app
     finally:
         listener.refuse()
         await app.stop()
@@ -68,6 +83,95 @@ async def test_a_full_disk_is_seen(tmp_path: Path, kind: str) -> None:
         with full_disk(1):
             await becomes(client, 503)
         await becomes(client, 200)
+
+
+@pytest.mark.parametrize("kind", list(URLS))
+async def test_a_disk_that_becomes_read_only_is_seen_and_loses_nothing(
+    tmp_path: Path, kind: str
+) -> None:
+    """Neither what was there before nor what was under way."""
+    go_on = asyncio.Event()
+    store = tmp_path / "store"
+    store.mkdir()
+    async with serving_app(URLS[kind].format(tmp_path), go_on=go_on) as (client, app):
+
+        async def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
+            reply = await client.post("/", content=call(method, params), headers=V1)
+            return dict(reply.json())
+
+        async def state_of(task: str) -> str:
+            return str((await ask("GetTask", {"id": task}))["result"]["status"]["state"])
+
+        before = (await ask("SendMessage", said("hi")))["result"]["task"]
+        waiting = {**said("wait"), "configuration": {"returnImmediately": True}}
+        under_way = (await ask("SendMessage", waiting))["result"]["task"]["id"]
+        await becomes(client, 200)
+        assert isinstance(app.peer, Engine)
+        async with read_only_disk(app.peer.store, store):
+            refused = await ask("SendMessage", said("hi"))
+            assert "error" in refused, refused
+            await becomes(client, 503)
+            assert (await client.get("/healthz")).status_code == 200
+            # What is there can be read, and nothing that was refused is there.
+            assert (await ask("GetTask", {"id": before["id"]}))["result"] == before
+            listed = (await ask("ListTasks", {}))["result"]["tasks"]
+            assert {each["id"] for each in listed} == {before["id"], under_way}
+            go_on.set()
+        await becomes(client, 200)
+        assert "result" in await ask("SendMessage", said("hi"))
+
+        async def completed() -> bool:
+            return await state_of(under_way) == "TASK_STATE_COMPLETED"
+
+        await until(completed, 60)
+
+
+class Probed:
+    """A peer whose store is looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.hangs = False
+
+    async def counts(self) -> dict[str, int]:
+        return {}
+
+    async def probe(self) -> None:
+        self.looks += 1
+        if self.hangs:
+            await forever()
+
+
+async def test_one_look_does_for_some_seconds_and_not_for_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "KEPT", 1.5)
+    monkeypatch.setattr(health, "PATIENCE", 0.2)
+    peer = Probed()
+    server = ServerContext(cast(Any, None), anyone, Settings().limits, Log("error"))
+    pages = health.HealthEndpoints(server, peer, lambda: True, lambda: 0)
+
+    async def asked() -> int:
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET"}
+        await pages.readiness(scope, cast(Any, None), send)
+        return int(sent[0]["status"])
+
+    loop = asyncio.get_running_loop()
+    for hangs, status in ((False, 200), (True, 503), (False, 200)):
+        peer.hangs, before = hangs, peer.looks
+        while peer.looks == before:  # what was seen before counts until its time is over
+            await asked()
+            await asyncio.sleep(0.02)  # the pace of a probe that asks too often
+        began = loop.time()
+        answers = await asyncio.gather(*(asked() for _ in range(50)))
+        if loop.time() - began < 1:  # else this machine was away for longer than a look counts
+            assert set(answers) == {status}
+            assert peer.looks == before + 1
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,15 @@ class Exchange:
         self._refusal: BadParams | None = None
         self._more = NOTHING_MORE
 
+    @property
+    def server(self) -> ServerContext:
+        """What the agent that is asked is served with."""
+        return self._driver.server
+
+    def redirect(self, driver: Driver) -> None:
+        """Goes on with another driver, in a session of its own, before the caller is admitted."""
+        self._driver, self.session = driver, driver.callee()
+
     async def admit(self, headers: Mapping[str, str], target: str, certificate: str) -> None:
         """Finds the caller as far as headers tell. What only the frame tells, `receive` finds."""
         driver = self._driver

@@ -12,9 +12,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hpack import Decoder
 
-from dragoman.server.app import App
-from dragoman.settings import Limits
+from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.observability.log import Log
+from dragoman.server.app import App, engine_for
+from dragoman.settings import Limits, Server, Settings
 from hostile.frames import (
     ACK,
     DATA,
@@ -32,7 +35,7 @@ from hostile.frames import (
 )
 from waiting import until
 
-from .conftest import Caller, state
+from .conftest import Caller, agent, state
 
 HANG = 60.0
 SEND = "/lf.a2a.v1.A2AService/SendMessage"
@@ -204,3 +207,67 @@ async def test_a_long_message_may_take_its_time(app: App, before: int) -> None:
         await until(lambda: peer.heard >= 50_000 or ending.done())
         assert peer.heard >= 50_000
         ending.cancel()
+
+
+async def refusal(peer: Peer) -> dict[str, str]:
+    """What the first headers of an answer say."""
+    decoder = Decoder()
+    async with asyncio.timeout(HANG):
+        while True:
+            top = await peer.reader.readexactly(9)
+            body = await peer.reader.readexactly(int.from_bytes(top[:3], "big"))
+            if top[3] == SETTINGS and not top[4] & ACK:
+                peer.writer.write(frame(SETTINGS, ACK, 0, b""))
+            if top[3] == HEADERS:
+                return {str(name): str(value) for name, value, *_ in decoder.decode(body)}
+
+
+@pytest.mark.parametrize("rpc", ["SendMessage", "SendStreamingMessage"])
+async def test_a_stranger_is_refused_before_its_message_has_come(
+    rpc: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_GRPC_TOKEN", "a-token-of-ann-0123456789")
+    tokens = Tokens(callers={"ann": Known(secret=Secret(env="TEST_GRPC_TOKEN"))})
+    settings = Settings(
+        server=Server(grpc=True, grpc_port=0, store="memory:"), auth={"robots": tokens}
+    )
+    app = App(agent, engine_for(agent, settings), settings, Log("error"), "http://127.0.0.1:1")
+    await app.start()
+    try:
+        for shown in ((), (("authorization", "Bearer wrong"),)):
+            async with dialed(app) as peer:
+                path = f"/lf.a2a.v1.A2AService/{rpc}"
+                asked = head(app.ports["grpc"], "POST", path, *CALLED, *shown)
+                # Of a message of 3 MB there are ten bytes.
+                said = b"\0" + struct.pack(">I", 3_000_000) + b"x" * 10
+                whole = request(1, asked, said)
+                half = whole.removesuffix(frame(DATA, END_STREAM, 1, said))
+                peer.writer.write(greeting() + half + frame(DATA, 0, 1, said))
+                told = await refusal(peer)
+                assert told["grpc-status"] == str(grpc.StatusCode.UNAUTHENTICATED.value[0])
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{app.ports['grpc']}") as channel:
+            caller = Caller(channel, "1.0")
+            large = caller.request(caller.message("x" * 1_500_000))
+            known = (("authorization", "Bearer a-token-of-ann-0123456789"),)
+            answer = await caller.method("SendMessage")(large, metadata=known)
+            assert state(answer.task) == "COMPLETED"
+    finally:
+        await app.stop()
+
+
+@pytest.mark.parametrize("limits", [Limits(body_time=1.0)])
+async def test_a_message_has_the_time_of_a_body(app: App) -> None:
+    async with dialed(app) as peer:
+        peer.writer.write(half_message(app))
+        # Its connection would have ten seconds for its first call.
+        assert (await refusal(peer))["grpc-status"] == str(
+            grpc.StatusCode.DEADLINE_EXCEEDED.value[0]
+        )
+
+
+@pytest.mark.parametrize("rpc", ["SendMessage", "SendStreamingMessage"])
+async def test_a_call_without_a_message_is_refused(app: App, rpc: str) -> None:
+    async with dialed(app) as peer:
+        asked = head(app.ports["grpc"], "POST", f"/lf.a2a.v1.A2AService/{rpc}", *CALLED)
+        peer.writer.write(greeting() + request(1, asked))
+        assert (await refusal(peer))["grpc-status"] not in ("0", "13")  # INTERNAL

@@ -22,11 +22,17 @@ HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 class CountedCall:
     """A call, as the connections know it: an exchange that ends when `cr_frame` is None."""
 
-    __slots__ = ("cr_frame",)
+    __slots__ = ("_connections", "_servicer", "cr_frame")
 
     def __init__(self, connections: Connections, servicer: Servicer) -> None:
         self.cr_frame: object = self
-        connections.note(client_in(servicer.peer()), self)
+        self._connections, self._servicer = connections, servicer
+
+    def begin(self) -> CountedCall:
+        """It was read, or it will not be. Until then its connection has the limits of one that has
+        asked for nothing yet."""
+        self._connections.note(client_in(self._servicer.peer()), self)
+        return self
 
     def end(self) -> None:
         """It is answered."""
@@ -42,7 +48,7 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio is unty
 
     async def Check(self, request: Any, context: Servicer) -> Any:  # noqa: N802  gRPC's name
         """Whether a service is there."""
-        counted = CountedCall(self._connections, context)
+        counted = CountedCall(self._connections, context).begin()
         try:
             return await super().Check(request, context)
         finally:
@@ -50,7 +56,7 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio is unty
 
     async def Watch(self, request: Any, context: Servicer) -> None:  # noqa: N802  the same
         """The same, and each change of it."""
-        counted = CountedCall(self._connections, context)
+        counted = CountedCall(self._connections, context).begin()
         try:
             await super().Watch(request, context)
         finally:
@@ -68,7 +74,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # gr
         self, asked: AsyncIterable[Any], context: Servicer
     ) -> AsyncIterator[Any]:
         """What services and messages there are."""
-        counted = CountedCall(self._connections, context)
+        counted = CountedCall(self._connections, context).begin()
         try:
             async for told in super().ServerReflectionInfo(asked, context):
                 yield told

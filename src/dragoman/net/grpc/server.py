@@ -16,7 +16,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 
-from dragoman.core.errors import ConfigError, DragomanError, StoreUnavailable, TooSlow
+from dragoman.core.errors import ConfigError, DragomanError, StoreUnavailable, TooSlow, Unparseable
 from dragoman.core.peer import AGENT, Batch
 from dragoman.core.session import Call, Fault, Frame, Session, Update
 from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
@@ -133,26 +133,14 @@ class GrpcServer:
 
     # One call
 
-    def _driver_for(self, path: str, body: bytes, servicer: Servicer) -> Driver:
-        """The driver for the agent that a call names: with metadata, or with its tenant."""
-        named = _headers_in(servicer.invocation_metadata()).get(AGENT)
-        if named is not None:
-            return self._agents.get(named, (self._driver,))[0]
-        try:
-            tenant = getattr(RPCS[path][1].read(body), "tenant", "")
-        except Wrong:
-            return self._driver  # which says what is wrong
-        return self._agents.get(tenant, (self._driver, self._driver))[1]
-
-    async def _unary(self, path: str, body: bytes, servicer: Servicer) -> bytes:
+    async def _unary(self, path: str, messages: object, servicer: Servicer) -> bytes:
         began = perf_counter()
-        driver = self._driver_for(path, body, servicer) if self._agents else self._driver
-        exchange = Exchange(driver, driver.callee())
+        exchange = Exchange(self._driver, self._driver.callee())
         fault: Fault | None = None
         answer = NO_ANSWER
         counted = CountedCall(self.connections, servicer)
         try:
-            signal = await self._receive(exchange, path, body, servicer)
+            signal = await self._receive(exchange, path, servicer, counted)
             # A caller that leaves, or whose deadline is over, must not stop what it has set going
             # halfway: a deadline of gRPC bounds the wait, never the task.
             answer = exchange.answer(await asyncio.shield(exchange.ask(signal)))
@@ -168,16 +156,16 @@ class GrpcServer:
             servicer.set_trailing_metadata(trailers)
         return answer.body
 
-    async def _stream(self, path: str, body: bytes, servicer: Servicer) -> None:
+    async def _stream(self, path: str, messages: object, servicer: Servicer) -> None:
         began = perf_counter()
-        driver = self._driver_for(path, body, servicer) if self._agents else self._driver
-        server = driver.server
-        exchange = Exchange(driver, driver.callee())
+        server = self.server
+        exchange = Exchange(self._driver, self._driver.callee())
         fault: Fault | None = None
         stream, place = OpenStream(_current()), ""
         counted = CountedCall(self.connections, servicer)
         try:
-            signal = await self._receive(exchange, path, body, servicer)
+            signal = await self._receive(exchange, path, servicer, counted)
+            server = exchange.server
             stream = exchange.open_stream(stream.task)
             steps = exchange.steps(signal)
             try:
@@ -239,21 +227,77 @@ class GrpcServer:
         return place
 
     async def _receive(
-        self, exchange: Exchange, path: str, body: bytes, servicer: Servicer
+        self, exchange: Exchange, path: str, servicer: Servicer, counted: CountedCall
     ) -> Call:
-        """What is asked. The whole message is here before its caller is known: gRPC reads it."""
+        """What is asked. The message is read when its caller is known."""
         headers = _headers_in(servicer.invocation_metadata())
         certificate = _certificate(servicer) if self._secured else ""
+        target = f"POST {path}"
         try:
-            await exchange.admit(headers, f"POST {path}", certificate)
+            if not self._agents:
+                await exchange.admit(headers, target, certificate)
+                body = await self._read(servicer)
+            elif (named := headers.get(AGENT)) is not None:
+                if named in self._agents:
+                    exchange.redirect(self._agents[named][0])
+                await exchange.admit(headers, target, certificate)
+                body = await self._read(servicer)
+            else:
+                # Which agent is meant stands in the message. It is read for a caller that at least
+                # one agent knows.
+                await self._admit_anywhere(headers, target, certificate)
+                body = await self._read(servicer)
+                exchange.redirect(self._tenants_driver(path, body))
+                await exchange.admit(headers, target, certificate)
         except DragomanError:
             exchange.identify(Frame(b"", path, headers))  # for the version of the path
             raise
+        finally:
+            counted.begin()
         # The deadline of the call is not for the peer: it bounds how long this caller waits, and
         # gRPC cancels the call by itself. What bounds the task is `dragoman-deadline`.
         signal = await exchange.receive(Frame(body, path, headers))
         assert isinstance(signal, Call)  # noqa: S101  all that a service of A2A has rpcs for
         return signal
+
+    async def _admit_anywhere(
+        self, headers: Mapping[str, str], target: str, certificate: str
+    ) -> None:
+        """Returns if one of the agents admits the caller; raises why the last one does not."""
+        refusal: DragomanError | None = None
+        for driver, _ in self._agents.values():
+            try:
+                await Exchange(driver, driver.callee()).admit(headers, target, certificate)
+                return
+            except DragomanError as exc:
+                refusal = exc
+        if refusal is not None:
+            raise refusal
+
+    def _tenants_driver(self, path: str, body: bytes) -> Driver:
+        """The driver for the agent whose name is the tenant of a message."""
+        try:
+            tenant = getattr(RPCS[path][1].read(body), "tenant", "")
+        except Wrong:
+            return self._driver  # which says what is wrong
+        return self._agents.get(tenant, (self._driver, self._driver))[1]
+
+    async def _read(self, servicer: Servicer) -> bytes:
+        """The message of a call, within the time for a body; gRPC itself limits its size."""
+        deadlines, task = self.server.deadlines, _current()
+        deadlines.watch(task, self.server.loop.time() + self.server.limits.body_time)
+        try:
+            body = await servicer.read()
+        except asyncio.CancelledError:
+            if not deadlines.late(task):
+                raise  # the caller is gone
+            task.uncancel()
+            raise TooSlow() from None
+        finally:
+            deadlines.waits.pop(task, None)
+        if body is grpc.aio.EOF:
+            raise Unparseable("The call has no message.")
+        return bytes(body)
 
 
 class TenantCallee(GrpcCallee):
@@ -267,18 +311,22 @@ class TenantCallee(GrpcCallee):
 
 
 class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped
-    """The rpcs of these services by path; gRPC answers others with UNIMPLEMENTED itself."""
+    """The rpcs of these services by path; gRPC answers others with UNIMPLEMENTED itself.
+
+    All of them have one message of the caller's. To gRPC they are rpcs with a stream of them, which
+    looks the same on the wire: for others it reads the message before it tells us of the call.
+    """
 
     def __init__(
         self,
-        unary: Callable[[str, bytes, Servicer], Coroutine[Any, Any, bytes]],
-        stream: Callable[[str, bytes, Servicer], Coroutine[Any, Any, None]],
+        unary: Callable[[str, object, Servicer], Coroutine[Any, Any, bytes]],
+        stream: Callable[[str, object, Servicer], Coroutine[Any, Any, None]],
         services: Container[str],
     ) -> None:
         self._handlers = {
-            path: grpc.unary_stream_rpc_method_handler(partial(stream, path))
+            path: grpc.stream_stream_rpc_method_handler(partial(stream, path))
             if rpc.stream
-            else grpc.unary_unary_rpc_method_handler(partial(unary, path))
+            else grpc.stream_unary_rpc_method_handler(partial(unary, path))
             for path, (service, rpc) in RPCS.items()
             if service.name in services
         }

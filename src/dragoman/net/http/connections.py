@@ -3,9 +3,9 @@
 Granian knows when a request has come whole, and little before and after: a peer that sends half a
 handshake, half of its headers or nothing at all stays as long as it likes, and so does one that
 leaves its answer unread. It has no setting for that and tells nobody about connections. gRPC, which
-has a port of its own, is no better there, and tells of a call only when its message has come whole
-(`late`). But connections are descriptors of our own process. So every second we look at all of
-them: the kernel says whose each one is and how many bytes went either way (`TCP_INFO`), the wrapper
+has a port of its own, is no better there, and its calls are noted only when their message has come
+whole (`late`). But connections are descriptors of our own process. So every second we look at all
+of them: the kernel says whose each is and how many bytes went either way (`TCP_INFO`), the wrapper
 around the app says what was asked on it, and one that does nothing useful is shut down. The
 listener then closes it as if the peer had left.
 
