@@ -106,8 +106,8 @@ async def test_a_disk_that_becomes_read_only_is_seen_and_loses_nothing(
         waiting = {**said("wait"), "configuration": {"returnImmediately": True}}
         under_way = (await ask("SendMessage", waiting))["result"]["task"]["id"]
         await becomes(client, 200)
-        assert isinstance(app.peer, Engine)
-        async with read_only_disk(app.peer.store, store):
+        assert isinstance(app.mounts[""].peer, Engine)
+        async with read_only_disk(app.mounts[""].peer.store, store):
             refused = await ask("SendMessage", said("hi"))
             assert "error" in refused, refused
             await becomes(client, 503)
@@ -149,7 +149,7 @@ async def test_one_look_does_for_some_seconds_and_not_for_longer(
     monkeypatch.setattr(health, "PATIENCE", 0.2)
     peer = Probed()
     server = ServerContext(cast(Any, None), anyone, Settings().limits, Log("error"))
-    pages = health.HealthEndpoints(server, peer, lambda: True, lambda: 0)
+    pages = health.HealthEndpoints(server.log, {"": (server, peer)}, lambda: True, lambda: 0)
 
     async def asked() -> int:
         sent: list[dict[str, Any]] = []
