@@ -124,6 +124,8 @@ class ServerContext:
         self.streams = self.opened.streams
         self.sockets = self.opened.sockets
         self.mount_point = MountPoint()
+        self.recognize = admit
+        """Like `admit`, for a call that may be for another agent: it is not counted."""
         self.extensions: frozenset[str] = frozenset()
         """What the card declares; of these we echo what a caller activates."""
         self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
