@@ -217,3 +217,28 @@ def test_shapes_see_what_is_wrong() -> None:
     ]
     late = {**task, "status": {"state": "TASK_STATE_WORKING", "timestamp": "2026-01-01T00:00:00"}}
     assert len(list(NEW.problems("Task", late))) == 1
+
+
+def test_one_of_several_agents_is_examined_as_its_card_says(tmp_path: Path) -> None:
+    files = (f"alpha={AGENT}", f"beta={AGENT}")
+    with serving(*files, "--store", "memory:", "--grpc-port", "0", cwd=tmp_path) as served:
+        done = dragoman(
+            *(
+                "doctor",
+                f"{served.url}/agents/beta",
+                "--json",
+                "--only",
+                "send.*",
+                "--only",
+                "get.*",
+            ),
+            *("--only", "across.*"),
+            cwd=tmp_path,
+        )
+    told = json.loads(done.stdout)
+    assert {"jsonrpc-1.0", "rest-1.0", "grpc-1.0", "jsonrpc-0.3", "rest-0.3"} == set(
+        told["interfaces"]
+    )
+    assert told["score"]["total"]["percent"] == 100.0, [
+        one for one in told["results"] if one["outcome"] not in ("ok", "skipped")
+    ]

@@ -186,7 +186,7 @@ async def test_the_card_says_what_is_open(version: str) -> None:
 
     def shown(**server: Any) -> tuple[Any, dict[str, Any]]:
         card = documents.card_in(
-            form(app_for(desk(), server=server).card_at("https://desk.example"))
+            form(app_for(desk(), server=server).mounts[""].card_at("https://desk.example"))
         )
         return card.security, {skill.id: skill.security for skill in card.skills}
 

@@ -8,10 +8,11 @@ import pytest
 
 from dragoman.client import connect
 from dragoman.core.auth_schemes import Known, Secret, Tokens
-from dragoman.core.errors import BadParams, Forbidden, TaskNotFound, Unauthenticated
+from dragoman.core.errors import BadParams, Forbidden, TaskNotFound, TooMany, Unauthenticated
 from dragoman.core.model import Message, Role, Text
 from dragoman.core.operations import GetTask, SendMessage
 from dragoman.dialects.a2a.grpc.caller import GrpcCaller
+from dragoman.settings import Rates
 from semantics.ways import Way
 from server.two_agents import desk, serving
 
@@ -83,6 +84,23 @@ async def test_each_agent_asks_for_its_own_credentials(monkeypatch: pytest.Monke
         assert isinstance((await named("beta").ask(house, say("hi"))).error, Unauthenticated)
         shown = {"authorization": "Bearer bob-token-of-sixteen"}
         assert (await named("beta").ask(house, say("hi"), headers=shown)).error is None
+
+
+async def test_a_call_by_tenant_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("T_ANN", "ann-token-of-sixteen")
+    auth = {"all": Tokens(callers={"ann": Known(secret=Secret(env="T_ANN"))})}
+    ann = {"authorization": "Bearer ann-token-of-sixteen"}
+    async with (
+        serving(auth=auth, rates=Rates(calls_per_minute=4)) as two,
+        two.house("alpha") as house,
+    ):
+        for name in ("alpha", "beta") * 2:
+            assert (await named(name).ask(house, say("hi"), headers=ann)).error is None
+        heard = [
+            (await named(name).ask(house, say("hi"), headers=ann)).error
+            for name in ("alpha", "beta") * 2
+        ]
+        assert isinstance(heard[-1], TooMany)
 
 
 async def test_the_only_agent_has_no_tenant_on_its_card() -> None:

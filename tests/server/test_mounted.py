@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman import Agent
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.net.http.asgi import Receive, Scope, Send
 from dragoman.net.http.mount_point import MountPoint
+from dragoman.security.card_signing import new_key, save
 from dragoman.server.app import App, create_app
-from dragoman.settings import Server, Settings
+from dragoman.settings import Server, Settings, Signing
 from server.two_agents import desk
 
 HEADERS = {"host": "desk.example", "content-type": "application/json", "a2a-version": "1.0"}
@@ -192,3 +197,22 @@ def test_a_mount_point_is_told_from_a_path_that_begins_like_it() -> None:
     point = MountPoint("https://pub.example/x")
     scope = {"root_path": "/xy"}
     assert point.url_in(scope, {}) == "https://pub.example/x/xy"
+
+
+async def test_cards_of_several_agents_are_signed_with_the_keys_of_the_server(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path / "key.json", new_key("ES256", time.time()))
+    public = settings(public_url="https://pub.example")
+    signed = replace(public, signing=Signing(keys=(str(tmp_path / "key.json"),)))
+    app = create_app(TWO, signed)
+    for outer, root in ((app, ""), (Mount(app), "/x")):
+        for name in TWO:
+            path = f"{root}/agents/{name}/.well-known/agent-card.json"
+            _, _, body = await ask(outer, "GET", path)
+            (signature, *_) = json.loads(body)["signatures"]
+            protected = signature["protected"]
+            head = json.loads(urlsafe_b64decode(protected + "=" * (-len(protected) % 4)))
+            assert head["jku"] == f"https://pub.example{root}/.well-known/jwks.json"
+            status, _, keys = await ask(outer, "GET", f"{root}/.well-known/jwks.json")
+            assert (status, json.loads(keys)["keys"][0]["kid"]) == (200, head["kid"])

@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.core.errors import ConfigError
@@ -134,6 +136,15 @@ async def test_streams_of_all_agents_count_together() -> None:
             other = f"{two.url}/agents/beta"
             refused = await client.post(other, json=asked, headers=HEADERS)
             assert "Too many streams" in refused.text
+
+
+async def test_websockets_of_all_agents_count_together() -> None:
+    async with serving(server={"insecure": True}, iat=Iat(sockets=10)) as two:
+        where = two.url.replace("http", "ws")
+        # Of ten places one is for the strangers of an address, whichever agent they call.
+        async with connect(f"{where}/agents/alpha/iat/ws", proxy=None):
+            with pytest.raises(InvalidStatus):
+                await connect(f"{where}/agents/beta/iat/ws", proxy=None)
 
 
 # Health, metrics, logs

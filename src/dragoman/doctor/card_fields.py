@@ -29,6 +29,17 @@ def spoken(card: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             yield url, str(binding), version_in(said, listed=number < listed)
 
 
+def tenant_at(card: dict[str, Any], url: str, binding: str) -> str:
+    """Returns the tenant that requests to this interface name; only those of 1.0 can name one."""
+    for one in dicts(card.get("supportedInterfaces")):
+        named = one.get("tenant")
+        if (one.get("url"), one.get("protocolBinding")) == (url, binding) and isinstance(
+            named, str
+        ):
+            return named
+    return ""
+
+
 def required(holder: dict[str, Any]) -> Iterator[str]:
     """Yields the names of the schemes that a card or skill requires, in both spellings."""
     for one in dicts(holder.get("securityRequirements")):

@@ -54,6 +54,7 @@ class GrpcProbe:
     def __init__(self, wire: RawHttp, url: str, version: str, form: Form) -> None:
         self.wire, self.url, self.version, self.form = wire, url, version, form
         self.own: dict[str, str] = {}
+        self.tenant = ""
         parts = urlsplit(url if "://" in url else f"//{url}")
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         try:
@@ -87,12 +88,16 @@ class GrpcProbe:
         return list({**own, **given}.items())
 
     def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> ProbeReply:
-        path, name, fields = grpc_request(self.version, op, args)
+        path, name, fields = self._request(op, args)
         body = writer(name)(_snake(fields))
         raw, refusal = self.call(path, body, headers, short(str(fields)))
         if refusal is not None:
             return ProbeReply(None, refusal)
         return ProbeReply(self._read(op, raw))
+
+    def _request(self, op: str, args: Args) -> tuple[str, str, Args]:
+        path, name, fields = grpc_request(self.version, op, args)
+        return path, name, {**fields, "tenant": self.tenant} if self.tenant else fields
 
     def call(
         self, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS, shown: str = ""
@@ -112,7 +117,7 @@ class GrpcProbe:
     def stream(
         self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS
     ) -> Iterator[ProbeStream]:
-        path, name, fields = grpc_request(self.version, op, args)
+        path, name, fields = self._request(op, args)
         self.wire.count()
         self.wire.note(f"gRPC {path} {short(str(fields))}", "no answer")
         method = self._channel.unary_stream(path)

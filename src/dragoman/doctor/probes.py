@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -66,6 +67,8 @@ class Probe(Protocol):
     form: Form
     own: dict[str, str]
     """The headers that this agent needs."""
+    tenant: str
+    """What the card says that requests name as their tenant; 1.0 only."""
 
     def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> ProbeReply:
         """Sends one request."""
@@ -87,6 +90,7 @@ class HttpProbe:
     def __init__(self, wire: RawHttp, url: str, version: str, form: Form) -> None:
         self.wire, self.url, self.version, self.form = wire, url, version, form
         self.own: dict[str, str] = {}
+        self.tenant = ""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -149,6 +153,8 @@ class RpcProbe(HttpProbe):
         """Returns the request as it goes out."""
         method = RPC_METHODS[self.version][op]
         params = rpc_params(self.version, op, args)
+        if self.tenant:
+            params = {**params, "tenant": self.tenant}
         request = {"jsonrpc": "2.0", "id": id or f"d-{next(_ids)}", "method": method}
         return json.dumps({**request, "params": params}, ensure_ascii=False).encode()
 
@@ -235,6 +241,8 @@ class RestProbe(HttpProbe):
     def at(self, path: str) -> str:
         """Returns the address of a path."""
         base = self.url.rstrip("/")
+        if self.tenant:
+            path = f"/{quote(self.tenant, safe='')}{path}"
         doubled = self.version != "1.0" and base.endswith("/v1")
         return (base.removesuffix("/v1") if doubled else base) + path
 

@@ -13,7 +13,7 @@ from dragoman.core.errors import BadParams
 from dragoman.net.http.addresses import web_url
 from dragoman.security.outbound.address_scopes import Unreachable
 
-from .card_fields import spoken
+from .card_fields import spoken, tenant_at
 from .check import CHECKS, Broken, Check, Level, Unknowable, in_order
 from .guard import Guard
 from .http import RawHttp
@@ -110,7 +110,8 @@ def _find(agent: AgentUnderTest, orders: Orders, left_out: list[str]) -> None:
         if name in seen:
             continue
         seen.add(name)
-        _add(agent, name, url, orders, left_out)
+        tenant = tenant_at(agent.card, url, binding) if version == "1.0" else ""
+        _add(agent, name, url, orders, left_out, tenant)
     for name in orders.on:
         if name == "jsonrpc-0.1" and name not in seen:  # spoken at an address that says nothing
             url = next((u for u, b, _ in declared if b == "JSONRPC"), agent.url)
@@ -127,7 +128,14 @@ def _oldest(agent: AgentUnderTest, url: str) -> str:
     return "0.1" if refusal is not None and refusal.code == -32601 else "0.3"
 
 
-def _add(agent: AgentUnderTest, name: str, url: str, orders: Orders, left_out: list[str]) -> None:
+def _add(
+    agent: AgentUnderTest,
+    name: str,
+    url: str,
+    orders: Orders,
+    left_out: list[str],
+    tenant: str = "",
+) -> None:
     if orders.on and name not in orders.on:
         return
     binding, _, version = name.partition("-")
@@ -154,6 +162,7 @@ def _add(agent: AgentUnderTest, name: str, url: str, orders: Orders, left_out: l
             raise
         left_out.append(f"{name}: needs pip install 'dragoman[grpc]'")
         return
+    probe.tenant = tenant
     agent.cases.append(Case(agent, probe))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -60,6 +60,15 @@ class RecentAddresses:
         return self._until.get(address, 0.0) > self._clock()
 
 
+class OpenSockets:
+    """The WebSockets open at one path, below whichever mount point."""
+
+    def __init__(self) -> None:
+        self.all: set[OpenStream] = set()
+        self.strangers: Counter[str] = Counter()
+        """Those that have not said whose they are, by address."""
+
+
 class OpenStreams:
     """What is open on a server, whichever of its agents it is for."""
 
@@ -68,8 +77,13 @@ class OpenStreams:
         self.streams: set[OpenStream] = set()
         """All that is open: streams over HTTP and gRPC, and sockets."""
         self.sockets: set[OpenStream] = set()
+        self._at: dict[str, OpenSockets] = {}
         self.draining = False
         """No more sockets are taken: nobody would serve them."""
+
+    def sockets_at(self, target: str) -> OpenSockets:
+        """The sockets at this path: several agents share the places for them."""
+        return self._at.setdefault(target, OpenSockets())
 
     async def close_sockets(self, seconds: float) -> None:
         """Closes every WebSocket, with this long for its last words, and takes no more. Listeners
@@ -110,6 +124,8 @@ class ServerContext:
         self.streams = self.opened.streams
         self.sockets = self.opened.sockets
         self.mount_point = MountPoint()
+        self.recognize = admit
+        """Like `admit`, for a call that may be for another agent: it is not counted."""
         self.extensions: frozenset[str] = frozenset()
         """What the card declares; of these we echo what a caller activates."""
         self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers

@@ -59,8 +59,14 @@ class AccessControl:
         self.admit_or_anyone = self.admit
         """Admits callers of A2A operations; what is not open to strangers is refused by the peer
         that `before` returns."""
-        if self.locked and self.anonymous:
+        open_to_some = self.locked and bool(self.anonymous)
+        if open_to_some:
             self.admit_or_anyone = self.authenticator.admit_or_anyone
+        self.recognize: Admit = self.admit_or_anyone
+        """The same, but the call does not count: it may be for another agent."""
+        if metered is not None:
+            same = Authenticator(schemes, agent.name, fetch=self._fetch, scopes=agent.scopes)
+            self.recognize = same.admit_or_anyone if open_to_some else same.admit
         self._access = _accesses(settings)
         if not schemes and any(each.authenticated for each in self._access.values()):
             raise ConfigError(

@@ -16,8 +16,15 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 
-from dragoman.core.errors import ConfigError, DragomanError, StoreUnavailable, TooSlow, Unparseable
-from dragoman.core.peer import AGENT, Batch
+from dragoman.core.errors import (
+    BadParams,
+    ConfigError,
+    DragomanError,
+    StoreUnavailable,
+    TooSlow,
+    Unparseable,
+)
+from dragoman.core.peer import AGENT, Batch, Context
 from dragoman.core.session import Call, Fault, Frame, Session, Update
 from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
 from dragoman.dialects.a2a.scalars import Wrong
@@ -245,7 +252,7 @@ class GrpcServer:
             else:
                 # Which agent is meant stands in the message. It is read for a caller that at least
                 # one agent knows.
-                await self._admit_anywhere(headers, target, certificate)
+                await self._recognize(headers, target, certificate)
                 body = await self._read(servicer)
                 exchange.redirect(self._tenants_driver(path, body))
                 await exchange.admit(headers, target, certificate)
@@ -260,15 +267,17 @@ class GrpcServer:
         assert isinstance(signal, Call)  # noqa: S101  all that a service of A2A has rpcs for
         return signal
 
-    async def _admit_anywhere(
-        self, headers: Mapping[str, str], target: str, certificate: str
-    ) -> None:
+    async def _recognize(self, headers: Mapping[str, str], target: str, certificate: str) -> None:
         """Returns if one of the agents admits the caller; raises why the last one does not."""
         refusal: DragomanError | None = None
         for driver, _ in self._agents.values():
             try:
-                await Exchange(driver, driver.callee()).admit(headers, target, certificate)
+                found = driver.server.recognize(headers, target, certificate)
+                if not isinstance(found, Context):
+                    await found
                 return
+            except BadParams:
+                return  # a header is wrong, not the caller
             except DragomanError as exc:
                 refusal = exc
         if refusal is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -68,9 +67,8 @@ class WebSocketEndpoint:
 
     def __init__(self, driver: SocketDriver, target: str) -> None:
         self.driver, self.target = driver, target
-        self._open: set[OpenStream] = set()
-        self._strangers: Counter[str] = Counter()
-        """Sockets that have not said whose they are, by address."""
+        opened = driver.server.opened.sockets_at(target)
+        self._open, self._strangers = opened.all, opened.strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One socket, from the handshake to its end."""
