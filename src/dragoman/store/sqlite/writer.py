@@ -1,9 +1,9 @@
 """Writes to a SQLite file, in one thread.
 
 Theory. A batch of jobs is one transaction, so many changes share the cost of one fsync. Rows are
-read through a small cache (`WriteBatch`), the rules make new rows of them in Python, and the result is
-written when the batch is over, or before a job that has to search. A rule refuses a job before the
-job has changed anything, so a refused job needs no savepoint and disturbs no other.
+read through a small cache (`WriteBatch`), the rules make new rows of them in Python, and the result
+is written when the batch is over, or before a job that has to search. A rule refuses a job before
+the job has changed anything, so a refused job needs no savepoint and disturbs no other.
 
 The cache is valid as long as no other process writes to the file. `BEGIN IMMEDIATE` takes the write
 lock before anything is read, and `PRAGMA data_version` then tells whether another process has
