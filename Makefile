@@ -33,7 +33,7 @@ demo: $(READY) ## Start the showcase agent and show it working in A2A 1.0 and 0.
 test: check .peers/.ready debian ## Check, then all tests, with small counts
 	@$(BIN)/python -m pytest -q $(TOGETHER) $(ARGS)
 
-test-quick: $(READY) ## The fast tests only: few other processes, no foreign clients
+test-quick: $(READY) ## What to run before each commit: all tests that need no other process
 	@$(BIN)/python -m pytest -q $(TOGETHER) -m "not slow" $(ARGS)
 
 test-full: check .peers/.ready-all debian ## All tests with the full counts of the issues, and all frameworks

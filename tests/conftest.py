@@ -8,11 +8,19 @@ import os
 
 import httpcore2
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("steady", derandomize=True)
-if not os.environ.get("DRAGOMAN_FULL"):
-    settings.load_profile("steady")
+FULL = bool(os.environ.get("DRAGOMAN_FULL"))
+
+# A loaded machine is no fault of an example: nothing is said of how long one may take.
+settings.register_profile(
+    "ours",
+    derandomize=not FULL,
+    max_examples=100 if FULL else 40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ours")
 
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 """A client of httpx2 reads all CAs of the system, which takes longer than most tests do."""

@@ -94,6 +94,7 @@ def logging_restored() -> Iterator[None]:
     root.setLevel(level)
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.usefixtures("logging_restored")
 @pytest.mark.parametrize("page", RUN, ids=name)
 async def test_every_python_block_runs(
@@ -132,6 +133,7 @@ def curls(page: Path) -> list[tuple[int, list[str]]]:
     ]
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("page", SHOWN, ids=name)
 def test_every_curl_command_works(page: Path, tmp_path: Path) -> None:
     source = blocks(page, "python")[0].text if page in FIRST_PAGES else inspect.getsource(showcase)
@@ -223,6 +225,7 @@ def test_every_verb_of_a_turn_is_in_a_table_or_a_section() -> None:
 # The command line and the settings.
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("one", ["", "serve", "demo", "new", "login"])
 def test_every_flag_is_told(one: str, tmp_path: Path) -> None:
     shown = command(*filter(None, [one]), "--help", cwd=tmp_path).stdout

@@ -11,6 +11,8 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+import pytest
+
 from dragoman import Agent, Answer, State, SyncTurn
 from dragoman.testing import Client
 from engine.harness import House, checked, ended, story, until
@@ -221,6 +223,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow  # starts a process
 def test_a_waiting_plain_function_does_not_keep_the_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

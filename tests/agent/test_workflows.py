@@ -72,6 +72,7 @@ async def test_a_workflow_in_every_binding(name: str, monkeypatch: pytest.Monkey
             assert given == (OLDEST if dialect == "a2a-0.1" else COMES)[name], dialect
 
 
+@pytest.mark.slow  # starts processes
 async def test_one_from_the_command_line() -> None:
     server = Server(store="memory:", grpc=True, grpc_port=0)
     async with serving(example("polling").agent, Settings(server=server)) as (_, base):

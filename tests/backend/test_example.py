@@ -43,6 +43,7 @@ async def test_every_binding(way: Way) -> None:
             assert type(heard.error) is error, op
 
 
+@pytest.mark.slow  # starts a process
 def test_the_command_serves_it(tmp_path: Path) -> None:
     (tmp_path / "backend.py").write_text(EXAMPLE.read_text("utf-8"), "utf-8")
     with serving("backend.py", cwd=tmp_path) as server:

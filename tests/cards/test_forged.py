@@ -260,7 +260,10 @@ async def test_honest_signatures_of_every_algorithm_hold(name: str, trust: Trust
 def test_no_single_byte_can_be_changed(card: Any, data: st.DataObject) -> None:
     """Whatever a reader of the altered document would believe, it is what was signed."""
     maker = signatures.key_in(ED)
-    body = bytearray(documents.merged(signatures.signed(card, maker)))
+    try:
+        body = bytearray(documents.merged(signatures.signed(card, maker)))
+    except Uncanonical:  # it holds a number above 2**53, which nobody can sign
+        return
     honest = signatures.SignedDocument(bytes(body))
     meant = {form: honest.payload(form) for form in signatures.FORMS}
     body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))

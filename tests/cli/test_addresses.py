@@ -50,6 +50,7 @@ def to(way: str) -> list[str]:
     return ["--to", "Echo"] if way.startswith("iat") else []
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("way", WAYS)
 def test_send_and_follow(home: Home, way: str) -> None:
     url = home.at(way)
@@ -64,6 +65,7 @@ def test_send_and_follow(home: Home, way: str) -> None:
         assert "HI" in seen.stdout
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("way", WAYS)
 def test_chat(home: Home, way: str) -> None:
     talk = subprocess.run(
@@ -79,6 +81,7 @@ def test_chat(home: Home, way: str) -> None:
     assert talk.stdout.split() == ["ONE", "TWO"]
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("way", WAYS)
 def test_card(home: Home, way: str) -> None:
     shown = dragoman("card", home.at(way), "--json", cwd=home.folder)
@@ -92,6 +95,7 @@ def test_card(home: Home, way: str) -> None:
     assert dragoman("card", home.at(way), cwd=home.folder).returncode == 0
 
 
+@pytest.mark.slow  # starts processes
 def test_the_secret_is_asked_for_and_never_typed(home: Home) -> None:
     url = home.at("iat+http")
     refused = dragoman("send", url, "hi", cwd=home.folder, IAT_SECRET=SECRET)
@@ -106,6 +110,7 @@ def test_the_secret_is_asked_for_and_never_typed(home: Home) -> None:
     assert wrong.returncode == 1
 
 
+@pytest.mark.slow  # starts processes
 def test_what_is_no_address_is_said(home: Home) -> None:
     for url in ("iat+ftp://x", "soap+http://x", "iat+http://"):
         done = dragoman("send", url, "hi", cwd=home.folder)

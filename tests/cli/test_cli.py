@@ -34,6 +34,7 @@ def test_help_and_version(tmp_path: Path) -> None:
         assert flag in serve
 
 
+@pytest.mark.slow  # starts processes
 def test_a_wrong_command_is_explained(tmp_path: Path) -> None:
     ended = dragoman("sevre", cwd=tmp_path)
     assert ended.returncode == 2
@@ -41,6 +42,7 @@ def test_a_wrong_command_is_explained(tmp_path: Path) -> None:
     assert ended.stderr.count("\n") <= 2
 
 
+@pytest.mark.slow  # starts processes
 def test_new_writes_a_project_whose_test_passes(tmp_path: Path) -> None:
     made = dragoman("new", "my-agent", cwd=tmp_path)
     assert made.returncode == 0, made.stderr

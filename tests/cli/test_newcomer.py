@@ -19,6 +19,7 @@ async def greet(turn: Turn) -> str:
 """
 
 
+@pytest.mark.slow  # starts processes
 def test_how_to_answer_is_one_line_to_copy(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(AGENT)
     with serving("agent.py", "--store", "memory:", "--no-grpc", cwd=tmp_path) as served:
@@ -28,6 +29,7 @@ def test_how_to_answer_is_one_line_to_copy(tmp_path: Path) -> None:
     assert f"Answer with: dragoman send {served.url} ANSWER --task {task}" in shown.splitlines()
 
 
+@pytest.mark.slow  # starts processes
 def test_a_new_project_keeps_its_keys_to_itself(tmp_path: Path) -> None:
     assert dragoman("new", "desk", cwd=tmp_path).returncode == 0
     made = dragoman("keys", "new", cwd=tmp_path / "desk")
@@ -37,6 +39,7 @@ def test_a_new_project_keeps_its_keys_to_itself(tmp_path: Path) -> None:
     assert any(key.match(pattern) for pattern in ignored)
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -57,6 +60,7 @@ def test_a_mistake_is_told_with_what_to_do(
     assert told in done.stderr
 
 
+@pytest.mark.slow  # starts processes
 def test_nobody_there_sends_nobody_in_circles(tmp_path: Path) -> None:
     done = dragoman("card", "127.0.0.1:1", cwd=tmp_path)
     assert done.returncode == 3

@@ -282,6 +282,7 @@ async def test_credentials_for_localhost_are_those_of_its_addresses() -> None:
             assert ("authorization" in agent.heard[0].headers) is sent
 
 
+@pytest.mark.slow  # starts processes
 def test_send_to_localhost_reaches_a_default_server(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(AGENT)
     with serving("agent.py", "--store", "memory:", cwd=tmp_path) as served:

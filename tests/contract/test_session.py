@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from dragoman.core.session import Call, Fault, Frame, Result, Update
 
 every_dialect = pytest.mark.parametrize("dialect", CODECS, ids=lambda dialect: dialect.name)
 every_file = pytest.mark.parametrize("path", golden.files(), ids=lambda path: path.stem)
-thorough = settings(max_examples=100, deadline=None)
+thorough = settings(max_examples=200 if os.environ.get("DRAGOMAN_FULL") else 40)
 
 
 @every_file

@@ -95,6 +95,7 @@ def test_no_card_is_too_odd_to_be_examined(odd: Any, proxy: Proxy) -> None:
         assert not any("not what it should be" in result.why for result in report.results)
 
 
+@pytest.mark.slow  # starts a process
 def test_without_a_fault_nothing_is_red(proxy: Proxy) -> None:
     proxy.fault = SOUND
     report = examined(proxy, on="jsonrpc-1.0")

@@ -18,6 +18,7 @@ from engine.victim import STEPS, agent_in
 TESTS = Path(__file__).parent.parent
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("after", [3, 7])
 async def test_every_acknowledged_task_ends(durable: House, tmp_path: Path, after: int) -> None:
     did = tmp_path / "did"

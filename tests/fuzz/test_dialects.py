@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from dragoman.dialects.a2a.cards.documents import card_in
 from dragoman.dialects.sse import SseParser
 
 every_dialect = pytest.mark.parametrize("dialect", CODECS, ids=lambda dialect: dialect.name)
-often = settings(max_examples=200, deadline=None)
+often = settings(max_examples=1000 if os.environ.get("DRAGOMAN_FULL") else 60)
 
 TARGETS = [
     *("POST /", "POST /message:send", "POST /message:stream", "POST /v1/message:send"),

@@ -237,6 +237,7 @@ async def _send(engine: Engine) -> Task:
     return task
 
 
+@pytest.mark.slow  # starts processes
 async def test_the_operator_lists_and_decides_while_the_server_runs(tmp_path: Path) -> None:
     """The host's approvals, from the command line, over a restart of the host."""
     store = f"sqlite:///{tmp_path}/engine.db"

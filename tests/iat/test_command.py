@@ -72,6 +72,7 @@ async def test_the_host_of_the_command_line(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.slow  # starts a process
 def test_without_a_secret_it_does_not_start(tmp_path: Path) -> None:
     ran = dragoman("iat", "host", "--port", "0", "--store", "memory:", cwd=tmp_path)
     assert ran.returncode == 2

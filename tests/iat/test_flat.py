@@ -151,6 +151,7 @@ async def test_an_address_is_tried_again_whatever_went_wrong(
     assert "nobody thought of this" in caplog.text
 
 
+@pytest.mark.slow  # starts a process
 def test_the_command_line_takes_addresses(tmp_path: Path) -> None:
     with running(FlatAgent()) as agent, running(FlatAgent()) as other:
         ran = dragoman(

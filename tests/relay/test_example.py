@@ -11,6 +11,7 @@ import pytest
 TEAM = Path(__file__).parents[2] / "examples" / "team.py"
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize(("month", "takes"), [("July", "a hat"), ("January", "a coat")])
 async def test_the_team_plans_a_trip(month: str, takes: str) -> None:
     process = await asyncio.create_subprocess_exec(

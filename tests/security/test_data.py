@@ -169,6 +169,7 @@ async def test_retention_keeps_its_own_time(url: str) -> None:
         await engine.stop(0)
 
 
+@pytest.mark.slow  # starts processes
 async def test_the_command_gives_out_and_erases(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/t.db"
     store = open_store(url)
@@ -191,6 +192,7 @@ async def test_the_command_gives_out_and_erases(tmp_path: Path) -> None:
     assert traces(tmp_path) == []
 
 
+@pytest.mark.slow  # starts processes
 async def test_the_operator_commands_tell_agents_apart(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/t.db"
     store = open_store(url)
@@ -228,6 +230,7 @@ async def test_the_operator_commands_tell_agents_apart(tmp_path: Path) -> None:
     assert len(lines("data", "export", "--principal", "alice")) == 3
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("place", ["sqlite:///{}/t.db", "file:{}/store"])
 async def test_whatever_depth_is_stored_can_be_given_out(tmp_path: Path, place: str) -> None:
     url = place.format(tmp_path)

@@ -66,6 +66,7 @@ async def test_who_has_much_to_say_hears_that_the_connection_ends(house: House) 
             assert await reader.read() == b""
 
 
+@pytest.mark.slow  # hundreds of requests
 @pytest.mark.parametrize("known", [True, False], ids=["known", "refused"])
 async def test_one_http2_connection_carries_many_requests(house: House, known: bool) -> None:
     """An answer before the end of its request would be a reset (RFC 9113 §8.1)."""

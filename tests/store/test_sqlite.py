@@ -436,6 +436,7 @@ async def test_a_killed_process_is_known_at_once(tmp_path: Path) -> None:
         assert _locks(tmp_path) == {"w1"}
 
 
+@pytest.mark.slow  # starts processes
 async def test_several_processes_share_the_work(tmp_path: Path) -> None:
     names = {f"t{n:02}" for n in range(45)}
     async with _bench(tmp_path) as bench:

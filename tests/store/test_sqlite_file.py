@@ -59,6 +59,7 @@ def _overlapping(path: Path, over: threading.Event) -> None:
         db.close()
 
 
+@pytest.mark.slow  # takes long
 async def test_reads_without_a_pause_do_not_let_the_log_grow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

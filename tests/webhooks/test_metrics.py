@@ -86,6 +86,7 @@ async def test_dead_and_gone_ones_are_counted() -> None:
         assert told["age_seconds"] == 0
 
 
+@pytest.mark.slow  # starts a process
 async def test_the_page_tells(tmp_path: Path) -> None:
     with await served(tmp_path) as server:
         async with Receiver() as receiver, httpx2.AsyncClient() as http:

@@ -25,6 +25,7 @@ async def served(folder: Path, *, private: bool = True, enabled: bool = True) ->
     return server
 
 
+@pytest.mark.slow  # starts processes
 async def test_a_webhook_can_be_set_shown_and_ended(tmp_path: Path) -> None:
     with await served(tmp_path) as server:
         client = Client(server.url)
@@ -49,6 +50,7 @@ async def test_a_webhook_can_be_set_shown_and_ended(tmp_path: Path) -> None:
             assert refused.value.code == -32001
 
 
+@pytest.mark.slow  # starts processes
 @pytest.mark.parametrize(
     ("private", "enabled", "code"), [(False, True, -32602), (True, False, -32003)]
 )

@@ -119,6 +119,7 @@ async def read(turn):
 """
 
 
+@pytest.mark.slow  # starts a process
 def test_served(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "shared").mkdir()
@@ -144,6 +145,7 @@ def test_served(tmp_path: Path) -> None:
         assert refused["code"] == -31403
 
 
+@pytest.mark.slow  # starts a process
 def test_a_shared_workspace_around_the_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "dragoman.toml").write_text('[workspace]\nper = "shared"\nroot = "."\n')

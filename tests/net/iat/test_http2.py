@@ -93,6 +93,7 @@ async def test_a_request_is_answered_when_it_has_ended() -> None:
             wire.close()
 
 
+@pytest.mark.slow  # hundreds of requests
 @pytest.mark.parametrize("streams", [False, True], ids=["json", "sse"])
 async def test_one_connection_carries_many_requests(streams: bool) -> None:
     async with open_house() as house:

@@ -217,6 +217,7 @@ async def by_hand(folder: Path, *args: str) -> Any:
     return await asyncio.to_thread(dragoman, "iat", *args, "--store", place, cwd=folder)
 
 
+@pytest.mark.slow  # starts processes
 async def test_an_operator_sees_and_ends_sessions(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         told = await by_hand(tmp_path, "sessions")
