@@ -34,7 +34,7 @@ Gone = tuple[str, int, str, str, str, str]
 """A task that was deleted: its id, whether it was hidden, agent, tenant, principal and state."""
 
 
-class Batch:
+class WriteBatch:
     """Works within the transaction of the writer, on its connection."""
 
     def __init__(self, connection: sqlite3.Connection, outbox: SqliteOutbox) -> None:

@@ -1,9 +1,9 @@
 """Writes to a SQLite file, in one thread.
 
 Theory. A batch of jobs is one transaction, so many changes share the cost of one fsync. Rows are
-read through a small cache (`Batch`), the rules make new rows of them in Python, and the result is
-written when the batch is over, or before a job that has to search. A rule refuses a job before the
-job has changed anything, so a refused job needs no savepoint and disturbs no other.
+read through a small cache (`WriteBatch`), the rules make new rows of them in Python, and the result
+is written when the batch is over, or before a job that has to search. A rule refuses a job before
+the job has changed anything, so a refused job needs no savepoint and disturbs no other.
 
 The cache is valid as long as no other process writes to the file. `BEGIN IMMEDIATE` takes the write
 lock before anything is read, and `PRAGMA data_version` then tells whether another process has
@@ -31,7 +31,7 @@ from ..worker_thread import Job, Outcome, report_unavailable
 from ..writes import Draft, Existing, Input, Unheard, Write
 from . import erase, workers
 from . import statements as sql
-from .batch import INSERT_FROZEN, Batch
+from .batch import INSERT_FROZEN, WriteBatch
 from .database_file import DiskFile
 from .outbox import SqliteOutbox
 
@@ -59,7 +59,7 @@ class SqliteWriter:
         self._changes = 0
         """How often another process was seen to have written."""
         self._outbox = SqliteOutbox(connection, clock)
-        self._batch = Batch(connection, self._outbox)
+        self._batch = WriteBatch(connection, self._outbox)
         self._clean_locks = False
         """Whether the locks of dead workers are to be removed after the commit."""
 
