@@ -21,7 +21,7 @@ from dragoman.engine import Engine
 from dragoman.settings import EngineSettings, Retention
 from dragoman.store import open_store
 from dragoman.store.interface import AdminFilter, Scope, Store
-from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores import HandClock, StoreFixture
 from engine.harness import until
 from waiting import turns
 
@@ -238,21 +238,21 @@ async def test_whatever_depth_is_stored_can_be_given_out(tmp_path: Path, place: 
     async def make(folder: Path, clock: HandClock) -> Store:
         return open_store(url, clock=clock)
 
-    async def opened(bench: Bench, name: str, depth: int) -> bool:
+    async def opened(fixture: StoreFixture, name: str, depth: int) -> bool:
         value: object = depth
         for _ in range(depth):
             value = [value]
-        draft = bench.draft(name)
+        draft = fixture.draft(name)
         message = Message(message_id="m", role=Role.USER, parts=(Data(value=value),))
         first = replace(draft.entries[0], event=Opened(message=message))
         try:
-            await bench.create(replace(draft, entries=(first, draft.entries[1])))
+            await fixture.create(replace(draft, entries=(first, draft.entries[1])))
         except StoreError:  # deeper than can be written
             return False
         return True
 
-    async with Bench(make, tmp_path) as bench:
-        names = [n for n in range(60, 1100, 10) if await opened(bench, f"t{n:04}", n)]
+    async with StoreFixture(make, tmp_path) as fixture:
+        names = [n for n in range(60, 1100, 10) if await opened(fixture, f"t{n:04}", n)]
     assert len(names) > 80
     # Further down the stack, and inside of something else.
     given = run("data", "export", "--principal", "alice", "--store", url, cwd=tmp_path)

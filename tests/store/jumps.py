@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dragoman.store import Store, open_store
 from dragoman.store.clock import wall_clock
-from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE
 
 REAL = time.time() - time.monotonic()
@@ -46,26 +46,26 @@ async def main(url: str) -> None:
         return open_store(url)
 
     found: dict[str, object] = {}
-    async with Bench(make, Path()) as bench:
-        bench.clock.now = wall_clock()
-        row = await bench.open_task("running")
-        await bench.store.release((await bench.open_task("free")).claim, runnable=True)
+    async with StoreFixture(make, Path()) as fixture:
+        fixture.clock.now = wall_clock()
+        row = await fixture.open_task("running")
+        await fixture.store.release((await fixture.open_task("free")).claim, runnable=True)
         jump(120)
-        found["reaped after +120 s"] = await bench.store.reap()
-        found["beats after +120 s"] = await bench.store.beat("w1", LEASE)
-        found["holder after +120 s"] = (await bench.store.row(ALICE, "running")).worker
+        found["reaped after +120 s"] = await fixture.store.reap()
+        found["beats after +120 s"] = await fixture.store.beat("w1", LEASE)
+        found["holder after +120 s"] = (await fixture.store.row(ALICE, "running")).worker
         jump(-3600)
-        found["reaped after -3600 s"] = await bench.store.reap()
+        found["reaped after -3600 s"] = await fixture.store.reap()
         found["claimed after -3600 s"] = [
-            row.task_id for row in await bench.store.claim("w1", AGENT, 9)
+            row.task_id for row in await fixture.store.claim("w1", AGENT, 9)
         ]
-        await bench.store.release(row.claim, runnable=True)
+        await fixture.store.release(row.claim, runnable=True)
     if url != "memory:":
-        async with Bench(make, Path(), "w2") as bench:
+        async with StoreFixture(make, Path(), "w2") as fixture:
             # As after a restart: whoever held a task is gone.
             jump(-7200)
-            await bench.store.reap()
-            found["taken after a restart at -7200 s"] = await _taken(bench.store)
+            await fixture.store.reap()
+            found["taken after a restart at -7200 s"] = await _taken(fixture.store)
     print(json.dumps(found))
 
 

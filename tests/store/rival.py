@@ -14,23 +14,23 @@ from dragoman.core.events import StateChanged
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import State
 from dragoman.store import Store, open_store
-from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE
 
 
 async def main(file: str, worker: str, hold: bool) -> None:
-    async with Bench(make, Path(file), worker) as bench:
-        while rows := await bench.store.claim(worker, AGENT, 3):
+    async with StoreFixture(make, Path(file), worker) as fixture:
+        while rows := await fixture.store.claim(worker, AGENT, 3):
             for row in rows:
                 if hold:
                     print(row.task_id, flush=True)
                     await asyncio.sleep(600)  # until it is killed
-                _, task = await bench.store.load(ALICE, row.task_id)
-                bench.folds[row.task_id] = Fold.of(task, row.last_seq)
+                _, task = await fixture.store.load(ALICE, row.task_id)
+                fixture.folds[row.task_id] = Fold.of(task, row.last_seq)
                 for state in (State.WORKING, State.WORKING, State.COMPLETED):
-                    await bench.append(bench.write(row.claim, StateChanged(state=state)))
+                    await fixture.append(fixture.write(row.claim, StateChanged(state=state)))
                 print(row.task_id, flush=True)
-        await bench.store.retire(worker)
+        await fixture.store.retire(worker)
 
 
 async def make(file: Path, clock: HandClock) -> Store:

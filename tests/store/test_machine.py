@@ -19,7 +19,7 @@ from dragoman.core.events import Ask, Asked, Stamped, StateChanged
 from dragoman.core.model import Role, State
 from dragoman.store import Store, open_store
 from dragoman.store.interface import Claim, Existing, Filter, Idempotency, Input, Record, Unheard
-from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE, said
 
 FULL = os.environ.get("DRAGOMAN_FULL") == "1"
@@ -53,13 +53,13 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.bench = Bench(self._make, self.folder)
-        self.run(self.bench.__aenter__())
-        self.alive["w1"] = self.bench.clock.now + 30_000
+        self.fixture = StoreFixture(self._make, self.folder)
+        self.run(self.fixture.__aenter__())
+        self.alive["w1"] = self.fixture.clock.now + 30_000
 
     def teardown(self) -> None:
-        if hasattr(self, "bench"):
-            self.run(self.bench.store.close())
+        if hasattr(self, "fixture"):
+            self.run(self.fixture.store.close())
         self.runner.close()
         shutil.rmtree(self.folder)
 
@@ -68,11 +68,11 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def store(self) -> Store:
-        return self.bench.store
+        return self.fixture.store
 
     @property
     def now(self) -> int:
-        return self.bench.clock.now
+        return self.fixture.clock.now
 
     def pick(self, place: int) -> tuple[str, dict[str, Any]] | None:
         names = list(self.tasks)
@@ -86,7 +86,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(millis=st.sampled_from([1, 400, 1000, 5000]))
     def time_passes(self, millis: int) -> None:
-        self.bench.clock.tick(millis)
+        self.fixture.clock.tick(millis)
 
     # Creating and appending.
 
@@ -95,14 +95,14 @@ class Machine(RuleBasedStateMachine):
         self.counter += 1
         name = f"t{self.counter:03}"
         idempotency = Idempotency(key, b"d") if key else None
-        draft = self.bench.draft(name, worker=worker, key=idempotency)
+        draft = self.fixture.draft(name, worker=worker, key=idempotency)
         taken = next((n for n, task in self.tasks.items() if key and task["key"] == key), None)
         if taken is not None:
             with pytest.raises(Existing) as caught:
-                self.run(self.bench.create(draft))
+                self.run(self.fixture.create(draft))
             assert caught.value.task_id == taken
             return
-        self.run(self.bench.create(draft))
+        self.run(self.fixture.create(draft))
         self.claims.append(draft.row.claim)
         self.tasks[name] = {
             "key": key,
@@ -153,26 +153,26 @@ class Machine(RuleBasedStateMachine):
             events.append(Asked(question=question, kind=Ask.INPUT, message=message))
         if kind == "end":
             events.append(StateChanged(state=ENDS[place % 3]))
-        fold = self.bench.folds[claim.task_id]
+        fold = self.fixture.folds[claim.task_id]
         seq, fold.seq = fold.seq, base
         records = (Record(key=f"r{place}", value=bytes([place]), seq=base),) if record else ()
         expires_at = self.now + 500 if kind == "ask" else 0
         fits = shift == 0 and claim.token == task["token"] != "" and claim.epoch == task["epoch"]
         unheard = kind == "end" and len(task["inputs"]) > heard
         if not fits or unheard:
-            # A refused change must not reach the bench's own picture of the task.
-            self.bench.folds[claim.task_id] = type(fold)(fold.task_id, fold.context_id)
-            self.bench.folds[claim.task_id].seq = base
-        write = self.bench.write(
+            # A refused change must not reach the fixture's own picture of the task.
+            self.fixture.folds[claim.task_id] = type(fold)(fold.task_id, fold.context_id)
+            self.fixture.folds[claim.task_id].seq = base
+        write = self.fixture.write(
             claim, *events, heard=heard, records=records, expires_at=expires_at
         )
         if not fits or unheard:
-            self.bench.folds[claim.task_id] = fold
+            self.fixture.folds[claim.task_id] = fold
             fold.seq = seq
             with pytest.raises(Fenced if not fits else Unheard):
-                self.run(self.bench.append(write))
+                self.run(self.fixture.append(write))
             return
-        self.run(self.bench.append(write))
+        self.run(self.fixture.append(write))
         task["log"] += write.entries
         for kept in records:
             task["records"].setdefault(kept.key, kept)
@@ -321,7 +321,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.durable)
     @rule()
     def restart(self) -> None:
-        self.run(self.bench.reopen())
+        self.run(self.fixture.reopen())
         # Leases may not be over, but whoever worked here is gone with the store that was closed.
         self.alive.clear()
         self.reap()
@@ -360,9 +360,9 @@ class Machine(RuleBasedStateMachine):
         for name, task in self.tasks.items():
             self._agrees(name, task)
             log: list[Stamped] = task["log"] if task["whole"] else []
-            assert self.run(self.bench.log(name)) == log
+            assert self.run(self.fixture.log(name)) == log
             _, loaded = self.run(self.store.load(ALICE, name))
-            assert loaded == self.bench.folds[name].task()
+            assert loaded == self.fixture.folds[name].task()
             counts["runnable"] += task["runnable"]
             counts[task["state"].value] = counts.get(task["state"].value, 0) + 1
             if task["token"]:

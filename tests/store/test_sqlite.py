@@ -18,7 +18,7 @@ from dragoman.store.bulkheads import Bulkheads
 from dragoman.store.interface import Filter, Input, Record
 from dragoman.store.sqlite import migrations
 from dragoman.store.sqlite import store as sqlite_store
-from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
 from store.disk import full_disk
 from waiting import until
@@ -31,8 +31,8 @@ async def _make(folder: Path, clock: HandClock) -> Store:
     return open_store(f"sqlite:///{folder}/tasks.db", clock=clock)
 
 
-def _bench(folder: Path, worker: str = "w1") -> Bench:
-    return Bench(_make, folder, worker)
+def _fixture(folder: Path, worker: str = "w1") -> StoreFixture:
+    return StoreFixture(_make, folder, worker)
 
 
 def _sql(folder: Path, statement: str) -> list[tuple[object, ...]]:
@@ -61,7 +61,7 @@ async def test_many_changes_share_a_commit(tmp_path: Path, monkeypatch: pytest.M
         return connection
 
     monkeypatch.setattr(sqlite_store, "_connection", traced)
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         statements.clear()
         landed: list[Exception | None] = []
         last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -72,57 +72,57 @@ async def test_many_changes_share_a_commit(tmp_path: Path, monkeypatch: pytest.M
                 last.set_result(None)
 
         for n in range(32):
-            draft = bench.draft(f"t{n}")
-            bench.store.create(draft, note)
-            end = bench.write(draft.row.claim, StateChanged(state=State.COMPLETED))
-            bench.store.append(end, note)
+            draft = fixture.draft(f"t{n}")
+            fixture.store.create(draft, note)
+            end = fixture.write(draft.row.claim, StateChanged(state=State.COMPLETED))
+            fixture.store.append(end, note)
         await asyncio.wait_for(last, 5)
         assert landed == [None] * 64
         assert statements.count("COMMIT") == 1
         # A task that came and went in one commit is written once.
         assert not any(text.lstrip().startswith("UPDATE task") for text in statements)
         statements.clear()
-        await asyncio.gather(*(bench.store.row(ALICE, f"t{n}") for n in range(8)))
+        await asyncio.gather(*(fixture.store.row(ALICE, f"t{n}") for n in range(8)))
         assert not any("INSERT" in text or "UPDATE" in text for text in statements)
 
 
 async def test_more_than_a_batch_is_several(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         landed: list[Exception | None] = []
         for n in range(1300):
-            bench.store.create(bench.draft(f"t{n:04}"), landed.append)
-        await bench.open_task("last")
+            fixture.store.create(fixture.draft(f"t{n:04}"), landed.append)
+        await fixture.open_task("last")
         assert landed == [None] * 1300
         assert _sql(tmp_path, "SELECT count(*) FROM task") == [(1301,)]
 
 
 async def test_it_is_on_the_disk_when_done_is_called(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
-        await bench.open_task("t1")
+    async with _fixture(tmp_path) as fixture:
+        await fixture.open_task("t1")
         assert _sql(tmp_path, "SELECT last_seq FROM task") == [(2,)]
         assert _sql(tmp_path, "PRAGMA journal_mode") == [("wal",)]
 
 
 async def test_the_file_itself_allows_one_end(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
-        row = await bench.open_task("t1")
-        await bench.end(row)
+    async with _fixture(tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        await fixture.end(row)
         with pytest.raises(sqlite3.IntegrityError):
             _sql(tmp_path, "INSERT INTO piece VALUES ('t1', 4, 1, x'00')")
         with pytest.raises(sqlite3.IntegrityError):
             _sql(tmp_path, "INSERT INTO piece VALUES ('t1', 3, 0, x'00')")
-        await bench.create(bench.draft("t2", end=State.COMPLETED))
+        await fixture.create(fixture.draft("t2", end=State.COMPLETED))
         with pytest.raises(sqlite3.IntegrityError, match="a task ends once"):
             _sql(tmp_path, "INSERT INTO piece VALUES ('t2', 3, 1, x'00')")
 
 
 async def test_a_quick_task_of_an_older_layout_has_its_log_in_a_piece(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
-        await bench.create(bench.draft("t1", end=State.COMPLETED))
-        as_now = await bench.store.load(ALICE, "t1"), await bench.store.read(ALICE, "t1", 1, 9)
+    async with _fixture(tmp_path) as fixture:
+        await fixture.create(fixture.draft("t1", end=State.COMPLETED))
+        as_now = await fixture.store.load(ALICE, "t1"), await fixture.store.read(ALICE, "t1", 1, 9)
         _sql(tmp_path, "INSERT INTO piece SELECT task_id, 1, 1, log FROM task")
         _sql(tmp_path, "UPDATE task SET log = NULL")
-        as_then = await bench.store.load(ALICE, "t1"), await bench.store.read(ALICE, "t1", 1, 9)
+        as_then = await fixture.store.load(ALICE, "t1"), await fixture.store.read(ALICE, "t1", 1, 9)
         assert as_then == as_now
         assert as_then[1].entries
         with pytest.raises(sqlite3.IntegrityError, match="a task ends once"):
@@ -137,21 +137,21 @@ async def test_one_change_too_large_disturbs_no_other(
 ) -> None:
     limit = "PRAGMA max_page_count = 200"
     monkeypatch.setattr(sqlite_store, "_SETUP", (*sqlite_store._SETUP, limit))
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         outcomes: list[Exception | None] = []
         for n in range(9):
-            draft = bench.draft(f"t{n}")
+            draft = fixture.draft(f"t{n}")
             if n == 4:
                 big = Opened(message=said("x" * 2_000_000))
                 entries = (replace(draft.entries[0], event=big), draft.entries[1])
                 draft = replace(draft, entries=entries)
-            bench.store.create(draft, outcomes.append)
-        await bench.open_task("after")
+            fixture.store.create(draft, outcomes.append)
+        await fixture.open_task("after")
         kinds = [type(outcome) for outcome in outcomes]
         assert kinds == [type(None)] * 4 + [StoreUnavailable] + [type(None)] * 4
         with pytest.raises(TaskNotFound):
-            await bench.store.row(ALICE, "t4")
-        counts = await bench.store.counts(AGENT)
+            await fixture.store.row(ALICE, "t4")
+        counts = await fixture.store.counts(AGENT)
         assert counts == {"working": 9, "runnable": 0}
         assert _sql(tmp_path, "PRAGMA integrity_check") == [("ok",)]
 
@@ -161,74 +161,74 @@ async def test_a_full_disk_is_said_to_all_and_nothing_is_half_done(
 ) -> None:
     limit = "PRAGMA max_page_count = 40"
     monkeypatch.setattr(sqlite_store, "_SETUP", (*sqlite_store._SETUP, limit))
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         acknowledged: list[str] = []
         refused: list[str] = []
         for n in range(400):
             try:
-                await bench.open_task(f"t{n:03}")
+                await fixture.open_task(f"t{n:03}")
                 acknowledged.append(f"t{n:03}")
             except StoreUnavailable:
                 refused.append(f"t{n:03}")
         assert acknowledged
         assert refused
         for task_id in acknowledged:
-            assert len(await bench.log(task_id)) == 2
+            assert len(await fixture.log(task_id)) == 2
         for task_id in refused:
             with pytest.raises(TaskNotFound):
-                await bench.store.row(ALICE, task_id)
-        counts = await bench.store.counts(AGENT)
+                await fixture.store.row(ALICE, task_id)
+        counts = await fixture.store.counts(AGENT)
         assert counts == {"working": len(acknowledged), "runnable": 0}
     monkeypatch.undo()
-    async with _bench(tmp_path) as bench:
-        await bench.open_task("room again")
+    async with _fixture(tmp_path) as fixture:
+        await fixture.open_task("room again")
         assert _sql(tmp_path, "PRAGMA integrity_check") == [("ok",)]
 
 
 async def test_a_failing_disk_is_said_to_all(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
-        row = await bench.open_task("t1")
+    async with _fixture(tmp_path) as fixture:
+        row = await fixture.open_task("t1")
         outcomes: list[Exception | None] = []
-        write = bench.write(row.claim, WORKING)
+        write = fixture.write(row.claim, WORKING)
         with full_disk((tmp_path / "tasks.db-wal").stat().st_size + 100):
-            bench.store.append(write, outcomes.append)
-            bench.store.create(bench.draft("t2"), outcomes.append)
+            fixture.store.append(write, outcomes.append)
+            fixture.store.create(fixture.draft("t2"), outcomes.append)
             with pytest.raises(StoreUnavailable):
-                await bench.open_task("t3")
+                await fixture.open_task("t3")
         assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
-        assert await bench.store.row(ALICE, "t1") == row
-        await bench.append(write)
-        await bench.reopen()
-        assert [entry.seq for entry in await bench.log("t1")] == [1, 2, 3]
+        assert await fixture.store.row(ALICE, "t1") == row
+        await fixture.append(write)
+        await fixture.reopen()
+        assert [entry.seq for entry in await fixture.log("t1")] == [1, 2, 3]
         assert _sql(tmp_path, "PRAGMA integrity_check") == [("ok",)]
 
 
 async def test_what_sqlite_cannot_take_disturbs_no_other(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         outcomes: list[Exception | None] = []
         for n, skill in enumerate(("plan", "half a \ud800 character", "plan")):
-            draft = bench.draft(f"t{n}")
+            draft = fixture.draft(f"t{n}")
             draft = replace(draft, row=replace(draft.row, skill=skill))
-            bench.store.create(draft, outcomes.append)
-        await bench.open_task("after")
+            fixture.store.create(draft, outcomes.append)
+        await fixture.open_task("after")
         assert [type(it) for it in outcomes] == [type(None), StoreUnavailable, type(None)]
 
 
 async def test_what_must_be_forgotten_leaves_the_file(tmp_path: Path) -> None:
     words = "correct horse battery staple"
-    async with _bench(tmp_path) as bench:
-        row = await bench.open_task("t1")
-        await bench.ask(row)
+    async with _fixture(tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        await fixture.ask(row)
         secret = Input(message=replace(said(words), message_id="m1"))
-        await bench.store.add_input(ALICE, "t1", secret, None)
-        await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,)))
-        (kept,) = await bench.store.inputs(row.claim)
+        await fixture.store.add_input(ALICE, "t1", secret, None)
+        await fixture.append(fixture.write(row.claim, WORKING, heard=1, forget=(1,)))
+        (kept,) = await fixture.store.inputs(row.claim)
         assert kept.message.parts == ()
         # Emptied a moment later, while the store goes on.
         log = tmp_path / "tasks.db-wal"
         await until(lambda: words.encode() not in log.read_bytes())
         assert words.encode() not in (tmp_path / "tasks.db").read_bytes()
-        await bench.open_task("t2")
+        await fixture.open_task("t2")
     # The write-ahead log went when the last connection closed.
     assert words.encode() not in (tmp_path / "tasks.db").read_bytes()
     assert not (tmp_path / "tasks.db-wal").exists()
@@ -236,16 +236,16 @@ async def test_what_must_be_forgotten_leaves_the_file(tmp_path: Path) -> None:
 
 async def test_what_must_be_forgotten_leaves_the_freed_pages_too(tmp_path: Path) -> None:
     words = [f"correct horse {n} battery staple" for n in range(30)]
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         rows = []
         for n, each in enumerate(words):
-            row = await bench.open_task(f"t{n}")
-            await bench.ask(row)
+            row = await fixture.open_task(f"t{n}")
+            await fixture.ask(row)
             message = replace(said(each + "x" * 700 * n), message_id=f"m{n}")
-            await bench.store.add_input(ALICE, f"t{n}", Input(message=message), None)
+            await fixture.store.add_input(ALICE, f"t{n}", Input(message=message), None)
             rows.append(row)
         for row in rows:
-            await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,)))
+            await fixture.append(fixture.write(row.claim, WORKING, heard=1, forget=(1,)))
     data = (tmp_path / "tasks.db").read_bytes()
     assert [each for each in words if each.encode() in data] == []
 
@@ -260,22 +260,24 @@ async def test_every_search_has_its_index(tmp_path: Path, monkeypatch: pytest.Mo
         return connection
 
     monkeypatch.setattr(sqlite_store, "_connection", traced)
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         texts.clear()
-        row = await bench.open_task("t1")
-        await bench.ask(row)
-        await bench.add_input("t1")
+        row = await fixture.open_task("t1")
+        await fixture.ask(row)
+        await fixture.add_input("t1")
         record = Record(key="k", value=b"")
-        await bench.append(bench.write(row.claim, WORKING, heard=1, forget=(1,), records=(record,)))
-        store = bench.store
+        await fixture.append(
+            fixture.write(row.claim, WORKING, heard=1, forget=(1,), records=(record,))
+        )
+        store = fixture.store
         await store.records(row.claim)
         await store.inputs(row.claim)
         await store.held("w1")
         await store.read(ALICE, "t1", 1, 1)
         for which in (
             Filter(),
-            Filter(before=(bench.clock.now, "t9"), since=1),
-            Filter(context_id="c", before=(bench.clock.now, "t9")),
+            Filter(before=(fixture.clock.now, "t9"), since=1),
+            Filter(context_id="c", before=(fixture.clock.now, "t9")),
         ):
             await store.find(ALICE, which, 9)
         await store.claim("w1", AGENT, 9)
@@ -317,9 +319,9 @@ async def test_full_bulkheads_are_bound_as_text(
         return connection
 
     monkeypatch.setattr(sqlite_store, "_connection", traced)
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         full = Bulkheads(1, 1, [(("", "alice"), "one.example.com")])
-        assert await bench.store.due(AGENT, 9, LEASE, full) == []
+        assert await fixture.store.due(AGENT, 9, LEASE, full) == []
     (asked,) = [text for text in texts if "json_each" in text]
     assert """json_each('["one.example.com"]')""" in asked
     assert """json_each('[["","alice"]]')""" in asked
@@ -329,32 +331,32 @@ async def test_a_file_locked_for_too_long_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_store, "BUSY", 0.2)
-    async with _bench(tmp_path) as bench:
-        row = await bench.open_task("t1")
+    async with _fixture(tmp_path) as fixture:
+        row = await fixture.open_task("t1")
         rude = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
         rude.execute("BEGIN IMMEDIATE")
-        write = bench.write(row.claim, WORKING)
+        write = fixture.write(row.claim, WORKING)
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
-                await bench.append(write)
+                await fixture.append(write)
         # Reading goes on, and so does looking for news, even beside a change that fails.
-        assert await bench.store.row(ALICE, "t1") == row
+        assert await fixture.store.row(ALICE, "t1") == row
         failed, news = await asyncio.gather(
-            bench.append(write), bench.store.changed(), return_exceptions=True
+            fixture.append(write), fixture.store.changed(), return_exceptions=True
         )
         assert (type(failed), news) == (StoreUnavailable, False)
         rude.execute("COMMIT")
         rude.close()
-        await bench.append(write)
-        assert len(await bench.log("t1")) == 3
+        await fixture.append(write)
+        assert len(await fixture.log("t1")) == 3
 
 
 async def test_a_short_lock_is_waited_for(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         rude = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
         rude.execute("BEGIN IMMEDIATE")
         asyncio.get_running_loop().call_later(0.2, rude.execute, "COMMIT")
-        await bench.open_task("t1")
+        await fixture.open_task("t1")
         rude.close()
 
 
@@ -362,12 +364,12 @@ async def test_a_short_lock_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_a_change_by_another_process_is_news(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as one, _bench(tmp_path, "w2") as two:
-        seen = {bench: await bench.store.changed() for bench in (one, two)}
+    async with _fixture(tmp_path) as one, _fixture(tmp_path, "w2") as two:
+        seen = {fixture: await fixture.store.changed() for fixture in (one, two)}
 
-        async def news(bench: Bench) -> bool:
-            before, seen[bench] = seen[bench], await bench.store.changed()
-            return seen[bench] != before
+        async def news(fixture: StoreFixture) -> bool:
+            before, seen[fixture] = seen[fixture], await fixture.store.changed()
+            return seen[fixture] != before
 
         await one.open_task("t1")
         # Of several that look at one store, each sees it.
@@ -387,7 +389,7 @@ async def test_a_change_by_another_process_is_news(tmp_path: Path) -> None:
 
 
 async def test_what_another_process_took_is_lost(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as one, _bench(tmp_path, "w2") as two:
+    async with _fixture(tmp_path) as one, _fixture(tmp_path, "w2") as two:
         row = await one.open_task("t1")
         await one.append(one.write(row.claim, WORKING))
         taken = await two.store.seize("w2", "t1", row.epoch)
@@ -404,7 +406,7 @@ async def test_what_another_process_took_is_lost(tmp_path: Path) -> None:
 
 
 async def test_the_living_are_left_alone(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as one, _bench(tmp_path, "w2") as two:
+    async with _fixture(tmp_path) as one, _fixture(tmp_path, "w2") as two:
         await one.open_task("t1")
         assert await two.store.reap() == []
         assert _locks(tmp_path) == {"w1", "w2"}
@@ -418,30 +420,30 @@ async def test_the_living_are_left_alone(tmp_path: Path) -> None:
 
 
 async def test_a_killed_process_is_known_at_once(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
-        await bench.open_task("t1", worker="")
+    async with _fixture(tmp_path) as fixture:
+        await fixture.open_task("t1", worker="")
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, str(RIVAL), str(tmp_path / "tasks.db"), "doomed", "hold"),
             stdout=asyncio.subprocess.PIPE,
         )
         assert process.stdout is not None
         assert await process.stdout.readline() == b"t1\n"
-        assert (await bench.store.row(ALICE, "t1")).worker == "doomed"
-        assert await bench.store.reap() == []
+        assert (await fixture.store.row(ALICE, "t1")).worker == "doomed"
+        assert await fixture.store.reap() == []
         assert "doomed" in _locks(tmp_path)
         process.kill()
         await process.wait()
         # Its lease has half a minute to go.
-        assert await bench.store.reap() == ["t1"]
+        assert await fixture.store.reap() == ["t1"]
         assert _locks(tmp_path) == {"w1"}
 
 
 @pytest.mark.slow  # starts processes
 async def test_several_processes_share_the_work(tmp_path: Path) -> None:
     names = {f"t{n:02}" for n in range(45)}
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         for name in sorted(names):
-            await bench.open_task(name, worker="")
+            await fixture.open_task(name, worker="")
         rivals = [
             await asyncio.create_subprocess_exec(
                 *(sys.executable, str(RIVAL), str(tmp_path / "tasks.db"), f"rival{n}"),
@@ -454,10 +456,10 @@ async def test_several_processes_share_the_work(tmp_path: Path) -> None:
         ended = [name for output in outputs for name in output]
         assert sorted(ended) == sorted(names)
         for name in names:
-            row = await bench.store.row(ALICE, name)
+            row = await fixture.store.row(ALICE, name)
             assert (row.state, row.attempt, row.epoch) == (State.COMPLETED, 1, 1)
-            assert [entry.seq for entry in await bench.log(name)] == [1, 2, 3, 4, 5]
-        assert await bench.store.counts(AGENT) == {"completed": 45, "runnable": 0}
+            assert [entry.seq for entry in await fixture.log(name)] == [1, 2, 3, 4, 5]
+        assert await fixture.store.counts(AGENT) == {"completed": 45, "runnable": 0}
         assert _sql(tmp_path, "PRAGMA integrity_check") == [("ok",)]
         assert _locks(tmp_path) == {"w1"}
 
@@ -466,8 +468,8 @@ async def test_several_processes_share_the_work(tmp_path: Path) -> None:
 
 
 async def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
-        await bench.open_task("t1")
+    async with _fixture(tmp_path) as fixture:
+        await fixture.open_task("t1")
     _sql(tmp_path, "PRAGMA user_version = 9999")
     store = await _make(tmp_path, HandClock())
     with pytest.raises(ConfigError, match="layout 9999"):

@@ -25,7 +25,7 @@ from dragoman.store.codec import pack
 from dragoman.store.interface import Filter, Scope
 from dragoman.store.sqlite import database_file, migrations
 from dragoman.store.worker_thread import Job, Outcome, WorkerThread
-from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE, LEASE, said
 from engine.harness import until
 from store.disk import full_disk
@@ -37,8 +37,8 @@ async def _make(folder: Path, clock: HandClock) -> Store:
     return open_store(f"sqlite:///{folder}/tasks.db", clock=clock)
 
 
-def _bench(folder: Path, worker: str = "w1") -> Bench:
-    return Bench(_make, folder, worker)
+def _fixture(folder: Path, worker: str = "w1") -> StoreFixture:
+    return StoreFixture(_make, folder, worker)
 
 
 # Size.
@@ -66,34 +66,34 @@ async def test_reads_without_a_pause_do_not_let_the_log_grow(
     monkeypatch.setattr(database_file, "AGAIN", 0.0)  # a slow machine may need a second try,
     monkeypatch.setattr(database_file, "LOOK", 0.0)  # and a fast one another look
     wal = tmp_path / "tasks.db-wal"
-    async with _bench(tmp_path) as bench:
-        await bench.open_task("t1")
+    async with _fixture(tmp_path) as fixture:
+        await fixture.open_task("t1")
         over = threading.Event()
         reading = asyncio.create_task(asyncio.to_thread(_overlapping, tmp_path / "tasks.db", over))
         big = Opened(message=said("x" * 2_000_000))
         written, largest = 0, 0
         while written < 6 * database_file.LARGE:
-            draft = bench.draft(f"big{written}")
+            draft = fixture.draft(f"big{written}")
             entries = (replace(draft.entries[0], event=big), draft.entries[1])
-            await bench.create(replace(draft, entries=entries))
+            await fixture.create(replace(draft, entries=entries))
             written += 2_000_000
             largest = max(largest, wal.stat().st_size)
         over.set()
         await reading
         assert largest < 2 * database_file.LARGE
     # And it does not keep the size it had.
-    async with _bench(tmp_path) as bench:
-        await bench.open_task("after")
+    async with _fixture(tmp_path) as fixture:
+        await fixture.open_task("after")
         assert wal.stat().st_size <= database_file.FOLDED * database_file.PAGE
 
 
 async def test_a_list_says_how_many_there_are_without_a_scan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         for n in range(300):
-            await bench.create(bench.draft(f"t{n:03}", end=State.COMPLETED))
-        await bench.open_task("live")
+            await fixture.create(fixture.draft(f"t{n:03}", end=State.COMPLETED))
+        await fixture.open_task("live")
         steps = 0
 
         def count() -> int:
@@ -104,7 +104,7 @@ async def test_a_list_says_how_many_there_are_without_a_scan(
         def traced(db: sqlite3.Connection) -> None:
             db.set_progress_handler(count, 100)
 
-        store = bench.store
+        store = fixture.store
         await store._lists.ask(lambda reader, _: traced(reader._db), None)  # type: ignore[attr-defined]
         for which, total in (
             (Filter(), 301),
@@ -115,7 +115,7 @@ async def test_a_list_says_how_many_there_are_without_a_scan(
             assert (await store.find(ALICE, which, 1)).total == total
         few = steps
         for n in range(600):
-            await bench.create(bench.draft(f"u{n:03}", end=State.COMPLETED))
+            await fixture.create(fixture.draft(f"u{n:03}", end=State.COMPLETED))
         steps = 0
         assert (await store.find(ALICE, Filter(), 1)).total == 901
         assert steps <= few + 1
@@ -186,8 +186,8 @@ async def test_nobody_else_can_read_the_files(tmp_path: Path, older: bool) -> No
             sqlite3.connect(tmp_path / "tasks.db").close()
             (tmp_path / "tasks.db").touch(0o644)
             (tmp_path / "tasks.db-workers").mkdir(0o755)
-        async with _bench(tmp_path) as bench:
-            await bench.open_task("t1")
+        async with _fixture(tmp_path) as fixture:
+            await fixture.open_task("t1")
             assert _modes(tmp_path) == {
                 "tasks.db": 0o600,
                 "tasks.db-wal": 0o600,
@@ -215,44 +215,44 @@ async def _fails(store: Store) -> bool:
 
 
 async def test_a_deleted_file_acknowledges_not_even_one_more(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
-        await bench.open_task("t1")
+    async with _fixture(tmp_path) as fixture:
+        await fixture.open_task("t1")
         (tmp_path / "tasks.db").unlink()
         with pytest.raises(StoreUnavailable):
-            await bench.open_task("t2")
+            await fixture.open_task("t2")
 
 
 @pytest.mark.parametrize("name", ["tasks.db", "tasks.db-wal"])
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 async def test_a_file_that_is_gone_keeps_nothing_more(tmp_path: Path, name: str, how: str) -> None:
-    async with _bench(tmp_path) as bench:
-        row = await bench.open_task("t1")
-        await bench.store.probe()
+    async with _fixture(tmp_path) as fixture:
+        row = await fixture.open_task("t1")
+        await fixture.store.probe()
         (tmp_path / name).rename(tmp_path / "aside")
         if how == "replaced":
             (tmp_path / name).write_bytes((tmp_path / "aside").read_bytes())
-        await until(lambda: _fails(bench.store), 60)
-        write = bench.write(row.claim, WORKING)
+        await until(lambda: _fails(fixture.store), 60)
+        write = fixture.write(row.claim, WORKING)
         for change in (
-            bench.append(write),
-            bench.open_task("t2"),
-            bench.add_input("t1"),
-            bench.store.ask_cancel(ALICE, "t1"),
+            fixture.append(write),
+            fixture.open_task("t2"),
+            fixture.add_input("t1"),
+            fixture.store.ask_cancel(ALICE, "t1"),
         ):
             with pytest.raises(StoreUnavailable):
                 await change
         # Put back, it is the same file.
         (tmp_path / "aside").replace(tmp_path / name)
-        await until(lambda: _works(bench.store), 60)
-        await bench.open_task("t3")
+        await until(lambda: _works(fixture.store), 60)
+        await fixture.open_task("t3")
 
 
 async def test_a_full_disk_fails_the_probe(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as bench:
-        await bench.open_task("t1")
+    async with _fixture(tmp_path) as fixture:
+        await fixture.open_task("t1")
         with full_disk((tmp_path / "tasks.db-wal").stat().st_size), pytest.raises(StoreUnavailable):
-            await bench.store.probe()
-        await bench.store.probe()
+            await fixture.store.probe()
+        await fixture.store.probe()
 
 
 # A stopped process.
@@ -267,7 +267,7 @@ HOLDS = """
 
 
 async def test_a_stopped_process_with_the_lock_costs_nobody_a_lease(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as one, _bench(tmp_path, "w2") as two:
+    async with _fixture(tmp_path) as one, _fixture(tmp_path, "w2") as two:
         await one.open_task("t1")
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", textwrap.dedent(HOLDS), str(tmp_path / "tasks.db")),
@@ -280,10 +280,10 @@ async def test_a_stopped_process_with_the_lock_costs_nobody_a_lease(tmp_path: Pa
             # Nothing can be written, and yet time goes on and everybody is heard of.
             stuck = asyncio.ensure_future(one.open_task("t2"))
             for _ in range(4):
-                for bench in (one, two):
-                    bench.clock.tick(LEASE // 2)
-                for bench, worker in ((one, "w1"), (two, "w2")):
-                    assert await bench.store.beat(worker, LEASE)
+                for fixture in (one, two):
+                    fixture.clock.tick(LEASE // 2)
+                for fixture, worker in ((one, "w1"), (two, "w2")):
+                    assert await fixture.store.beat(worker, LEASE)
             with pytest.raises(StoreUnavailable):
                 await stuck
         finally:
@@ -296,7 +296,7 @@ async def test_a_stopped_process_with_the_lock_costs_nobody_a_lease(tmp_path: Pa
 
 
 async def test_a_lease_whose_file_was_tidied_away_is_written_anew(tmp_path: Path) -> None:
-    async with _bench(tmp_path) as one, _bench(tmp_path, "w2") as two:
+    async with _fixture(tmp_path) as one, _fixture(tmp_path, "w2") as two:
         await one.open_task("t1")
         for path in (tmp_path / "tasks.db-workers").iterdir():
             path.unlink()
@@ -326,16 +326,16 @@ async def test_a_file_of_layout_7_is_counted_anew_and_loses_its_wall_clock_lease
     connection.execute("INSERT INTO tally VALUES ('desk', 'completed', 99)")
     connection.execute(f"INSERT INTO worker VALUES ('w0', {10**15})")
     connection.close()
-    async with _bench(tmp_path) as bench:
-        assert await bench.store.counts(AGENT) == {
+    async with _fixture(tmp_path) as fixture:
+        assert await fixture.store.counts(AGENT) == {
             "working": 1,
             "completed": 2,
             "failed": 1,
             "runnable": 0,
         }
-        assert await bench.store.live(ALICE) == 1
+        assert await fixture.store.live(ALICE) == 1
         # Its lease would have lasted for ever, but nobody is there.
-        assert await bench.store.reap() == ["t1"]
+        assert await fixture.store.reap() == ["t1"]
 
 
 @pytest.mark.parametrize("agents", [("desk",), ("desk", "another")])
@@ -357,16 +357,16 @@ async def test_a_file_of_layout_10_gives_what_it_hid_to_its_only_agent(
             (hook.task_id, pack(hook)),
         )
     connection.close()
-    async with _bench(tmp_path) as bench:
+    async with _fixture(tmp_path) as fixture:
         for agent in agents:
             scope = Scope("", "alice", agent)
-            assert (await bench.store.row(scope, f"t-{agent}")).hidden is False
-            assert await bench.store.counts(agent) == {"completed": 1, "runnable": 0}
-            due = await bench.store.due(agent, 9, 1000)
+            assert (await fixture.store.row(scope, f"t-{agent}")).hidden is False
+            assert await fixture.store.counts(agent) == {"completed": 1, "runnable": 0}
+            due = await fixture.store.due(agent, 9, 1000)
             mine = [f"t-{agent}", "t-"] if len(agents) == 1 else [f"t-{agent}"]
             assert [one.hook.task_id for one in due] == mine
             assert {one.scope for one in due} == {scope}
             for key in mine:
-                assert await bench.store.find_key(scope, key) == (key, b"\x00")
+                assert await fixture.store.find_key(scope, key) == (key, b"\x00")
         hidden = Scope("", "alice", "desk" if len(agents) == 1 else "")
-        assert (await bench.store.row(hidden, "t-")).hidden is True
+        assert (await fixture.store.row(hidden, "t-")).hidden is True

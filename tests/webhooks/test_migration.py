@@ -8,7 +8,7 @@ from pathlib import Path
 from dragoman.core.model import Hook
 from dragoman.store import Store, open_store
 from dragoman.store.sqlite.migrations import migrate, scripts
-from dragoman.testing.stores import Bench, HandClock
+from dragoman.testing.stores import HandClock, StoreFixture
 from dragoman.testing.stores.fixture import AGENT, ALICE
 
 
@@ -22,10 +22,10 @@ async def test_an_older_file_learns_webhooks(tmp_path: Path) -> None:
     async def make(folder: Path, clock: HandClock) -> Store:
         return open_store(f"sqlite:///{path}", clock=clock)
 
-    async with Bench(make, tmp_path) as bench:
-        row = await bench.open_task("t1")
+    async with StoreFixture(make, tmp_path) as fixture:
+        row = await fixture.open_task("t1")
         hook = Hook(hook_id="h", task_id="t1", url="https://example.com/")
-        await bench.store.set_hook(ALICE, hook)
-        await bench.end(row)
-        (due,) = await bench.store.due(AGENT, 9, 1000)
+        await fixture.store.set_hook(ALICE, hook)
+        await fixture.end(row)
+        (due,) = await fixture.store.due(AGENT, 9, 1000)
         assert (due.hook, due.seq) == (hook, 3)

@@ -36,7 +36,7 @@ from dragoman.security.iat import JOINING, IatAuthenticator, IatSession
 from dragoman.security.route_policy import Policy, policy
 from dragoman.security.verifiers import read_secret
 from dragoman.settings import Settings
-from dragoman.store.sessions import SessionBook
+from dragoman.store.sessions import SessionStore
 from dragoman.workspace import granted
 
 from .host import Host
@@ -80,7 +80,7 @@ class IatService(Service):
         server: ServerContext,
         access: AccessControl,
         settings: Settings,
-        book: SessionBook,
+        store: SessionStore,
         *,
         name: str = "",
         kept_as: str = "",
@@ -108,7 +108,7 @@ class IatService(Service):
             access.admit,
             agent=kept_as or self.agent.name,
             me=self.me,
-            book=book,
+            store=store,
             recognizes=access.authenticator.recognizes if access.locked else None,
             insecure=settings.server.insecure,
             meter=access.meter if settings.rates.calls_per_minute else None,

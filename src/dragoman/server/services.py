@@ -78,11 +78,16 @@ def _iat(context: ServiceContext) -> Service | None:
     # Sessions are kept with the tasks. An agent that keeps its tasks itself has no store of ours.
     engine = context.engine
     if isinstance(engine, Engine):
-        book, kept_as = engine.store.sessions, engine.name
+        sessions, kept_as = engine.store.sessions, engine.name
     else:
-        book, kept_as = MemorySessions(wall_clock), context.name or context.agent.name
+        sessions, kept_as = MemorySessions(wall_clock), context.name or context.agent.name
     return IatService(
-        context.server, context.access, context.settings, book, name=context.name, kept_as=kept_as
+        context.server,
+        context.access,
+        context.settings,
+        sessions,
+        name=context.name,
+        kept_as=kept_as,
     )
 
 

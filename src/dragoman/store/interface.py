@@ -20,7 +20,7 @@ from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, State, Task
 
 from .bulkheads import Bulkheads
-from .sessions import SessionBook
+from .sessions import SessionStore
 from .task_row import Claim, HeldTask, Idempotency, Row, Scope
 from .writes import Done, Draft, Existing, Input, Record, Unheard, Write
 
@@ -118,7 +118,7 @@ class Store(Protocol):
 
     shared: bool
     """Whether another process may change this store while it is open."""
-    sessions: SessionBook
+    sessions: SessionStore
     """The session tokens that were given out. It may be used only while the store is open."""
 
     async def open(self) -> None:

@@ -41,7 +41,7 @@ class TokenSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The number of the latest change, set by the store."""
 
 
-class SessionBook(Protocol):
+class SessionStore(Protocol):
     """The part of a store that keeps sessions."""
 
     async def keep(self, session: TokenSession) -> None:

@@ -163,8 +163,8 @@ async def test_a_signature_is_not_good_at_another_address() -> None:
 @pytest.mark.parametrize("late", [-301, -300, 0, 300, 301])
 async def test_the_window_of_a_signature(late: int) -> None:
     now = [10_000.0]
-    book = MemorySessions(lambda: int(now[0] * 1000))
-    signatures = Signatures(SECRET, 300, lambda: now[0], book)
+    store = MemorySessions(lambda: int(now[0] * 1000))
+    signatures = Signatures(SECRET, 300, lambda: now[0], store)
     proof = signed(b"x", 10_000 + late)
     if abs(late) > 300:
         with pytest.raises(Unauthenticated):
@@ -179,12 +179,12 @@ async def test_the_window_of_a_signature(late: int) -> None:
 
 async def test_signatures_that_were_used_are_forgotten_in_time() -> None:
     now = [1000.0]
-    book = MemorySessions(lambda: int(now[0] * 1000))
-    signatures = Signatures(SECRET, 10, lambda: now[0], book)
+    store = MemorySessions(lambda: int(now[0] * 1000))
+    signatures = Signatures(SECRET, 10, lambda: now[0], store)
     for _ in range(50):
         await signatures.check(signed(b"x", int(now[0])), b"x")
         now[0] += 5
-    assert len(book._said) < 10
+    assert len(store._said) < 10
 
 
 @pytest.mark.parametrize("form", ["", "-{}", "+{}", " {}", "{}\n", "{}.0", "0_{}", "{:0>20}"])

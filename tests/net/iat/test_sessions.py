@@ -42,13 +42,13 @@ class Hands:
         return int(self.now * 1000)
 
 
-def of_book(clock: Hands, book: MemorySessions, agent: str = "desk") -> Sessions:
-    return Sessions(agent, book, 60, clock)
+def sessions_of(clock: Hands, store: MemorySessions, agent: str = "desk") -> Sessions:
+    return Sessions(agent, store, 60, clock)
 
 
 async def test_tokens_expire_and_a_pulse_renews_them() -> None:
     clock = Hands()
-    sessions = of_book(clock, MemorySessions(clock.millis))
+    sessions = sessions_of(clock, MemorySessions(clock.millis))
     token, until = sessions.issue("host-1", HOST, ())
     assert until == 1060
     clock.now = 1050
@@ -62,8 +62,8 @@ async def test_tokens_expire_and_a_pulse_renews_them() -> None:
 
 async def test_a_renewal_is_written_only_when_it_is_worth_it() -> None:
     clock = Hands()
-    book = MemorySessions(clock.millis)
-    sessions = of_book(clock, book)
+    store = MemorySessions(clock.millis)
+    sessions = sessions_of(clock, store)
     token, _ = sessions.issue("host-1", HOST, ())
     await sessions.landed()
     clock.now = 1002
@@ -71,14 +71,14 @@ async def test_a_renewal_is_written_only_when_it_is_worth_it() -> None:
     clock.now = 1003
     assert sessions.renew(token) == 1063
     await sessions.landed()
-    (kept,) = await book.named(None, None)
+    (kept,) = await store.named(None, None)
     assert (kept.until, kept.revision) == (1_063_000, 2)
 
 
 async def test_others_are_heard_of_after_a_second_and_asked_no_more_often() -> None:
     clock = Hands()
-    book = MemorySessions(clock.millis)
-    one, two = of_book(clock, book), of_book(clock, book)
+    store = MemorySessions(clock.millis)
+    one, two = sessions_of(clock, store), sessions_of(clock, store)
     token, _ = one.issue("host-1", HOST, ())
     await one.landed()
     found = await two.find(token)  # given out elsewhere, good here
@@ -91,7 +91,7 @@ async def test_others_are_heard_of_after_a_second_and_asked_no_more_often() -> N
     assert found is not None
     assert found.granted == (TOOL,)
     assert await one.find(token) is not None
-    await book.revoke("host-1")
+    await store.revoke("host-1")
     clock.now += LOOK * 0.9
     assert await two.find(token) is not None  # not asked yet: no I/O per frame
     clock.now += LOOK * 0.1
@@ -101,8 +101,8 @@ async def test_others_are_heard_of_after_a_second_and_asked_no_more_often() -> N
 
 async def test_what_is_renewed_elsewhere_is_not_over_here() -> None:
     clock = Hands()
-    book = MemorySessions(clock.millis)
-    one, two = of_book(clock, book), of_book(clock, book)
+    store = MemorySessions(clock.millis)
+    one, two = sessions_of(clock, store), sessions_of(clock, store)
     token, _ = one.issue("host-1", HOST, ())
     await one.landed()
     assert await two.find(token) is not None
@@ -115,11 +115,11 @@ async def test_what_is_renewed_elsewhere_is_not_over_here() -> None:
 
 async def test_a_token_is_good_at_the_door_where_it_was_given() -> None:
     clock = Hands()
-    book = MemorySessions(clock.millis)
-    token, _ = of_book(clock, book).issue("host-1", HOST, ())
+    store = MemorySessions(clock.millis)
+    token, _ = sessions_of(clock, store).issue("host-1", HOST, ())
     await turns()
-    assert await of_book(clock, book).find(token) is not None
-    assert await of_book(clock, book, "another").find(token) is None
+    assert await sessions_of(clock, store).find(token) is not None
+    assert await sessions_of(clock, store, "another").find(token) is None
 
 
 async def test_who_cannot_be_asked_lets_nobody_in(tmp_path: Path) -> None:
@@ -140,14 +140,14 @@ async def test_who_cannot_be_asked_lets_nobody_in(tmp_path: Path) -> None:
 
 async def test_tokens_of_hosts_we_joined_are_kept_by_them() -> None:
     clock = Hands()
-    book = MemorySessions(clock.millis)
-    sessions = of_book(clock, book)
+    store = MemorySessions(clock.millis)
+    sessions = sessions_of(clock, store)
     sessions.adopt("theirs", "engine", HOST)
     clock.now += 30
     assert sessions.renew("theirs") == 1090
     assert await sessions.find("theirs") is not None
     await sessions.landed()
-    assert await book.named(None, None) == []
+    assert await store.named(None, None) == []
     assert await sessions.revoke("engine") == 0
     assert await sessions.find("theirs") is None
 

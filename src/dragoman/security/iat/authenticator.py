@@ -22,7 +22,7 @@ from dragoman.core.peer import ANYONE, Context
 from dragoman.dialects.iat.signature import SIGNATURE
 from dragoman.dialects.iat.wire import SESSION_HEADER, Envelope, Kind, bare_token
 from dragoman.settings import Iat
-from dragoman.store.sessions import SessionBook
+from dragoman.store.sessions import SessionStore
 
 from ..authentication import Admit, told
 from ..rate_limits import Meter
@@ -51,7 +51,7 @@ class IatAuthenticator:
         *,
         agent: str,
         me: str,
-        book: SessionBook,
+        store: SessionStore,
         recognizes: Recognizes | None,
         insecure: bool,
         meter: Meter | None = None,
@@ -59,8 +59,8 @@ class IatAuthenticator:
     ) -> None:
         """`recognizes` is for the agent's other schemes, if it has any."""
         self._secret = read_secret(iat.secret, "iat.secret", LEAST_CHARS) if iat.secret else ""
-        self._signatures = Signatures(self._secret, iat.window, clock, book)
-        self.sessions = Sessions(agent, book, iat.session, clock)
+        self._signatures = Signatures(self._secret, iat.window, clock, store)
+        self.sessions = Sessions(agent, store, iat.session, clock)
         self._admit, self._recognizes = admit, recognizes
         self.insecure = insecure
         """Whether everybody is let in."""

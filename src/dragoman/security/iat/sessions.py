@@ -19,7 +19,7 @@ from msgspec import Struct
 from dragoman.core.card import Tool
 from dragoman.core.log import Logger
 from dragoman.core.peer import Context
-from dragoman.store.sessions import SessionBook, TokenSession
+from dragoman.store.sessions import SessionStore, TokenSession
 
 log = Logger("iat")
 
@@ -53,9 +53,9 @@ class Sessions:
     """The session tokens of an agent; those met last are at hand."""
 
     def __init__(
-        self, agent: str, book: SessionBook, seconds: float, clock: Callable[[], float]
+        self, agent: str, store: SessionStore, seconds: float, clock: Callable[[], float]
     ) -> None:
-        self._agent, self._book = agent, book
+        self._agent, self._store = agent, store
         self._seconds, self._clock = seconds, clock
         self._open: OrderedDict[bytes, IatSession] = OrderedDict()
         self._revision = 0
@@ -86,7 +86,7 @@ class Sessions:
         if found is not None and found.until > now:
             return found
         # One that is over here may have been renewed elsewhere.
-        kept = await self._book.find(self._agent, key) if token.startswith(MARK) else None
+        kept = await self._store.find(self._agent, key) if token.startswith(MARK) else None
         if kept is None:
             self._open.pop(key, None)
             return None
@@ -97,7 +97,7 @@ class Sessions:
     async def named(self, who: str) -> list[TokenSession]:
         """Returns the sessions of an agent of this name."""
         await self.landed()
-        return await self._book.named(self._agent, who)
+        return await self._store.named(self._agent, who)
 
     def renew(self, token: str) -> float:
         """Renews a session, and returns the time until which it is good, or 0 if there is none."""
@@ -121,7 +121,7 @@ class Sessions:
         await self.landed()
         for key in [key for key, session in self._open.items() if session.who == who]:
             del self._open[key]
-        return await self._book.revoke(who, self._agent)
+        return await self._store.revoke(who, self._agent)
 
     async def landed(self) -> None:
         """Returns when the store has all that was issued, renewed and granted here."""
@@ -138,7 +138,7 @@ class Sessions:
         if not session.key:  # a host's token: the host keeps it
             return
         kept = _kept(session, self._agent)
-        write = asyncio.get_running_loop().create_task(self._book.keep(kept))
+        write = asyncio.get_running_loop().create_task(self._store.keep(kept))
         self._writes.add(write)
         write.add_done_callback(self._written)
 
@@ -153,7 +153,7 @@ class Sessions:
             now = self._clock()
             if abs(now - self._looked) < LOOK:
                 return
-            for kept in await self._book.news(self._revision):
+            for kept in await self._store.news(self._revision):
                 self._revision = kept.revision
                 found = self._open.get(kept.key)
                 if found is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from dragoman.core.errors import Unauthenticated
 from dragoman.dialects.iat.signature import SIGNATURE, TIMESTAMP, signature
-from dragoman.store.sessions import SessionBook
+from dragoman.store.sessions import SessionStore
 
 _is_stamp = re.compile(r"[0-9]{1,11}").fullmatch
 _is_digest = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -23,10 +23,10 @@ class Signatures:
     """Checks what is signed with the shared secret."""
 
     def __init__(
-        self, secret: str, window: float, clock: Callable[[], float], book: SessionBook
+        self, secret: str, window: float, clock: Callable[[], float], store: SessionStore
     ) -> None:
         self._secret, self._window, self._clock = secret.encode(), window, clock
-        self._book = book
+        self._store = store
 
     def check_form(self, headers: Mapping[str, str]) -> tuple[str, str]:
         """The time and the signature; `Unauthenticated` if they could be right for no body."""
@@ -45,5 +45,5 @@ class Signatures:
             raise Unauthenticated()
         # A stamp may lie a window ahead, and is then good for two.
         until = int((self._clock() + 2 * self._window) * 1000)
-        if not await self._book.first(hashlib.sha256(wanted.encode()).digest(), until):
+        if not await self._store.first(hashlib.sha256(wanted.encode()).digest(), until):
             raise Unauthenticated("This message was sent before.")

@@ -27,7 +27,7 @@ from ..memory.records import Key, LiveTask
 from ..memory.store import MemoryStore
 from ..outbox import HookCursor, Rule
 from ..private_files import make_folder
-from ..sessions import SessionBook
+from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Idempotency, Row, Scope
 from ..writes import Done, Draft, Input, Record, Write
 from .damage import Damaged, Quarantine
@@ -62,7 +62,7 @@ class FileStore(MemoryStore):
         self._reader = FileReader(self._task_folder)
         self._hook_files = FileOutbox(folder / "hooks")
         self._session_files = FileSessions(folder / "sessions", clock, self._files.replace)
-        self.sessions: SessionBook = self._session_files
+        self.sessions: SessionStore = self._session_files
         self._unwritten: list[asyncio.Future[None]] = []
         """The lines of the change that is being made, on their way to the disk."""
         self._lock = FolderLock(folder)

@@ -11,7 +11,7 @@ from ..sessions import MOST, TokenSession
 
 
 class MemorySessions:
-    """Implements `SessionBook`."""
+    """Implements `SessionStore`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -22,7 +22,7 @@ from ..clock import Clock, steady_of
 from ..codec import BRIEF, cut, pack
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..outbox import OutboxCalls, Rule
-from ..sessions import SessionBook
+from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..writes import Done, Draft, Existing, Input, Record, Unheard, Write
 from .outbox import MemoryOutbox
@@ -42,7 +42,7 @@ class MemoryStore(OutboxCalls):
     def __init__(self, clock: Clock, *, limit: int = FINISHED_LIMIT) -> None:
         self._clock, self._steady = clock, steady_of(clock)
         self._limit = limit
-        self.sessions: SessionBook = MemorySessions(clock)
+        self.sessions: SessionStore = MemorySessions(clock)
         self._clear()
 
     def _clear(self) -> None:

@@ -45,7 +45,7 @@ class SessionAccess(Protocol):
 
 
 class SqliteSessions:
-    """Implements `SessionBook`."""
+    """Implements `SessionStore`."""
 
     def __init__(self, write: SessionAccess, read: SessionAccess, clock: Clock) -> None:
         self._write, self._read, self._clock = write, read, clock

@@ -21,7 +21,7 @@ from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..outbox import OutboxCalls, Rule
-from ..sessions import SessionBook
+from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..worker_locks import WorkerLocks
 from ..worker_thread import WorkerThread
@@ -64,7 +64,7 @@ class SqliteStore(OutboxCalls):
         self._writes: WorkerThread[SqliteWriter]
         self._reads: WorkerThread[SqliteReader]
         self._lists: WorkerThread[SqliteReader]
-        self.sessions: SessionBook = SqliteSessions(self._write, self._read, clock)
+        self.sessions: SessionStore = SqliteSessions(self._write, self._read, clock)
 
     async def open(self) -> None:
         folder = self._path.with_name(self._path.name + "-workers")

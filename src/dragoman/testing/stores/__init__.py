@@ -1,4 +1,4 @@
-"""Proves a store of your own: subclass `StoreContract`, say how to make it, run pytest.
+"""Tests for a store of your own: subclass `StoreContract`, write `make`, and run pytest.
 
     from dragoman.testing.stores import StoreContract
 
@@ -10,6 +10,6 @@ The tests are coroutines: `asyncio_mode = "auto"` of pytest-asyncio runs them.
 """
 
 from .contract import StoreContract
-from .fixture import Bench, HandClock
+from .fixture import HandClock, StoreFixture
 
-__all__ = ["Bench", "HandClock", "StoreContract"]
+__all__ = ["HandClock", "StoreContract", "StoreFixture"]

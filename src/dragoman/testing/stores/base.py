@@ -1,4 +1,4 @@
-"""What all chapters of the contract have in common."""
+"""What all parts of the store contract have in common."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 from dragoman.store.interface import Store
 
-from .fixture import Bench, HandClock
+from .fixture import HandClock, StoreFixture
 
 
-class Chapter:
-    """Tests of one side of a store."""
+class StoreTests:
+    """The base of every part of the contract, which tests some methods of a store."""
 
     durable = True
-    """Whether tasks outlive the process."""
+    """Whether tasks outlive the process. A subclass for a store in memory says False."""
 
     async def make(self, folder: Path, clock: HandClock) -> Store:
-        """Says the subclass."""
+        """Makes the store under test, not opened yet. A subclass has to override it."""
         raise NotImplementedError
 
-    def bench(self, folder: Path) -> Bench:
-        """An open store to work with, as a context manager."""
-        return Bench(self.make, folder)
+    def fixture(self, folder: Path) -> StoreFixture:
+        """Returns a context manager that opens a store in a folder and closes it at the end."""
+        return StoreFixture(self.make, folder)

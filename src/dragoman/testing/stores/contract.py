@@ -1,4 +1,4 @@
-"""The contract as one class, put together from its chapters."""
+"""The contract as one class, made of its parts."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from pathlib import Path
 
 from dragoman.store.interface import Store
 
-from .agents import AgentChapter
-from .callers import CallerChapter
-from .durability import KeepingChapter
+from .agents import AgentTests
+from .callers import CallerTests
+from .durability import DurabilityTests
 from .fixture import HandClock
-from .hooks import HookChapter
-from .runs import RunChapter
-from .sessions import SessionChapter
-from .workers import WorkerChapter
-from .writing import WritingChapter
+from .hooks import HookTests
+from .runs import RunTests
+from .sessions import SessionTests
+from .workers import WorkerTests
+from .writing import WritingTests
 
 
 class StoreContract(
-    WritingChapter,
-    CallerChapter,
-    WorkerChapter,
-    RunChapter,
-    HookChapter,
-    KeepingChapter,
-    SessionChapter,
-    AgentChapter,
+    WritingTests,
+    CallerTests,
+    WorkerTests,
+    RunTests,
+    HookTests,
+    DurabilityTests,
+    SessionTests,
+    AgentTests,
 ):
-    """Every promise of `Store`. Subclass it and say how to make a store."""
+    """Tests every promise of `Store`. Subclass it and override `make`."""
 
     async def make(self, folder: Path, clock: HandClock) -> Store:
-        """A store that keeps what it has in `folder`, not opened yet."""
+        """Makes a store that keeps everything in `folder`, not opened yet."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""A process that works on a store until it is killed, and says what was acknowledged.
+"""A process that works on a store until it is killed, and prints what was acknowledged.
 
 Usage: python -m dragoman.testing.stores.crash_worker FILE CLASS FOLDER
 """
@@ -15,26 +15,26 @@ from dragoman.core.events import StateChanged
 from dragoman.core.model import State
 
 from .contract import StoreContract
-from .fixture import Bench
+from .fixture import StoreFixture
 
 
 async def work(contract: StoreContract, folder: Path) -> None:
-    """Ten tasks at a time; every fifth one ends."""
-    async with contract.bench(folder) as bench, asyncio.TaskGroup() as group:
+    """Works on ten tasks at a time. About every fifth one ends."""
+    async with contract.fixture(folder) as fixture, asyncio.TaskGroup() as group:
         for _ in range(10):
-            group.create_task(_tasks(bench))
+            group.create_task(_tasks(fixture))
 
 
-async def _tasks(bench: Bench) -> None:
+async def _tasks(fixture: StoreFixture) -> None:
     while True:
         task_id = str(uuid4())
-        row = await bench.open_task(task_id)
+        row = await fixture.open_task(task_id)
         _say(task_id, 2)
         for seq in range(3, 8):
-            await bench.append(bench.write(row.claim, StateChanged(state=State.WORKING)))
+            await fixture.append(fixture.write(row.claim, StateChanged(state=State.WORKING)))
             _say(task_id, seq)
         if task_id.endswith(("0", "1", "2")):
-            await bench.end(row)
+            await fixture.end(row)
             _say(task_id, 8)
 
 

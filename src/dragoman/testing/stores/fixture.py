@@ -1,4 +1,4 @@
-"""What the contract tests work with: a clock moved by hand, and short ways to say a change."""
+"""What the contract tests work with: a clock that is moved by hand, and a store with shortcuts."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ START = 1_700_000_000_000
 
 
 class HandClock:
-    """Stands still until it is moved."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self, now: int = START) -> None:
         self.now = now
         self._passed = 0
 
     def __call__(self) -> int:
-        """The time of day."""
+        """Returns the time of day."""
         return self.now
 
     def steady(self) -> int:
-        """The time that only passes."""
+        """Returns the steady time, which nobody can set."""
         return self._passed
 
     def tick(self, millis: int) -> None:
-        """Time passes."""
+        """Lets time pass."""
         self.now += millis
         self._passed += millis
 
     def set(self, millis: int) -> None:
-        """Someone sets the time of day, by so much; no time passes."""
+        """Sets the time of day forward or back, while no time passes."""
         self.now += millis
 
 
@@ -60,12 +60,12 @@ Make = Callable[[Path, HandClock], Awaitable[Store]]
 
 
 def said(text: str, role: Role = Role.USER) -> Message:
-    """A message with one text."""
+    """Makes a message with one text."""
     return Message(message_id=f"m-{text}", role=role, parts=(Text(text=text),))
 
 
-class Bench:
-    """A store, its clock, and the logs as they should be."""
+class StoreFixture:
+    """An open store, its clock, and the logs as they should be. Use it with `async with`."""
 
     def __init__(self, make: Make, folder: Path, worker: str = "w1") -> None:
         self.clock = HandClock()
@@ -75,7 +75,7 @@ class Bench:
         self._worker = worker
         self.store: Store
 
-    async def __aenter__(self) -> Bench:
+    async def __aenter__(self) -> StoreFixture:
         self.store = await self._make(self._folder, self.clock)
         await self.store.open()
         await self.store.enlist(self._worker, LEASE)
@@ -90,10 +90,10 @@ class Bench:
         self.store = await self._make(self._folder, self.clock)
         await self.store.open()
 
-    # Drafts and writes, without handing them over.
+    # Drafts and writes that are not handed over yet.
 
     def stamp(self, task_id: str, *events: Opened | StateChanged | Asked) -> tuple[Stamped, ...]:
-        """The events as the next ones of the task's log."""
+        """Stamps events as the next ones in the log of a task."""
         fold = self.folds.setdefault(task_id, Fold(task_id, f"c-{task_id}"))
         stamped = []
         for event in events:
@@ -111,7 +111,8 @@ class Bench:
         key: Idempotency | None = None,
         end: State | None = None,
     ) -> Draft:
-        """A task with two events; held by a worker, or (worker="") runnable now."""
+        """Makes a draft of a task with two events. A worker holds it, or it is runnable if the name
+        is empty."""
         now = self.clock.now
         self.folds[task_id] = fold = Fold(task_id, context or f"c-{task_id}")
         second = StateChanged(state=end or State.WORKING)
@@ -148,7 +149,8 @@ class Bench:
         fresh: bool = False,
         expires_at: int = 0,
     ) -> Write:
-        """A change that continues the log as the bench knows it; the last event says the state."""
+        """Makes a change that continues the log as the fixture knows it. The last event decides the
+        state."""
         fold = self.folds[claim.task_id]
         base = fold.seq
         entries = self.stamp(claim.task_id, *events)
@@ -171,19 +173,19 @@ class Bench:
             fresh=fresh,
         )
 
-    # Changes, awaited.
+    # Changes that are waited for.
 
     async def create(self, draft: Draft) -> Row:
-        """Creates a task and gives its row as the store tells it."""
+        """Creates a task and returns its row as the store knows it."""
         await commit(lambda done: self.store.create(draft, done))
         return await self.store.row(draft.row.scope, draft.row.task_id)
 
     async def open_task(self, task_id: str, *, worker: str = "w1", scope: Scope = ALICE) -> Row:
-        """Creates a plain task."""
+        """Creates a task that a worker holds, or that is runnable if the name is empty."""
         return await self.create(self.draft(task_id, worker=worker, scope=scope))
 
     async def append(self, write: Write) -> None:
-        """Appends, and waits for it."""
+        """Appends to a log and waits for the commit."""
         await commit(lambda done: self.store.append(write, done))
 
     async def end(self, row: Row, state: State = State.COMPLETED, *, heard: int = 0) -> None:
@@ -200,9 +202,9 @@ class Bench:
     async def add_input(
         self, task_id: str, text: str = "this one", question: str | None = None
     ) -> Row:
-        """The caller says something."""
+        """Sends a message of the caller to a task."""
         return await self.store.add_input(ALICE, task_id, Input(message=said(text)), question)
 
     async def log(self, task_id: str, scope: Scope = ALICE) -> list[Stamped]:
-        """The whole log."""
+        """Returns the whole log of a task."""
         return (await self.store.read(scope, task_id, 0, 1_000_000)).entries

@@ -1,4 +1,4 @@
-"""Runs: what they hear, what they record, what must be forgotten."""
+"""Contract: what a run hears and records, and what the store must forget."""
 # ruff: noqa: S101 (this is a test suite, only it ships)
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from dragoman.core.events import StateChanged
 from dragoman.core.model import State
 from dragoman.store.interface import Input, Record
 
-from .base import Chapter
+from .base import StoreTests
 from .fixture import ALICE, said
 
 WORKING = StateChanged(state=State.WORKING)
 
 
-class RunChapter(Chapter):
-    """`inputs` and `records`."""
+class RunTests(StoreTests):
+    """Tests of `inputs` and `records`."""
 
     async def test_inputs_come_in_order(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.open_task("t2")
-            assert await bench.store.inputs(row.claim) == []
+        async with self.fixture(tmp_path) as fixture:
+            row = await fixture.open_task("t1")
+            await fixture.open_task("t2")
+            assert await fixture.store.inputs(row.claim) == []
             for n in range(12):
-                await bench.add_input("t1", str(n))
-            await bench.add_input("t2", "not for t1")
-            heard = await bench.store.inputs(row.claim)
+                await fixture.add_input("t1", str(n))
+            await fixture.add_input("t2", "not for t1")
+            heard = await fixture.store.inputs(row.claim)
             assert heard == [Input(message=said(str(n)), n=n + 1) for n in range(12)]
 
     async def test_records_come_in_order(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            assert await bench.store.records(row.claim) == []
+        async with self.fixture(tmp_path) as fixture:
+            row = await fixture.open_task("t1")
+            assert await fixture.store.records(row.claim) == []
             wrote: list[Record] = []
             # Keys that do not sort by their order, several in one write, some without an event.
             for n in range(12):
@@ -45,55 +45,55 @@ class RunChapter(Chapter):
                     for m in range(1 + n % 3)
                 )
                 events = [WORKING] * (n % 2)
-                await bench.append(bench.write(row.claim, *events, records=records))
+                await fixture.append(fixture.write(row.claim, *events, records=records))
                 wrote += records
-            assert await bench.store.records(row.claim) == wrote
+            assert await fixture.store.records(row.claim) == wrote
 
     async def test_what_is_recorded_stays(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
+        async with self.fixture(tmp_path) as fixture:
+            row = await fixture.open_task("t1")
             for value in (b"first", b"second"):
                 record = Record(key="k", value=value)
-                await bench.append(bench.write(row.claim, records=(record,)))
-            assert await bench.store.records(row.claim) == [Record(key="k", value=b"first")]
+                await fixture.append(fixture.write(row.claim, records=(record,)))
+            assert await fixture.store.records(row.claim) == [Record(key="k", value=b"first")]
 
     async def test_a_refused_write_records_nothing(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            write = bench.write(row.claim, records=(Record(key="k", value=b""),))
+        async with self.fixture(tmp_path) as fixture:
+            row = await fixture.open_task("t1")
+            write = fixture.write(row.claim, records=(Record(key="k", value=b""),))
             with pytest.raises(Fenced):
-                await bench.append(replace(write, base=7))
-            assert await bench.store.records(row.claim) == []
+                await fixture.append(replace(write, base=7))
+            assert await fixture.store.records(row.claim) == []
 
     async def test_the_next_run_finds_it_all(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.add_input("t1", "hear me")
+        async with self.fixture(tmp_path) as fixture:
+            row = await fixture.open_task("t1")
+            await fixture.add_input("t1", "hear me")
             record = Record(key="step", value=b"\x00\xff", seq=2)
-            await bench.append(bench.write(row.claim, records=(record,)))
-            taken = await bench.store.seize("w1", "t1", row.epoch)
+            await fixture.append(fixture.write(row.claim, records=(record,)))
+            taken = await fixture.store.seize("w1", "t1", row.epoch)
             assert taken is not None
-            assert await bench.store.records(taken.claim) == [record]
-            assert [kept.n for kept in await bench.store.inputs(taken.claim)] == [1]
+            assert await fixture.store.records(taken.claim) == [record]
+            assert [kept.n for kept in await fixture.store.inputs(taken.claim)] == [1]
 
     async def test_what_must_be_forgotten_is(self, tmp_path: Path) -> None:
         words = "correct horse battery staple"
-        async with self.bench(tmp_path) as bench:
-            row = await bench.open_task("t1")
-            await bench.add_input("t1", "public")
-            await bench.ask(row, "q1", heard=1)
+        async with self.fixture(tmp_path) as fixture:
+            row = await fixture.open_task("t1")
+            await fixture.add_input("t1", "public")
+            await fixture.ask(row, "q1", heard=1)
             answer = Input(message=said(words), value={"token": words})
-            await bench.store.add_input(ALICE, "t1", answer, "q1")
-            await bench.add_input("t1", "public too")
-            await bench.append(bench.write(row.claim, WORKING, heard=2, forget=(2,)))
-            first, wiped, third = await bench.store.inputs(row.claim)
+            await fixture.store.add_input(ALICE, "t1", answer, "q1")
+            await fixture.add_input("t1", "public too")
+            await fixture.append(fixture.write(row.claim, WORKING, heard=2, forget=(2,)))
+            first, wiped, third = await fixture.store.inputs(row.claim)
             assert (wiped.n, wiped.question, wiped.value) == (2, "q1", None)
             assert (wiped.message.parts, wiped.message.metadata) == ((), None)
             assert (first.message.text, third.message.text) == ("public", "public too")
-            assert len(await bench.log("t1")) == 4
+            assert len(await fixture.log("t1")) == 4
             if self.durable:
-                await bench.reopen()
-                await bench.store.enlist("w1", 1000)
-                taken = await bench.store.seize("w1", "t1", row.epoch)
+                await fixture.reopen()
+                await fixture.store.enlist("w1", 1000)
+                taken = await fixture.store.seize("w1", "t1", row.epoch)
                 assert taken is not None
-                assert await bench.store.inputs(taken.claim) == [first, wiped, third]
+                assert await fixture.store.inputs(taken.claim) == [first, wiped, third]

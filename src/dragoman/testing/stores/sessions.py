@@ -1,4 +1,4 @@
-"""Session tokens: kept, found at their own door only, revoked for all, gone when they are over."""
+"""Contract: sessions are found only at their agent, can be revoked, and end."""
 # ruff: noqa: S101 (this is a test suite, only it ships)
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dragoman.core.card import Tool
 from dragoman.store.sessions import TokenSession
 
-from .base import Chapter
+from .base import StoreTests
 from .fixture import AGENT, START
 
 HOUR = 3_600_000
@@ -20,7 +20,7 @@ READ = Tool(name="read", description="Reads.", parameters={"type": "object"})
 def session(
     key: bytes, who: str = "host-1", *, since: int = START, agent: str = AGENT
 ) -> TokenSession:
-    """A session of an hour."""
+    """Makes a session that lasts an hour."""
     return TokenSession(
         key=key,
         agent=agent,
@@ -37,120 +37,122 @@ def session(
 
 
 def bare(found: list[TokenSession]) -> list[TokenSession]:
-    """Without what the store adds."""
+    """The sessions without the revision that the store adds."""
     return [replace(one, revision=0) for one in found]
 
 
-class SessionChapter(Chapter):
-    """`Store.sessions`."""
+class SessionTests(StoreTests):
+    """Tests of `Store.sessions`."""
 
     async def test_a_session_is_found_as_it_was_kept(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            book = bench.store.sessions
+        async with self.fixture(tmp_path) as fixture:
+            sessions = fixture.store.sessions
             kept = session(b"k1")
-            await book.keep(kept)
-            assert await book.find(AGENT, b"k2") is None
-            assert await book.find("another", b"k1") is None
+            await sessions.keep(kept)
+            assert await sessions.find(AGENT, b"k2") is None
+            assert await sessions.find("another", b"k1") is None
             later = replace(kept, until=kept.until + 5, granted=(READ,))
-            await book.keep(later)
+            await sessions.keep(later)
             if self.durable:
-                await bench.reopen()
-                book = bench.store.sessions
-            found = await book.find(AGENT, b"k1")
+                await fixture.reopen()
+                sessions = fixture.store.sessions
+            found = await sessions.find(AGENT, b"k1")
             assert found is not None
             assert bare([found]) == [later]
 
     async def test_sessions_are_listed_by_name_and_door(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            book = bench.store.sessions
+        async with self.fixture(tmp_path) as fixture:
+            sessions = fixture.store.sessions
             third, first = session(b"k3", since=START + 2), session(b"k1")
             second = session(b"k2", "host-2", agent="another", since=START + 1)
             for one in (third, first, second):
-                await book.keep(one)
-            assert bare(await book.named(None, None)) == [first, second, third]
-            assert bare(await book.named(AGENT, None)) == [first, third]
-            assert bare(await book.named(None, "host-2")) == [second]
-            assert await book.named(AGENT, "host-2") == []
+                await sessions.keep(one)
+            assert bare(await sessions.named(None, None)) == [first, second, third]
+            assert bare(await sessions.named(AGENT, None)) == [first, third]
+            assert bare(await sessions.named(None, "host-2")) == [second]
+            assert await sessions.named(AGENT, "host-2") == []
 
     async def test_what_is_revoked_is_found_no_more(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            book = bench.store.sessions
+        async with self.fixture(tmp_path) as fixture:
+            sessions = fixture.store.sessions
             for key, agent in ((b"k1", AGENT), (b"k2", AGENT), (b"k3", "another")):
-                await book.keep(session(key, agent=agent))
-            await book.keep(session(b"k4", "host-2"))
-            assert await book.revoke("host-1", AGENT) == 2
-            assert await book.revoke("host-1", AGENT) == 0
-            assert await book.revoke("nobody") == 0
+                await sessions.keep(session(key, agent=agent))
+            await sessions.keep(session(b"k4", "host-2"))
+            assert await sessions.revoke("host-1", AGENT) == 2
+            assert await sessions.revoke("host-1", AGENT) == 0
+            assert await sessions.revoke("nobody") == 0
             # A process that has not heard of it may still want to renew one.
-            latest = (await book.news(0))[-1].revision
-            await book.keep(replace(session(b"k1"), until=START + 2 * HOUR))
-            assert await book.news(latest) == []
+            latest = (await sessions.news(0))[-1].revision
+            await sessions.keep(replace(session(b"k1"), until=START + 2 * HOUR))
+            assert await sessions.news(latest) == []
             if self.durable:
-                await bench.reopen()
-                book = bench.store.sessions
-            assert await book.find(AGENT, b"k1") is None
-            assert await book.find(AGENT, b"k2") is None
-            assert [one.key for one in await book.named(None, None)] == [b"k3", b"k4"]
-            assert await book.revoke("host-1") == 1
-            assert [one.key for one in await book.named(None, None)] == [b"k4"]
+                await fixture.reopen()
+                sessions = fixture.store.sessions
+            assert await sessions.find(AGENT, b"k1") is None
+            assert await sessions.find(AGENT, b"k2") is None
+            assert [one.key for one in await sessions.named(None, None)] == [b"k3", b"k4"]
+            assert await sessions.revoke("host-1") == 1
+            assert [one.key for one in await sessions.named(None, None)] == [b"k4"]
 
     async def test_changes_are_news_once(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            book = bench.store.sessions
-            assert await book.news(0) == []
-            await book.keep(session(b"k1"))
-            await book.keep(session(b"k2", "host-2"))
-            first, second = await book.news(0)
+        async with self.fixture(tmp_path) as fixture:
+            sessions = fixture.store.sessions
+            assert await sessions.news(0) == []
+            await sessions.keep(session(b"k1"))
+            await sessions.keep(session(b"k2", "host-2"))
+            first, second = await sessions.news(0)
             assert (first.key, second.key) == (b"k1", b"k2")
             assert 0 < first.revision < second.revision
-            assert await book.news(second.revision) == []
-            await book.keep(replace(session(b"k1"), granted=(READ,)))
-            (changed,) = await book.news(second.revision)
+            assert await sessions.news(second.revision) == []
+            await sessions.keep(replace(session(b"k1"), granted=(READ,)))
+            (changed,) = await sessions.news(second.revision)
             assert (changed.key, changed.granted, changed.revoked) == (b"k1", (READ,), False)
-            await book.revoke("host-2")
-            (gone,) = await book.news(changed.revision)
+            await sessions.revoke("host-2")
+            (gone,) = await sessions.news(changed.revision)
             assert (gone.key, gone.revoked) == (b"k2", True)
 
     async def test_what_is_over_is_swept(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            book = bench.store.sessions
-            await book.keep(session(b"k1"))
-            await book.keep(session(b"k2"))
-            latest = (await book.news(0))[-1].revision
-            bench.clock.tick(HOUR - 1)
-            assert await book.find(AGENT, b"k1") is not None
-            bench.clock.tick(1)
-            assert await book.find(AGENT, b"k1") is None
-            assert await book.named(None, None) == []
-            assert await book.revoke("host-1") == 0
-            await book.keep(session(b"k3", since=bench.clock.now))
-            left = await book.news(0)
+        async with self.fixture(tmp_path) as fixture:
+            sessions = fixture.store.sessions
+            await sessions.keep(session(b"k1"))
+            await sessions.keep(session(b"k2"))
+            latest = (await sessions.news(0))[-1].revision
+            fixture.clock.tick(HOUR - 1)
+            assert await sessions.find(AGENT, b"k1") is not None
+            fixture.clock.tick(1)
+            assert await sessions.find(AGENT, b"k1") is None
+            assert await sessions.named(None, None) == []
+            assert await sessions.revoke("host-1") == 0
+            await sessions.keep(session(b"k3", since=fixture.clock.now))
+            left = await sessions.news(0)
             assert [one.key for one in left] == [b"k3"]
-            # Else whoever heard of the older ones would not hear of this one.
+            # Otherwise a process that knows the older ones would not hear of this one.
             assert left[0].revision > latest
 
     async def test_no_revision_is_given_out_twice(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            book = bench.store.sessions
-            await book.keep(session(b"k1"))
-            await book.revoke("host-1")
-            await book.keep(replace(session(b"k2", "host-2"), until=START + 1))
-            latest = (await book.news(0))[-1].revision
-            bench.clock.tick(1)
-            await book.keep(session(b"k1"))  # changes nothing, and sweeps the latest
-            await book.keep(session(b"k3"))
-            assert [one.key for one in await book.news(latest)] == [b"k3"]
+        async with self.fixture(tmp_path) as fixture:
+            sessions = fixture.store.sessions
+            await sessions.keep(session(b"k1"))
+            await sessions.revoke("host-1")
+            await sessions.keep(replace(session(b"k2", "host-2"), until=START + 1))
+            latest = (await sessions.news(0))[-1].revision
+            fixture.clock.tick(1)
+            await sessions.keep(
+                session(b"k1")
+            )  # it changes nothing, but drops sessions that have ended
+            await sessions.keep(session(b"k3"))
+            assert [one.key for one in await sessions.news(latest)] == [b"k3"]
 
     async def test_what_is_good_once_is_good_once(self, tmp_path: Path) -> None:
-        async with self.bench(tmp_path) as bench:
-            book = bench.store.sessions
-            until = bench.clock.now + 1000
-            assert await book.first(b"s1", until)
-            assert await book.first(b"s2", until)
-            assert not await book.first(b"s1", until)
+        async with self.fixture(tmp_path) as fixture:
+            sessions = fixture.store.sessions
+            until = fixture.clock.now + 1000
+            assert await sessions.first(b"s1", until)
+            assert await sessions.first(b"s2", until)
+            assert not await sessions.first(b"s1", until)
             if self.durable:
-                await bench.reopen()
-                book = bench.store.sessions
-            assert not await book.first(b"s1", until + 1)
-            bench.clock.tick(1001)
-            assert await book.first(b"s1", until + 2000)
+                await fixture.reopen()
+                sessions = fixture.store.sessions
+            assert not await sessions.first(b"s1", until + 1)
+            fixture.clock.tick(1001)
+            assert await sessions.first(b"s1", until + 2000)
