@@ -61,8 +61,8 @@ async def test_every_event_once_in_order_through_cuts(dialect: str, cursor: bool
         seed = len(dialect) * 10 + cursor
         http, http_port = await enter(cutting(served.port, seed, strip=not cursor))
         if dialect == "iat":
-            # It speaks HTTP/2, which gives out a frame when it is whole, and all that is repeated
-            # comes in frames of 16 kB: cut before the end of the first one, nothing ever arrives.
+            # Over HTTP/2 a task that is done before its first event is read comes in frames of
+            # 16 KiB, and the reader sees nothing of a frame that is cut.
             http.most = 40_000
         grpc, grpc_port = await enter(cutting(served.app.ports["grpc"], seed))
         card = served.card(cursor=cursor, http=http_port, grpc=grpc_port)

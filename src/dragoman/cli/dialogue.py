@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from dragoman.client import Conversation, Events, RemoteAgent
 from dragoman.core.errors import DragomanError
@@ -20,6 +22,10 @@ from . import formatting
 from .prompts import TerminalPerson, question_shown
 from .view import TaskView
 
+SaveFolder = Annotated[Path | None, Parameter(help="Folder for the files that the agent returns.")]
+ShowWork = Annotated[
+    bool, Parameter(help="Show the thoughts and log lines of agents that publish them.")
+]
 CANCELS = 10.0
 """The seconds for the agent to answer that it has canceled."""
 

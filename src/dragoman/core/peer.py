@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -43,6 +43,15 @@ class Context(Struct, frozen=True, gc=False, kw_only=True):
 
 AGENT = "dragoman-agent"
 """The metadata that names an agent on a gRPC port which several share."""
+IDENTITY = ("tenant", "principal", "tenants", "scopes", "schemes")
+"""The fields that say who the caller is, whatever it asks."""
+
+
+def identity_of(found: object) -> dict[str, Any]:
+    """The identity of a caller, out of its context or of whatever was made of one."""
+    return {name: getattr(found, name) for name in IDENTITY}
+
+
 HOPS, DEADLINE = "dragoman-hops", "dragoman-deadline"
 """The headers, or gRPC metadata, that carry these two fields of a context. Other servers ignore
 them."""

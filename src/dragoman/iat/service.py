@@ -16,7 +16,7 @@ from dragoman.core.card import Card, Tool
 from dragoman.core.dialect import Dialect, Wire
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import Json
-from dragoman.core.peer import Context, Peer
+from dragoman.core.peer import Context, Peer, identity_of
 from dragoman.core.session import Frame, Id, Introduction, Session
 from dragoman.dialects.iat import ROLE, IatCallee, IatCaller, IatDuplex, IatSocketCallee
 from dragoman.dialects.iat.callee import NOTHING
@@ -332,13 +332,7 @@ async def _any_name(met: Introduction, peer: Peer | None) -> None:
 
 def _bare(caller: Context) -> Context:
     """The caller, without what only its first message said."""
-    return Context(
-        tenant=caller.tenant,
-        principal=caller.principal,
-        tenants=caller.tenants,
-        scopes=caller.scopes,
-        schemes=caller.schemes,
-    )
+    return Context(**identity_of(caller))
 
 
 def _told_root(agent: Agent, settings: Settings) -> str:

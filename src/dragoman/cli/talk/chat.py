@@ -21,7 +21,7 @@ from dragoman.core.extensions import WORK
 from dragoman.core.model import Message, Task
 
 from .. import formatting
-from ..dialogue import Dialogue, Left
+from ..dialogue import Dialogue, Left, SaveFolder, ShowWork
 from ..prompts import TerminalPerson, question_shown, typing
 from ..session_options import DONE, INTERRUPTED, SessionOptions, Url, advice, agent_at, code_of, run
 from ..view import chosen
@@ -37,12 +37,8 @@ def chat(
     *,
     skill: Annotated[str, Parameter(help="Id of the skill to use.")] = "",
     context: Annotated[str, Parameter(help="Id of the context to continue.")] = "",
-    save: Annotated[
-        Path | None, Parameter(help="Folder for the files that the agent returns.")
-    ] = None,
-    work: Annotated[
-        bool, Parameter(help="Show the thoughts and log lines of agents that publish them.")
-    ] = False,
+    save: SaveFolder = None,
+    work: ShowWork = False,
     no_history: Annotated[
         bool, Parameter(help="Do not save the lines you type for the next chat.")
     ] = False,

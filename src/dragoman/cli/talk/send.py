@@ -14,7 +14,7 @@ from dragoman.core.extensions import WORK
 from dragoman.core.model import Data, Message, Task
 
 from .. import formatting, json_output
-from ..dialogue import Dialogue, Left
+from ..dialogue import Dialogue, Left, SaveFolder, ShowWork
 from ..prompts import TerminalPerson, question_shown
 from ..session_options import DONE, INTERRUPTED, SessionOptions, Url, agent_at, code_of, named, run
 from ..stdin_argument import DASH
@@ -44,12 +44,8 @@ def send(
     no_wait: Annotated[
         bool, Parameter(help="Print the id of the task instead of waiting for it.")
     ] = False,
-    save: Annotated[
-        Path | None, Parameter(help="Folder for the files that the agent returns.")
-    ] = None,
-    work: Annotated[
-        bool, Parameter(help="Show the thoughts and log lines of agents that publish them.")
-    ] = False,
+    save: SaveFolder = None,
+    work: ShowWork = False,
     ask: Annotated[
         bool,
         Parameter(

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from dragoman.core.card import Tool
 from dragoman.core.log import Logger
-from dragoman.core.peer import Context
+from dragoman.core.peer import Context, identity_of
 from dragoman.store.sessions import SessionStore, TokenSession
 
 log = Logger("iat")
@@ -180,31 +180,20 @@ def _joined(before: tuple[Tool, ...], more: tuple[Tool, ...]) -> tuple[Tool, ...
 
 
 def _kept(session: IatSession, agent: str) -> TokenSession:
-    caller = session.caller
     return TokenSession(
         key=session.key,
         agent=agent,
         who=session.who,
         since=int(session.since * 1000),
         until=int(session.until * 1000),
-        tenant=caller.tenant,
-        principal=caller.principal,
-        tenants=caller.tenants,
-        scopes=caller.scopes,
-        schemes=caller.schemes,
         tools=session.tools,
         granted=session.granted,
+        **identity_of(session.caller),
     )
 
 
 def _session(kept: TokenSession) -> IatSession:
-    caller = Context(
-        tenant=kept.tenant,
-        principal=kept.principal,
-        tenants=kept.tenants,
-        scopes=kept.scopes,
-        schemes=kept.schemes,
-    )
+    caller = Context(**identity_of(kept))
     return IatSession(
         *(kept.who, caller, kept.until / 1000, kept.tools, kept.granted, kept.key),
         since=kept.since / 1000,
