@@ -377,9 +377,11 @@ class BackendPeer:
 
 
 def _misbehaved(wrong: WrongAnswer) -> AgentMisbehaved:
-    """The log gets everything, the caller only the id to ask for (DESIGN §6)."""
+    """Logs the error with an id. The caller gets only the id (DESIGN §6)."""
     incident = secrets.token_hex(6)
-    log.error("The backend gave a wrong answer", wrong, error=incident, why=wrong)
+    log.error(
+        "A function of the backend returned an invalid value", wrong, error=incident, why=wrong
+    )
     return AgentMisbehaved(f"The agent gave an invalid answer (error {incident})", error=incident)
 
 

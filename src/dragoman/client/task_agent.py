@@ -158,7 +158,7 @@ class TaskAgent:
         await self._keep(record, found)
 
     async def get(self, task: Task | str) -> Task:
-        """A task as it stands."""
+        """Returns the current state of a task."""
         async with self._agent() as agent:
             return await agent.get(task)
 
