@@ -169,7 +169,7 @@ class FailoverPeer:
         return task
 
     async def _canceled(self, op: CancelTask, ctx: Context, exc: DragomanError) -> Any:
-        """Returns the task if it is already canceled, because our first attempt may have done so."""
+        """Returns the task if it is canceled, because our first attempt may have done it."""
         task = await self._call(GetTask(task_id=op.task_id), ctx)
         if task.state is not State.CANCELED:
             raise exc

@@ -306,7 +306,7 @@ class TenantCallee(GrpcCallee):
 
     @property
     def tenant(self) -> str:
-        """None."""
+        """Returns None: fixed credentials include no certificate."""
         return ""
 
 
