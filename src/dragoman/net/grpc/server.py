@@ -306,7 +306,7 @@ class TenantCallee(GrpcCallee):
 
     @property
     def tenant(self) -> str:
-        """Returns None: fixed credentials include no certificate."""
+        """None."""
         return ""
 
 
