@@ -1,12 +1,12 @@
-"""The client for scripts and notebooks: the same verbs, without `await`.
+"""The client for scripts and notebooks: the same methods, without `await`.
 
     from dragoman.sync import connect
 
     with connect("https://agent.example.com") as agent:
         print(agent.send("Three days in Kyoto").text)
 
-A loop in a thread of its own does the work; every verb waits for its answer there. Ctrl-C reaches
-what is being waited for.
+An event loop in its own thread does the work, and every method waits for its result there. Ctrl-C
+cancels the work that is being waited for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Waits for it; whatever interrupts the waiting ends the work."""
+        """Waits for a coroutine; an interruption of the wait cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -51,7 +51,7 @@ class _Loop:
             raise
 
     def close(self) -> None:
-        """Ends the thread and what is left in the loop."""
+        """Cancels the remaining work of the loop and ends the thread."""
         with suppress(Exception):
             self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -61,7 +61,7 @@ class _Loop:
 
 
 class SyncEvents:
-    """Every event of a task, each once and in order."""
+    """Iterates over every event of a task, each once and in order."""
 
     def __init__(self, loop: _Loop, events: client.Events) -> None:
         self._loop = loop
@@ -81,7 +81,7 @@ class SyncEvents:
 
     @property
     def task(self) -> Task | None:
-        """The task, made of the events so far."""
+        """The task, built from the events so far."""
         return self._events.task
 
     @property
@@ -90,11 +90,11 @@ class SyncEvents:
         return self._events.reply
 
     def result(self) -> Task | Message:
-        """The task, or the direct reply, when the stream has ended."""
+        """Returns the task, or the direct reply, when the stream has ended."""
         return self._loop.run(self._events.result())
 
     def close(self) -> None:
-        """Stops listening; the task goes on."""
+        """Stops reading; the task continues."""
         self._loop.run(self._events.aclose())
 
 
@@ -115,7 +115,7 @@ class SyncSender:
 
 
 class SyncConversation(SyncSender):
-    """Messages of one context. What is said next answers the open question, if there is one."""
+    """Messages of one context. The next message answers the open question, if there is one."""
 
     def __init__(self, loop: _Loop, conversation: client.Conversation) -> None:
         super().__init__(loop, conversation)
@@ -123,12 +123,12 @@ class SyncConversation(SyncSender):
 
     @property
     def context_id(self) -> str:
-        """Given by the agent with its first answer."""
+        """The id of the context, from the agent's first response."""
         return self._conversation.context_id
 
     @property
     def task(self) -> Task | None:
-        """The last one."""
+        """The last task."""
         return self._conversation.task
 
     @property
@@ -137,12 +137,12 @@ class SyncConversation(SyncSender):
         return self._conversation.waits
 
     def cancel(self) -> Task | None:
-        """Stops the last task, if it runs or waits."""
+        """Cancels the last task, if it runs or waits."""
         return self._loop.run(self._conversation.cancel())
 
 
 class SyncAgent(SyncSender):
-    """An agent somewhere else; every verb as `client.RemoteAgent` has it."""
+    """A remote agent, with the methods of `client.RemoteAgent` in blocking form."""
 
     def __init__(self, loop: _Loop, agent: client.RemoteAgent) -> None:
         super().__init__(loop, agent)
@@ -150,80 +150,81 @@ class SyncAgent(SyncSender):
 
     @property
     def card(self) -> Card:
-        """What the agent says about itself."""
+        """The card of the agent."""
         return self._agent.card
 
     @property
     def dialect(self) -> str:
-        """What is spoken now."""
+        """The dialect in use."""
         return self._agent.dialect
 
     def watch(self, task: Task | str, cursor: int | None = None) -> SyncEvents:
-        """Follows a task."""
+        """Yields the current task and its later events, or the events after a cursor."""
         return SyncEvents(self._loop, self._agent.watch(task, cursor))
 
     def answer(self, task: Task | str, value: object, *, question: str = "") -> Task:
-        """Answers what a task waits for."""
+        """Answers the question of a task."""
         return self._loop.run(self._agent.answer(task, value, question=question))
 
     def call(self, skill: str, /, **arguments: Json) -> Json:
-        """Calls a skill with arguments and gives its result."""
+        """Calls a skill with arguments and returns its result."""
         return self._loop.run(self._agent.call(skill, **arguments))
 
     def invoke(self, method: str, /, **params: Json) -> Json:
-        """Calls a method of the agent's own."""
+        """Calls a method that the agent defines beyond the protocol."""
         return self._loop.run(self._agent.invoke(method, **params))
 
     def conversation(self, context_id: str = "", *, skill: str = "") -> SyncConversation:
-        """Several messages that belong together."""
+        """Starts a conversation: messages that share a context."""
         return SyncConversation(self._loop, self._agent.conversation(context_id, skill=skill))
 
     def get(self, task: Task | str, history_length: int | None = None) -> Task:
-        """The task as it stands."""
+        """Returns the current state of a task."""
         return self._loop.run(self._agent.get(task, history_length))
 
     def list(self, **filters: Any) -> TaskPage:
-        """A page of our tasks."""
+        """Returns a page of your tasks."""
         return self._loop.run(self._agent.list(**filters))
 
     def cancel(self, task: Task | str, metadata: Mapping[str, Json] | None = None) -> Task:
-        """Stops a task."""
+        """Cancels a task."""
         return self._loop.run(self._agent.cancel(task, metadata))
 
     def set_hook(self, task: Task | str, url: str, **about: str) -> Hook:
-        """Has a task's events sent to a webhook."""
+        """Registers a webhook for the events of a task."""
         return self._loop.run(self._agent.set_hook(task, url, **about))
 
     def get_hook(self, task: Task | str, hook_id: str = "") -> Hook:
-        """One webhook of a task."""
+        """Returns one webhook of a task."""
         return self._loop.run(self._agent.get_hook(task, hook_id))
 
     def list_hooks(self, task: Task | str) -> HookPage:
-        """The webhooks of a task."""
+        """Returns the webhooks of a task."""
         return self._loop.run(self._agent.list_hooks(task))
 
     def delete_hook(self, task: Task | str, hook_id: str) -> None:
-        """Ends a webhook."""
+        """Deletes a webhook."""
         self._loop.run(self._agent.delete_hook(task, hook_id))
 
     def extended_card(self) -> Card:
-        """What the agent says about itself to callers it knows."""
+        """Fetches the extended card."""
         return self._loop.run(self._agent.extended_card())
 
     def fetch(self, part: AnyPart, **options: Any) -> bytes:
-        """The content of a part."""
+        """Returns the content of a part; a link is downloaded."""
         return self._loop.run(self._agent.fetch(part, **options))
 
     def save(
         self, source: Source, folder: Path | str = ".", progress: Progress | None = None
     ) -> Paths:
-        """Writes the files of a task, message, artifact or part into a folder."""
+        """Saves the files of a task, message, artifact or part in a folder, and returns their
+        paths."""
         return self._loop.run(self._agent.save(source, folder, progress=progress))
 
 
 @contextmanager
 def connect(address: str, **options: Any) -> Iterator[SyncAgent]:
-    """An agent, ready to be talked to; options as `dragoman.connect` has them."""
+    """Connects to an agent; it takes the options of `dragoman.connect`."""
     loop = _Loop()
     opening = client.connect(address, **options)
     try:

@@ -474,7 +474,7 @@ def invalid(way: Way, heard: Heard, log: str) -> None:
         assert heard.code == (-32603 if way.name.endswith("0.1") else -32006)
     found = told.partition("(error ")[2].partition(")")[0]
     assert len(found) == 12
-    assert f"wrong answer error={found}" in log
+    assert f"returned an invalid value error={found}" in log
 
 
 @ways

@@ -1,4 +1,4 @@
-"""Tasks that are kept elsewhere, served like any agent's."""
+"""Serves tasks that live in another system, like those of an agent."""
 
 from .backend import Backend
 from .peer import BackendPeer

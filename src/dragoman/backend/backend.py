@@ -1,17 +1,17 @@
-"""Backend: tasks that are kept elsewhere, served in every version and binding.
+"""A backend serves tasks that live in another system, in every version and binding.
 
-Whoever has a task system already gives plain functions, only those it has:
+An author with an existing task system provides plain functions for what that system supports:
 
     backend = Backend("Orders", send=send, get=get, cancel=cancel)
 
-Each takes the operation (`dragoman.core.operations`), and as a second parameter the caller
-(`Context`) if it wants to know; sync or async; and returns canonical types (`dragoman.core.model`).
-A missing send, get or cancel works on a store of ours; whatever else is missing answers that it is
-unsupported, and the card says so. Authentication, rates, limits and what the card promises are
-those of any agent. Whose task is whose is the functions' own business: they are told tenant and
-principal.
+Each function takes the operation (`dragoman.core.operations`) and, if it has a second parameter,
+the caller (`Context`). It is sync or async, and returns canonical types (`dragoman.core.model`). A
+missing send, get or cancel uses a store of ours; any other missing operation is refused as
+unsupported, and the card says so. Authentication, rate limits, size limits and the enforcement of
+the card are those of any agent. The functions themselves decide which tasks belong to which caller:
+they receive the tenant and the principal.
 
-What a function may not give is explained in the log; the caller hears an id and nothing else.
+If a function returns an invalid value, the log explains it; the caller gets only an error id.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KEEP = EngineSettings().keep_tasks
 
 
 class Backend(Agent):
-    """An agent whose tasks another system keeps, which functions of its author reach."""
+    """An agent whose tasks live in another system, accessed by functions of its author."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Backend(Agent):
         timeout: float = 300.0,
         **about: Any,
     ) -> None:
-        """`about` is what `Agent` takes: description, version, auth, extensions...
+        """`about` are the arguments of `Agent`: description, version, auth, extensions...
 
-        `timeout` is how many seconds a function has to answer; streams may last.
+        `timeout` is the number of seconds that a function may take; streams may take longer.
         """
         given = {
             "send": send,
@@ -133,10 +133,10 @@ class Backend(Agent):
         name: str = "",
         opens_store: bool = True,
     ) -> BackendPeer:
-        """What is served: the functions, asked like any agent. `push`: whether webhooks may be.
+        """Returns the peer that executes operations with the functions. `push` allows webhooks.
 
-        `store` is where we keep what they do not, finished tasks for `keep` seconds. `name` and
-        `opens_store` are for agents that share a store, as `Engine` has them.
+        `store` keeps what the functions do not, and finished tasks for `keep` seconds. `name` and
+        `opens_store` are for agents that share a store, as in `Engine`.
         """
         store = open_store(store) if isinstance(store, str) else store
         return BackendPeer(

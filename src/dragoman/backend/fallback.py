@@ -1,7 +1,7 @@
-"""What we keep for a backend: tasks whose author has no place for them, and names of tasks.
+"""Stores what a backend does not: tasks whose author has no place for them, and names of tasks.
 
-A store of ours holds it, each task as its latest snapshot. What is kept belongs to the caller it
-was kept for, and nobody else finds it.
+A store of ours contains each task as its latest snapshot. An entry belongs to its caller, and no
+other caller can find it.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ class FallbackTasks:
         return task_id
 
     async def name(self, name: str, task_id: str, ctx: Context, *, ended: bool = False) -> None:
-        """From now on the caller may call the task so; the first one keeps its name.
+        """Gives a task a name for its caller; the first task of a name keeps it.
 
-        A name is kept as long as it is used, that of a task that has ended like the task.
+        A name is kept as long as it is used, and the name of a finished task as long as the task.
         """
         found = await self._name(name, ctx)
         if found is not None and (found[1] != task_id or found[0].final or not ended):

@@ -1,7 +1,7 @@
-"""The functions of a backend as a peer: each operation asks one of them.
+"""The functions of a backend as a peer: each operation calls one of them.
 
-Where the author gives none, send, get and cancel work on a store of ours (`Kept`), as a2a-go's
-`HandlerFuncs` do; everything else is unsupported.
+If the author provides no function for send, get or cancel, they use a store of ours
+(`FallbackTasks`), as `HandlerFuncs` of a2a-go does; every other operation is unsupported.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ class BackendPeer:
         if isinstance(op, ops.Invoke):
             return cast(ops.R, await invoke(self._agent, op, ctx))  # `Operation[Json]`
         if isinstance(op, ops.GetExtendedCard):
-            raise ExtendedCardOff()  # whoever has one is asked by the guard in front
+            raise ExtendedCardOff()  # if there is one, `AuthorizingPeer` in front returns it
         try:
-            # `_ANSWERS` binds the answer's type to the operation's; a table cannot say so.
+            # `_ANSWERS` binds the type of the result to the operation; a table cannot express it.
             return cast(ops.R, await self._named_answer(op, ctx))
         except WrongAnswer as exc:
             raise _misbehaved(exc) from exc
@@ -220,8 +220,8 @@ class BackendPeer:
     async def _opened(
         self, op: ops.SendMessage, ctx: Context, opening: AsyncExitStack
     ) -> tuple[ops.SendMessage, str]:
-        """A send to the task that its caller calls so, or if there is none, one that opens it;
-        until `opening` is closed no other send does."""
+        """Returns a send to the task with the caller's name, or one that creates it if there is
+        none. Until `opening` is closed, no other send creates it."""
         name = name_in(op.open_as)
         task_id = await self._kept.named(name, ctx)
         if not task_id:
@@ -377,9 +377,11 @@ class BackendPeer:
 
 
 def _misbehaved(wrong: WrongAnswer) -> AgentMisbehaved:
-    """The log gets everything, the caller only the id to ask for (DESIGN §6)."""
+    """Logs the error with an id. The caller gets only the id (DESIGN §6)."""
     incident = secrets.token_hex(6)
-    log.error("The backend gave a wrong answer", wrong, error=incident, why=wrong)
+    log.error(
+        "A function of the backend returned an invalid value", wrong, error=incident, why=wrong
+    )
     return AgentMisbehaved(f"The agent gave an invalid answer (error {incident})", error=incident)
 
 

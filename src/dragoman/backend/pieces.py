@@ -29,7 +29,7 @@ async def each(what: str, pieces: Any, threads: ThreadPoolExecutor) -> AsyncGene
     step: asyncio.Task[Any] | None = None
     try:
         while True:
-            # A task of its own, since the wait for it is given up now and then, not the step.
+            # A separate task, because only the wait for an item times out, not the item itself.
             step = asyncio.get_running_loop().create_task(_next(following))
             while not (await asyncio.wait({step}, timeout=IDLE))[0]:
                 yield QUIET
@@ -56,7 +56,7 @@ async def _threaded(
             yield piece
     finally:
         if inspect.isgenerator(pieces):
-            with suppress(ValueError):  # it still runs in its thread; nobody hears it
+            with suppress(ValueError):  # it still runs in its thread, and its items are ignored
                 pieces.close()
 
 

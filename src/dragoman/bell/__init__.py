@@ -1,4 +1,4 @@
-"""Bells say "look again". They may ring for nothing and may be lost: the log is the truth."""
+"""Bells tell readers to look again. A ring may be spurious or lost: only the log counts."""
 
 from .local import Bell, LocalBell
 

@@ -8,22 +8,23 @@ from typing import Protocol
 
 
 class Bell(Protocol):
-    """Wakes those who wait for news of a task."""
+    """Wakes the coroutines that wait for a change of a task."""
 
     def listen(self, task_id: str) -> asyncio.Future[bool]:
-        """Done, and true, at the next ring. Listen before you read, or an event slips between."""
+        """Returns a future that becomes true at the next ring. Call it before you read the store;
+        otherwise you miss an event that is committed in between."""
 
     def hush(self, task_id: str, future: asyncio.Future[bool]) -> None:
-        """The listener stops waiting."""
+        """Removes a listener that no longer waits."""
 
     def ring(self, task_id: str) -> None:
-        """Something changed."""
+        """Wakes the listeners of a task, because it has changed."""
 
     def ring_all(self) -> None:
-        """Something changed, but nobody knows what."""
+        """Wakes all listeners, because any task may have changed."""
 
     def listening(self) -> bool:
-        """Whether anybody waits."""
+        """Returns whether there are listeners."""
 
 
 class LocalBell:
@@ -37,13 +38,13 @@ class LocalBell:
         return asyncio.get_running_loop()
 
     def listen(self, task_id: str) -> asyncio.Future[bool]:
-        """See `Bell`."""
+        """Returns a future that becomes true at the next ring of this task."""
         future: asyncio.Future[bool] = self._loop.create_future()
         self._waiting.setdefault(task_id, set()).add(future)
         return future
 
     def hush(self, task_id: str, future: asyncio.Future[bool]) -> None:
-        """See `Bell`."""
+        """Removes a listener that no longer waits."""
         waiting = self._waiting.get(task_id)
         if waiting is not None:
             waiting.discard(future)
@@ -51,7 +52,7 @@ class LocalBell:
                 del self._waiting[task_id]
 
     def ring(self, task_id: str) -> None:
-        """See `Bell`."""
+        """Wakes the listeners of a task."""
         waiting = self._waiting.pop(task_id, None)
         if waiting is not None:
             for future in waiting:
@@ -59,10 +60,10 @@ class LocalBell:
                     future.set_result(True)
 
     def ring_all(self) -> None:
-        """See `Bell`."""
+        """Wakes all listeners."""
         for task_id in list(self._waiting):
             self.ring(task_id)
 
     def listening(self) -> bool:
-        """See `Bell`."""
+        """Returns whether there are listeners."""
         return bool(self._waiting)

@@ -1,4 +1,4 @@
-"""Addresses as people type them: `https://...`, or with a dialect in front, as `iat+wss://...`."""
+"""Parses addresses: `https://...`, or with a dialect as a prefix, such as `iat+wss://...`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _WIRES = {
     "grpc": (Wire.GRPC, "http"),
     "grpcs": (Wire.GRPC, "https"),
 }
-"""What stands behind the `+`: the wire, and the scheme of the same place on the web."""
+"""The schemes after the `+`, each with its wire and the corresponding web scheme."""
 
 
 def schemes() -> list[str]:
-    """What an address may begin with."""
+    """Returns the schemes that an address may have."""
     named = [
         f"{scheme}+{name}"
         for scheme in dict.fromkeys(each.scheme for each in DIALECTS.values() if each.scheme)
@@ -35,7 +35,7 @@ def schemes() -> list[str]:
 
 
 def web_form(address: str) -> str:
-    """The address as one of the web, which origins are."""
+    """Returns the corresponding http(s) address, which defines the origin."""
     scheme, _, rest = address.partition("://")
     name, plus, wire = scheme.partition("+")
     if plus and wire in _WIRES and _named(name, _WIRES[wire][0]):
@@ -44,7 +44,7 @@ def web_form(address: str) -> str:
 
 
 def dialects_of(address: str) -> list[Dialect]:
-    """The dialects that an address names, the best first; none if its card shall tell."""
+    """Returns the dialects that an address names, the best first; none if the card decides."""
     scheme, colon, _ = address.partition("://")
     name, _, wire = scheme.partition("+")
     if not colon or (scheme not in WEB and wire not in _WIRES):
@@ -62,9 +62,10 @@ def _named(scheme: str, wire: Wire) -> list[Dialect]:
 
 
 def origins_of(address: str, others: Iterable[str] = ()) -> list[str]:
-    """The origin of an address, and of others; whichever has no scheme has that of the address.
+    """Returns the origin of an address and of others; those without a scheme have that of the
+    address.
 
-    Where localhost was typed, the addresses it stands for belong to it: cards name either.
+    For localhost, its loopback addresses are included, because cards name either.
     """
     url = web_form(address)
     scheme = url.partition("://")[0]
@@ -79,8 +80,8 @@ def origins_of(address: str, others: Iterable[str] = ()) -> list[str]:
 
 
 def paths_at(url: str, dialect: Dialect, *, mount: bool = False) -> list[str]:
-    """Where a dialect may be spoken at a web address. One that has a path is meant as it is, unless
-    it is known that an agent is mounted there."""
+    """Returns the addresses at which a dialect may be served. A web address with a path is used as
+    it is, unless it is known that an agent is mounted there."""
     path = urlsplit(url).path.rstrip("/")
     if (path and not mount) or path.endswith(dialect.paths):
         return []
@@ -88,7 +89,7 @@ def paths_at(url: str, dialect: Dialect, *, mount: bool = False) -> list[str]:
 
 
 def mount_of(url: str, dialect: Dialect) -> str:
-    """The web address of the agent itself, where a dialect's own path was typed."""
+    """Returns the web address of the agent, without the path of the dialect."""
     base = url.partition("?")[0].rstrip("/")
     found = next((path for path in dialect.paths if path != "/" and base.endswith(path)), "")
     return base.removesuffix(found)

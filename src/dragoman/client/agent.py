@@ -1,4 +1,4 @@
-"""An agent elsewhere, as one talks to it: the pleasant side of a `Peer`."""
+"""The public API of a remote agent, over a `Peer`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Paths = list[Path]
 
 
 class RemoteAgent:
-    """An agent somewhere else. `connect(address)` gives one.
+    """A remote agent. `connect(address)` returns one.
 
-    It is a `Peer` too: `call(op, ctx)` and `stream(op, ctx)` take operations as they are.
+    It is also a `Peer`: `call(op, ctx)` and `stream(op, ctx)` accept operations.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RemoteAgent:
         self._remote = remote
         self._files = files
         self.url = url
-        """Where its card lies, or it itself where it has none."""
+        """The address of its card, or of the agent itself if it has no card."""
         self._context = replace(ANYONE, extensions=tuple(extensions))
 
     def __repr__(self) -> str:
@@ -46,20 +46,20 @@ class RemoteAgent:
 
     @property
     def card(self) -> Card:
-        """What the agent says about itself; after `extended_card` what it says to us."""
+        """The card of the agent; after `extended_card`, its extended card."""
         return self._remote.card
 
     @property
     def dialect(self) -> str:
-        """What is spoken now; it changes when a way fails and another one is taken."""
+        """The dialect in use; it changes when an interface fails and another one is used."""
         return self._remote.transport.dialect.name
 
     @property
     def limits(self) -> ClientLimits:
-        """What holds for this connection."""
+        """The limits of this connection."""
         return self._remote.limits
 
-    # Saying something.
+    # Messages.
 
     async def send(
         self,
@@ -69,12 +69,13 @@ class RemoteAgent:
         key: str = "",
         **about: Any,
     ) -> Task | Message:
-        """Says something: the task when it finishes or asks back, or the agent's direct reply.
+        """Sends a message, and returns the task when it ends or asks a question, or the agent's
+        direct reply.
 
-        `what` is str, bytes, Path, dict, Part..., in any number. `wait=False` does not wait for the
-        task. About the message: `skill=`, `task=` (continues it), `context_id=`, `metadata=`,
-        `references=`, `accepts=` (media types), `hook=` (a webhook), `message_id=`; `key=` is the
-        idempotency key, else there is a new one for every call.
+        `what` is any number of str, bytes, Path, dict, Part... With `wait=False` the task is
+        returned at once. Options of the message are `skill=`, `task=` (continues it),
+        `context_id=`, `metadata=`, `references=`, `accepts=` (media types), `hook=` (a webhook) and
+        `message_id=`; `key=` is the idempotency key, by default a new one for every call.
         """
         message, options = await self._message(what, about)
         op = ops.SendMessage(message=message, wait=wait, history_length=history_length, **options)
@@ -89,8 +90,8 @@ class RemoteAgent:
     def stream(self, *what: object, key: str = "", **about: Any) -> Events: ...
 
     def stream(self, *what: Any, key: str = "", **about: Any) -> Any:
-        """Says something and tells every event, each once and in order, whatever happens to the
-        connection. Arguments as `send`."""
+        """Sends a message and yields every event once and in order, even if the connection breaks.
+        It takes the arguments of `send`."""
         if len(what) == 2 and isinstance(what[0], ops.SendMessage | ops.Watch):
             return self._remote.stream(what[0], what[1])
 
@@ -102,7 +103,7 @@ class RemoteAgent:
         return Events(self._remote, begin)
 
     def watch(self, task: Task | str, cursor: int | None = None) -> Events:
-        """Follows a task: as it stands, then what happens, or what happened behind a cursor."""
+        """Yields the current task and its later events, or the events after a cursor."""
         op = ops.Watch(task_id=_id(task))
         ctx = replace(self._context, cursor=cursor)
 
@@ -112,7 +113,7 @@ class RemoteAgent:
         return Events(self._remote, begin)
 
     async def answer(self, task: Task | str, value: object, *, question: str = "") -> Task:
-        """Answers what a task waits for: text, data, files; True or False where it asks for
+        """Answers the question of a task with text, data or files; True or False answers an
         approval."""
         value = answer_value(value)
         if question:
@@ -134,9 +135,9 @@ class RemoteAgent:
     async def call(self, what: ops.Operation[ops.R], ctx: Context, /) -> ops.R: ...
 
     async def call(self, what: Any, ctx: Context | None = None, /, **arguments: Json) -> Any:
-        """Calls a skill with arguments and gives its result.
+        """Calls a skill with arguments and returns its result.
 
-        Both are checked against the schemas on the card, if it has them (`urn:dragoman:skills:1`).
+        Both are validated against the schemas on the card, if it has any (`urn:dragoman:skills:1`).
         A task that does not complete raises `PeerRefused` with its id and state in `public`.
         """
         if isinstance(what, ops.Operation):
@@ -149,26 +150,27 @@ class RemoteAgent:
         return fitting(gives, result_parts(answer, what), what)
 
     async def invoke(self, method: str, /, **params: Json) -> Json:
-        """Calls a method of the agent's own, such as `myorg.billing/refund`."""
+        """Calls a method that the agent defines, such as `myorg.billing/refund`."""
         return await self._remote.call(ops.Invoke(method=method, params=params), self._context)
 
     def conversation(self, context_id: str = "", *, skill: str = "") -> Conversation:
-        """Several messages that belong together; the open questions in it are answered."""
+        """Starts a conversation: its messages share a context, and the next one answers an open
+        question."""
         return Conversation(self, context_id, skill)
 
     # Tasks.
 
     async def get(self, task: Task | str, history_length: int | None = None) -> Task:
-        """The task as it stands."""
+        """Returns the current state of a task."""
         op = ops.GetTask(task_id=_id(task), history_length=history_length)
         return await self._remote.call(op, self._context)
 
     async def list(self, **filters: Any) -> ops.TaskPage:
-        """A page of our tasks; filters as `ops.ListTasks` has them."""
+        """Returns a page of your tasks. The filters are the fields of `ops.ListTasks`."""
         return await self._remote.call(ops.ListTasks(**filters), self._context)
 
     async def tasks(self, **filters: Any) -> AsyncGenerator[Task, None]:
-        """All our tasks that fit, page by page."""
+        """Yields all your tasks that match the filters, page by page."""
         token = ""
         while True:
             page = await self.list(**filters, page_token=token)
@@ -179,7 +181,7 @@ class RemoteAgent:
             token = page.next_token
 
     async def cancel(self, task: Task | str, metadata: Mapping[str, Json] | None = None) -> Task:
-        """Stops a task."""
+        """Cancels a task."""
         op = ops.CancelTask(task_id=_id(task), metadata=dict(metadata) if metadata else None)
         return await self._remote.call(op, self._context)
 
@@ -195,7 +197,7 @@ class RemoteAgent:
         scheme: str = "",
         credentials: str = "",
     ) -> Hook:
-        """Has a task's events sent to a webhook; under the same id it replaces the one before."""
+        """Registers a webhook for the events of a task. It replaces the one with the same id."""
         hook = Hook(
             hook_id=hook_id,
             task_id=_id(task),
@@ -207,25 +209,25 @@ class RemoteAgent:
         return await self._remote.call(ops.SetHook(hook=hook), self._context)
 
     async def get_hook(self, task: Task | str, hook_id: str = "") -> Hook:
-        """One webhook of a task; the first if it is not named."""
+        """Returns one webhook of a task, by default the first."""
         return await self._remote.call(
             ops.GetHook(task_id=_id(task), hook_id=hook_id), self._context
         )
 
     async def list_hooks(self, task: Task | str) -> ops.HookPage:
-        """The webhooks of a task."""
+        """Returns the webhooks of a task."""
         return await self._remote.call(ops.ListHooks(task_id=_id(task)), self._context)
 
     async def delete_hook(self, task: Task | str, hook_id: str) -> None:
-        """Ends a webhook; fine if there was none."""
+        """Deletes a webhook. It is no error if there is none."""
         await self._remote.call(ops.DeleteHook(task_id=_id(task), hook_id=hook_id), self._context)
 
     # The card, and files.
 
     async def extended_card(self) -> Card:
-        """What the agent says about itself to callers it knows; it holds from now on (1.0 §3.1.11).
+        """Fetches the extended card, which is the agent's card from now on (1.0 §3.1.11).
 
-        Where to reach it stays as it was.
+        The interfaces in use stay the same.
         """
         card = await self._remote.call(ops.GetExtendedCard(), self._context)
         self._remote.card = card
@@ -234,7 +236,8 @@ class RemoteAgent:
     async def fetch(
         self, part: AnyPart, *, max_size: int | None = None, progress: Progress | None = None
     ) -> bytes:
-        """The content of a part; a link is fetched, guarded and within a size."""
+        """Returns the content of a part. A link is downloaded through the guarded HTTP client, up
+        to a size."""
         return await self._files.fetch(part, max_size=max_size, progress=progress)
 
     async def save(
@@ -245,13 +248,14 @@ class RemoteAgent:
         max_size: int | None = None,
         progress: Progress | None = None,
     ) -> Paths:
-        """Writes the files of a task, message, artifact or part into a folder."""
+        """Saves the files of a task, message, artifact or part in a folder, and returns their
+        paths."""
         return await self._files.save(source, folder, max_size=max_size, progress=progress)
 
-    # Inside.
+    # For other modules of the client.
 
     def bearing(self, **about: Any) -> RemoteAgent:
-        """The same agent, told this with every call: `trace=`, `hops=`, `deadline=`."""
+        """Returns the same agent with fields for every call: `trace=`, `hops=`, `deadline=`."""
         found = copy(self)
         found._context = replace(self._context, **about)
         return found
@@ -297,7 +301,7 @@ def _id(task: Task | str) -> str:
 
 
 def result_parts(answer: Task | Message, skill: str) -> Sequence[AnyPart]:
-    """What a finished skill gave."""
+    """Returns the result parts of a finished skill. Raises `PeerRefused` if it did not complete."""
     if isinstance(answer, Message):
         return answer.parts
     if answer.state is not State.COMPLETED:

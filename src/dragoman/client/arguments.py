@@ -1,8 +1,7 @@
-"""Arguments and results of skills, checked against the schemas an agent publishes.
+"""Validates arguments and results of skills against the schemas that an agent publishes.
 
-The schemas come from the other side. They are looked at as data: nothing they refer to is fetched,
-and patterns run in an engine that cannot be made to take for ever. The only file that imports
-jsonschema_rs, which saves writing JSON Schema 2020-12 once more.
+The schemas come from the agent and are not trusted: references are not fetched, and patterns run in
+an engine with bounded time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from dragoman.core.model import AnyPart, Data, Json, Text
 
 
 def schemas_of(card: Card, skill: str) -> tuple[Json, Json]:
-    """What a skill takes and gives, each None if that is not told. `BadParams` for no skill."""
+    """Returns the input and the output schema of a skill, each None if the card has none. Raises
+    `BadParams` if there is no such skill."""
     if card.skills and skill not in (known := [each.id for each in card.skills]):
         raise BadParams(f"There is no skill {skill!r}; there are: {', '.join(known)}")
     for extension in card.extensions:
@@ -32,7 +32,7 @@ def schemas_of(card: Card, skill: str) -> tuple[Json, Json]:
 
 
 def check_arguments(schema: Json, arguments: dict[str, Json], skill: str) -> None:
-    """`BadParams` that names the first wrong argument."""
+    """Raises `BadParams`, which names the first invalid argument."""
     wrong = _wrong(schema, arguments)
     if wrong is not None:
         path, message = wrong
@@ -40,10 +40,11 @@ def check_arguments(schema: Json, arguments: dict[str, Json], skill: str) -> Non
 
 
 def fitting(schema: Json, parts: Sequence[AnyPart], skill: str) -> Json:
-    """The result that these parts are: one value, or several; `PeerMisbehaved` if none fits.
+    """Returns the result in these parts: one value, or several. Raises `PeerMisbehaved` if it does
+    not match the schema.
 
-    Data counts before text. What is text alone is believed: adjacent texts of an artifact are one
-    text (DESIGN §4.1), so a list of strings cannot be told from a string.
+    Data takes precedence over text. A result of text alone is accepted without validation: adjacent
+    texts of an artifact are one text (DESIGN §4.1), so a list of strings looks like a string.
     """
     values = [part.value for part in parts if isinstance(part, Data)]
     text = "".join(part.text for part in parts if isinstance(part, Text))

@@ -1,9 +1,9 @@
-"""Finding an agent's card, of whatever version, and keeping it by its ETag.
+"""Finds the card of an agent, of any version, and caches it by its ETag.
 
-Cards lie at /.well-known/agent-card.json, before 0.3 at /.well-known/agent.json (a2a-wire §10.1).
-An address that ends in .json is a card itself, and where neither is found the address is tried as
-one. A card that was fetched without credentials is kept, and asked for again by its ETag: that is
-one small exchange, and never an old card.
+Cards are at /.well-known/agent-card.json, before 0.3 at /.well-known/agent.json (a2a-wire §10.1).
+An address that ends in .json is the address of a card, and if neither is found, the address itself
+is tried. A card that was fetched without credentials is cached and revalidated by its ETag, which
+costs one small request and never returns an outdated card.
 """
 
 from __future__ import annotations
@@ -43,37 +43,37 @@ from .transports.http import Address, Http, HttpReply, HttpRequest
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 MOST_KEPT = 256
-# 1.0's own form, where a server has several: the one that is signed, with every interface.
+# Requests the form of 1.0 if a server has several: it is signed and lists every interface.
 _HEADERS = {"accept": "application/json", "a2a-version": "1.0"}
 _PYTHON_A2A = "google_a2a_compatible"
-"""The capability that no other server has."""
+"""The capability by which servers of python-a2a are recognised."""
 _ELSEWHERE = frozenset({400, 404, 405, 406, 410, 501})
-"""Statuses after which the card may still lie at another address."""
+"""Statuses after which the card may still be at another address."""
 
 
 class CardVerdict(Protocol):
-    """What a trusted card is."""
+    """The result of checking a card."""
 
     @property
     def card(self) -> Card:
-        """The part of it that is to be believed."""
+        """The part of the card that is trusted."""
 
 
 class Trusts(Protocol):
-    """Whether to believe a card (`net.trust.Trust`)."""
+    """Decides whether a card is trusted (`security.card_trust.Trust`)."""
 
     async def check(self, card: bytes, origin: str) -> CardVerdict:
-        """The card, or a `DragomanError`."""
+        """Returns the trusted card, or raises a `DragomanError`."""
 
 
 class FoundCard(Struct, frozen=True):
-    """A card, and where it lies."""
+    """A card and its address."""
 
     card: Card
     url: str
     raw: bytes = b""
     declared: bool = True
-    """Whether the agent itself said it; else it is all that an address tells."""
+    """Whether the agent published it; otherwise it is derived from the address."""
 
 
 class _Kept(Struct, frozen=True):
@@ -82,20 +82,20 @@ class _Kept(Struct, frozen=True):
 
 
 class Cache:
-    """Cards by address, the least used dropped first."""
+    """A cache of cards by address; the least recently used are dropped first."""
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._most = most
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def get(self, url: str) -> _Kept | None:
-        """What is kept of this address."""
+        """Returns the cached entry of this address, if any."""
         if url in self._kept:
             self._kept.move_to_end(url)
         return self._kept.get(url)
 
     def put(self, url: str, etag: str, body: bytes) -> None:
-        """Keeps it, if it can be asked for again."""
+        """Caches a card, if it has an ETag to revalidate it."""
         if not etag:
             self._kept.pop(url, None)
             return
@@ -105,7 +105,7 @@ class Cache:
 
 
 CACHE = Cache()
-"""Of this process."""
+"""The cache of this process."""
 
 
 class Finder:
@@ -120,7 +120,7 @@ class Finder:
         self._cache = cache
 
     async def find(self, address: str) -> FoundCard:
-        """The card, or the error that says best why there is none."""
+        """Returns the card, or raises the error that explains best why there is none."""
         failures: list[DragomanError] = []
         for url in places(address):
             try:
@@ -139,8 +139,7 @@ class Finder:
         raise PeerUnreachable(f"There is no agent card at {address}: {why.message}") from why
 
     async def manifest(self, url: str, dialect: Dialect) -> Introduction | None:
-        """What the agent at a web address says of itself, in a dialect without cards; None if it
-        says nothing there."""
+        """Returns the manifest of an agent in a dialect without cards, or None if it has none."""
         if dialect.manifest is None:
             return None
         try:
@@ -158,7 +157,7 @@ class Finder:
             return kept.body
         if reply.status == 401 and self._wallet.allows(address.origin):
             challenge = reply.headers.get("www-authenticate", "")
-            # Never asked before: nothing was refused yet but to come without.
+            # The credentials have not been tried yet; only the request without them was refused.
             who = await self._wallet.ask(address.origin)
             reply = await self._get(address, _HEADERS, who)
             if reply.status == 401:
@@ -182,14 +181,14 @@ class Finder:
                     request, seconds=limits.answer, max_size=limits.card_size
                 )
             except PeerUnreachable as exc:
-                # A connection that broke is worth another; an address where nobody is, is not, nor
-                # is a server that takes all of its time to say nothing.
+                # A broken connection is retried. An address where nothing listens is not, nor is a
+                # server that does not respond within the time limit.
                 if not exc.sent or pauses.count >= limits.retries or monotonic() >= until:
                     raise
                 await pauses.wait(exc)
 
     async def believed(self, body: bytes, origin: str) -> Card:
-        """The card in these bytes, if it is to be believed."""
+        """Decodes a card, and returns it if it is trusted."""
         card = card_in(body)
         return card if self._trust is None else (await self._trust.check(body, origin)).card
 
@@ -211,7 +210,7 @@ def _check(reply: HttpReply, url: str) -> None:
 
 
 def places(address: str) -> Iterable[str]:
-    """Where the card of this address may lie."""
+    """Returns the addresses at which the card may be."""
     base, _, query = address.partition("#")[0].partition("?")
     if base.endswith(".json"):
         return (f"{base}?{query}" if query else base,)
@@ -220,8 +219,8 @@ def places(address: str) -> Iterable[str]:
 
 
 def introduced_card(met: Introduction | None, url: str, interfaces: tuple[Interface, ...]) -> Card:
-    """The card of an agent that has none: of what it said of itself, if it said anything. Its
-    tools are the skills it has."""
+    """Builds the card of an agent that has none, from its introduction if there is one. Its tools
+    become skills."""
     if met is None or met.card is None:
         return Card(name=url, description="", version="", interfaces=interfaces)
     schemas: dict[str, Json] = {
@@ -241,7 +240,7 @@ def introduced_card(met: Introduction | None, url: str, interfaces: tuple[Interf
 
 
 class _Said(Struct, rename="camel"):
-    """Enough of a card to know how old it is."""
+    """The members of a card that show its version."""
 
     protocol_version: object = None
     supported_interfaces: object = None
@@ -252,7 +251,7 @@ _read_said = msgspec.json.Decoder(_Said).decode
 
 
 def card_in(body: bytes) -> Card:
-    """The card in a document of any version, or `PeerMisbehaved`."""
+    """Decodes a card of any version. Raises `PeerMisbehaved` if it is not a card."""
     try:
         jsonrpc.check(body)
     except Unparseable as exc:
@@ -260,8 +259,8 @@ def card_in(body: bytes) -> Card:
     card = documents.card_in(body)
     said = _read_said(body)
     if said.protocol_version is None and said.supported_interfaces is None:
-        # 0.1 and 0.2 before 0.2.5 do not say what they are. Their methods have other names, so
-        # the wrong one is refused without harm, and the next is tried.
+        # Cards of 0.1, and of 0.2 before 0.2.5, do not name their version. Their methods have
+        # different names, so the wrong one is refused without harm and the next is tried.
         old = tuple(
             Interface(url=each.url, binding=each.binding, version="0.1")
             for each in card.interfaces
@@ -269,7 +268,7 @@ def card_in(body: bytes) -> Card:
         )
         card = replace(card, interfaces=(*card.interfaces, *old))
     if isinstance(said.capabilities, dict) and _PYTHON_A2A in said.capabilities:
-        # These call themselves 0.3 and answer to none of its methods.
+        # Their cards say 0.3, but their servers support none of its methods.
         own = tuple(replace(each, version=PYTHON_A2A.dialect) for each in card.interfaces)
         card = replace(card, interfaces=own)
     return card

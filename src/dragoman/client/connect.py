@@ -1,4 +1,4 @@
-"""`connect(address)`: reads the card, chooses how to speak, and gives the agent."""
+"""`connect(address)` reads the card, chooses a dialect, and returns the agent."""
 
 from __future__ import annotations
 
@@ -45,24 +45,27 @@ async def connect(
     timeout: float | None = None,  # noqa: ASYNC109  (of each call, not of this one)
     limits: ClientLimits | None = None,
 ) -> AsyncIterator[RemoteAgent]:
-    """An agent, ready to be talked to.
+    """Connects to an agent.
 
-    `address` is where it lives (`https://agent.example.com`) or its card (`.../card.json`); `card`
-    if you have it already. With a dialect in front it needs no card: `a2a+grpc://host:port` (with
-    TLS `a2a+grpcs://`), `iat+http://`, `iat+https://`, `iat+ws://`, `iat+wss://`.
+    `address` is the address of the agent (`https://agent.example.com`) or of its card
+    (`.../card.json`); `card` is a card that you already have. An address with a dialect needs no
+    card: `a2a+grpc://host:port` (with TLS `a2a+grpcs://`), `iat+http://`, `iat+https://`,
+    `iat+ws://`, `iat+wss://`.
 
-    How to speak is read from the card, the newest version first. `dialect` leaves only one (a name
-    such as `a2a-0.3-rest`, a binding, or a version), `prefer` lists what to try first.
+    The dialect is chosen from the card, the newest version first. `dialect` allows only one (a name
+    such as `a2a-0.3-rest`, a binding, or a version), and `prefer` lists those to try first.
 
-    `auth` is a bearer token, headers, or an `Auth` such as `SharedSecret`. It is told to the origin
-    of `address` and to those in `origins`, to nobody else. `trust` decides whether a card is
-    believed. `extensions` are activated in every call, such as `urn:dragoman:work:1`. Addresses
-    that the card names are only called if they are public, or `allow_private` is set, or on the
-    same host; if `address` is on this machine, they may be on it too. A host that was typed must
-    stay where it was found first: its name may not lead to a nearer network later (DNS rebinding).
+    `auth` is a bearer token, headers, or an `Auth` such as `SharedSecret`. Credentials are sent to
+    the origin of `address` and to those in `origins` only. `trust` decides whether a card is
+    trusted. `extensions` are activated in every call, such as `urn:dragoman:work:1`. Addresses on
+    the card are called only if they are public or on the same host, or if `allow_private` is set;
+    if `address` is on this machine, they may be on it too. The host of `address` must stay in the
+    network where it was found first: its name may not resolve to a nearer network later (DNS
+    rebinding).
 
     Server certificates are always verified, by the system's authorities or by `ca` alone;
-    `certificate` is ours. `timeout` is for answers nobody works for; `limits` has all the others.
+    `certificate` is the client certificate. `timeout` limits calls that do not wait for a task;
+    `limits` has all other limits.
     """
     limits = limits or ClientLimits()
     if timeout is not None:
@@ -99,7 +102,7 @@ Given = Card | bytes | Path | None
 
 
 class _Search:
-    """Finds out who is at an address, and how to speak there."""
+    """Finds the agent at an address, and the transports to it."""
 
     def __init__(self, http: Http, wallet: Wallet, finder: Finder, ca: str) -> None:
         self._http, self._wallet, self._finder, self._ca = http, wallet, finder, ca
@@ -107,14 +110,14 @@ class _Search:
     async def by_card(
         self, address: str, given: Given, dialect: str, prefer: Sequence[str]
     ) -> tuple[FoundCard, list[Transport]]:
-        """The agent at an ordinary address, as its card says."""
+        """Returns the agent at an ordinary address, from its card."""
         how = DIALECTS.get(dialect)
         if how is None or how.versions:
             found = await self._card(address, given, how)
             self._wallet.card = found.card
             ways = choices(found.card, dialect, prefer, self._http.limits.interfaces)
             return found, transports(ways, found.card, self._http, self._wallet, self._ca)
-        # Cards have no word for this dialect.
+        # Cards cannot list this dialect as an interface.
         found = await self._card(address, given, how)
         self._wallet.card = found.card
         url = _spoken_at(found, address, how)
@@ -125,7 +128,7 @@ class _Search:
     async def by_scheme(
         self, url: str, named: Sequence[Dialect], given: Given, dialect: str, prefer: Sequence[str]
     ) -> tuple[FoundCard, list[Transport]]:
-        """The agent at an address that says how to speak."""
+        """Returns the agent at an address that names its dialect."""
         fitting = [how for how in named if not dialect or fits(how, dialect)]
         if not fitting:
             spoken = ", ".join(how.name for how in named)
@@ -146,7 +149,7 @@ class _Search:
                 if met is None and how.conversation is not None:
                     met = await ways[0].meet()
             except Unauthenticated:
-                pass  # the first call tells
+                pass  # the first call will raise the error
             except BaseException:
                 await ways[0].close()
                 raise
@@ -181,7 +184,7 @@ class _Search:
         return found
 
     async def _own_card(self, address: str, path: str) -> FoundCard | None:
-        """The card that a dialect has at a place of its own, if the server has such a place."""
+        """Returns the card of a dialect with its own card address, if the server has one."""
         base = address.partition("?")[0].rstrip("/")
         if base.endswith((path, ".json")):
             return None
@@ -196,7 +199,7 @@ def _interface(url: str, how: Dialect) -> Interface:
 
 
 def _spoken_at(found: FoundCard, address: str, how: Dialect) -> str:
-    """Where a dialect is spoken for which cards have no word."""
+    """Returns the address of a dialect that cards cannot list as an interface."""
     base = address.partition("?")[0].rstrip("/")
     if how.path and base.endswith(how.path):
         return address
@@ -209,7 +212,7 @@ def _spoken_at(found: FoundCard, address: str, how: Dialect) -> str:
 
 
 def _listed(card: Card, dialect: str) -> str:
-    """The address of a dialect for which cards have no word, from our own extension."""
+    """Returns the address of a dialect from `urn:dragoman:dialects:1`."""
     for extension in card.extensions:
         if extension.uri == OTHER_DIALECTS:
             listed = (extension.params or {}).get("addresses")

@@ -1,4 +1,4 @@
-"""The connections of a server to the agents that its skills ask: few, shared by all tasks."""
+"""The connections of a server to the agents that its skills call, shared by all tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = ("dialect", "prefer", "origins", "extensions", "allow_private", "timeout
 
 
 class _Wire:
-    """One connection. Whoever uses it when it grows old uses it to the end."""
+    """One connection. A user of an old connection may finish with it."""
 
     def __init__(
         self, agent: RemoteAgent, options: Mapping[str, Any], ends: AsyncExitStack
@@ -34,17 +34,17 @@ class _Wire:
         self.born = time.monotonic()
 
     async def let_go(self) -> None:
-        """Closes it, if nobody uses it any more and nobody will."""
+        """Closes the connection if it has no users and has been replaced."""
         if self.old and not self.users:
             await self._ends.aclose()
 
 
 class ConnectionCache:
-    """See `agent.calls.Outside`.
+    """Implements `agent.remote_calls.Outside` with shared connections.
 
-    Where a skill gives no `auth`, what `environ` has for the agent's origin is used: variables,
-    `credentials.toml`, the tokens of `dragoman login`. So a skill need not hold secrets, and a
-    task can be canceled there also after a restart.
+    If a skill passes no `auth`, the credentials in `environ` for the agent's origin are used:
+    variables, `credentials.toml`, the tokens of `dragoman login`. A skill therefore needs no
+    secrets, and a remote task can be canceled even after a restart.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class ConnectionCache:
         self._environ = environ
         self._wires: dict[object, _Wire] = {}
         self._latest: dict[str, Mapping[str, Any]] = {}
-        """How each address was last asked for."""
+        """The latest options of each address."""
 
     def agent(self, seat: TurnAccess, address: str, options: Mapping[str, Any]) -> TaskAgent:
-        """Another agent, bound to a task."""
+        """Returns another agent, bound to a task."""
         self._latest[address] = options
         plain: dict[str, Json] = {name: options[name] for name in PLAIN if name in options}
         return TaskAgent(seat, address, plain, partial(self.reach, address, options), self.stop)
 
     async def stop(self, sent: StartedCall) -> None:
-        """Cancels a task elsewhere; fine if it is over."""
+        """Cancels a remote task. It is no error if the task has ended."""
         options = self._latest.get(sent.address, sent.options)
         async with self.reach(sent.address, options) as agent:
             with suppress(NotCancelable, TaskNotFound, TaskFinished):
@@ -71,7 +71,7 @@ class ConnectionCache:
 
     @asynccontextmanager
     async def reach(self, address: str, options: Mapping[str, Any]) -> AsyncIterator[RemoteAgent]:
-        """A connection, as long as the block lasts."""
+        """Returns a connection for the duration of the block."""
         key = (address, frozenset((name, _mark(value)) for name, value in options.items()))
         wire = self._wires.get(key)
         if wire is not None and time.monotonic() - wire.born > FRESH:
@@ -82,7 +82,7 @@ class ConnectionCache:
         if wire is None:
             made = await self._connected(address, options)
             wire = self._wires.setdefault(key, made)
-            if wire is not made:  # someone else was as quick
+            if wire is not made:  # another task has connected at the same time
                 made.old = True
                 await made.let_go()
         wire.users += 1
@@ -114,5 +114,6 @@ class ConnectionCache:
 
 
 def _mark(value: object) -> object:
-    """What tells one option from another; a wire keeps its options, so an id is not used anew."""
+    """Returns a value that identifies an option. A connection keeps its options alive, so that
+    their ids are not reused."""
     return value if isinstance(value, str | int | float | bytes) else id(value)

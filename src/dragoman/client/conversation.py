@@ -1,4 +1,4 @@
-"""Messages that belong together: the context goes along, open questions are answered."""
+"""Conversations: messages that share a context and answer open questions."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from .event_stream import Events
 
 
 class Says(Protocol):
-    """What a conversation needs of an agent."""
+    """The part of an agent that a conversation uses."""
 
     async def send(self, *what: object, **about: Any) -> Task | Message:
-        """Says something."""
+        """Sends a message."""
 
     def stream(self, *what: object, **about: Any) -> Events:
-        """Says something and tells every event."""
+        """Sends a message and yields every event."""
 
     async def cancel(self, task: Task) -> Task:
-        """Stops a task."""
+        """Cancels a task."""
 
 
 class Conversation:
-    """Messages of one context. What is said next answers the open question, if there is one."""
+    """Messages of one context. The next message answers the open question, if there is one."""
 
     def __init__(self, agent: Says, context_id: str = "", skill: str = "") -> None:
         self._agent = agent
         self._skill = skill
         self.context_id = context_id
-        """Given by the agent with its first answer."""
+        """The id of the context, from the agent's first response."""
         self.task: Task | None = None
-        """The last one."""
+        """The last task."""
 
     @property
     def waits(self) -> bool:
@@ -40,17 +40,17 @@ class Conversation:
         return self.task is not None and self.task.state in WAITING
 
     async def send(self, *what: object, **about: Any) -> Task | Message:
-        """Says the next thing; arguments as `RemoteAgent.send`."""
+        """Sends the next message; it takes the arguments of `RemoteAgent.send`."""
         return self._heard(await self._agent.send(*what, **self._about(about)))
 
     def stream(self, *what: object, **about: Any) -> Events:
-        """Says the next thing and tells every event."""
+        """Sends the next message and yields every event."""
         events = self._agent.stream(*what, **self._about(about))
         events.on_end = self._heard
         return events
 
     async def cancel(self) -> Task | None:
-        """Stops the last task, if it runs or waits."""
+        """Cancels the last task, if it runs or waits."""
         if self.task is None or self.task.state in FINAL:
             return None
         self.task = await self._agent.cancel(self.task)

@@ -1,13 +1,12 @@
-"""Who we are, told to the origins the user allows and to nobody else.
+"""Credentials, which are sent only to the origins that the user allows.
 
-Theory. A card is written by the other side, and it may name addresses anywhere. So what proves who
-we are goes to the origin that the user typed (where the card lies) and to origins the user adds;
-an interface elsewhere is called without credentials. An origin is scheme, host and port, so a card
-fetched over TLS does not send a token over plain HTTP.
+Theory. A card is written by the agent, and it may name any address. So credentials are sent to the
+origin that the user typed (where the card is) and to origins that the user adds; an interface on
+another origin is called without credentials. An origin is scheme, host and port, so a card that was
+fetched over TLS cannot make the client send a token over plain HTTP.
 
-How credentials come about is the business of an `Auth`: a fixed token, a file, an OAuth flow. It is
-asked when something is first sent to an origin, when what it gave has expired, and once more when
-the other side refuses it.
+An `Auth` supplies the credentials: a fixed token, a file, an OAuth flow. It is called before the
+first request to an origin, when its credentials have expired, and once when the agent refuses them.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ PORTS = {"http": 80, "https": 443}
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
-    """What is sent along to prove who we are. Never shown: `repr` tells only the names."""
+    """The credentials for one origin. `repr` shows only the names, never the values."""
 
     headers: Mapping[str, str] = {}
-    """By lower-case name; a cookie is the header `cookie`. Over gRPC they are metadata."""
+    """Headers by lower-case name; a cookie is the header `cookie`. In gRPC they are metadata."""
     query: Mapping[str, str] = {}
-    """Parameters of the URL. There are none over gRPC."""
+    """Query parameters; gRPC has none."""
     until: float | None = None
-    """When to ask the `Auth` again (`time.time()`); None: not before they are refused."""
+    """The time (`time.time()`) at which they expire; None: valid until they are refused."""
     secret: str = ""
-    """A secret that both sides have. It is never sent: what we say is signed with it, in dialects
-    that can do so, and only for `to`."""
+    """A shared secret. It is never sent: messages are signed with it, in dialects that support it,
+    and only for `to`."""
     to: str = ""
     """The name of the agent that signed messages are for."""
     me: str = ""
-    """What we are called, in dialects whose callers have a name."""
+    """The name of this client, in dialects whose callers have a name."""
 
     def __repr__(self) -> str:
         return (
@@ -59,30 +58,29 @@ class Certificate(Struct, frozen=True):
 
     cert: str
     key: str = ""
-    """Empty: the key is in the same file."""
+    """The file with the private key; empty if it is in the same file."""
 
 
 class Auth(Protocol):
-    """Supplies credentials. Called for allowed origins only; it need not check them again."""
+    """Supplies credentials. It is called for allowed origins only, and need not check them."""
 
     async def credentials(
         self, origin: str, card: Card | None, required: Requirements, *, refused: str | None
     ) -> Credentials:
-        """What to send to `origin` (`https://host:port`).
+        """Returns the credentials for `origin` (`https://host:port`), or `NONE` if there are none.
 
-        `required` is the card's `security`: any one of these requirements will do, and each names
-        schemes of `card.schemes`; empty: nothing is asked for. `card` is None while the card itself
-        is being fetched. `refused` is None at first; after a 401 it is the text of
-        WWW-Authenticate, perhaps empty, and what was given before is of no use any more. `NONE`
-        if there is nothing to give.
+        `required` is the card's `security`: one of these requirements must be met, and each names
+        schemes of `card.schemes`; empty means that nothing is required. `card` is None while the
+        card itself is being fetched. `refused` is None at first; after a 401 it is the value of
+        WWW-Authenticate, possibly empty, and the previous credentials are no longer valid.
         """
 
     def certificate(self, origin: str) -> Certificate | None:
-        """The client certificate for the handshake with this origin, if there is one."""
+        """Returns the client certificate for this origin, if there is one."""
 
 
 class Fixed:
-    """The same credentials always: a bearer token, or headers."""
+    """Supplies fixed credentials: a bearer token, or headers."""
 
     def __init__(self, what: str | Mapping[str, str]) -> None:
         headers = {"authorization": f"Bearer {what}"} if isinstance(what, str) else what
@@ -91,20 +89,21 @@ class Fixed:
     async def credentials(
         self, origin: str, card: Card | None, required: Requirements, *, refused: str | None
     ) -> Credentials:
-        """What was given; once refused, there is nothing better."""
+        """Returns the fixed credentials, also after they were refused."""
         return self._given
 
     def certificate(self, origin: str) -> Certificate | None:
-        """None."""
+        """Returns None: fixed credentials include no certificate."""
         return None
 
 
 class SharedSecret:
-    """Proves a secret that both sides have, and never sends it.
+    """Proves the knowledge of a shared secret without sending it.
 
-    `to` is the name of the agent, as its operator told you: messages are signed for it, and without
-    a name nothing is signed. An agent that chose the name itself could show what we signed to
-    another one. `me` is what we are called. `beside` supplies what else is sent along.
+    `to` is the name of the agent, which you get from its operator: messages are signed for it, and
+    without a name nothing is signed. An agent that could choose the name itself could replay our
+    signed messages to another agent. `me` is the name of this client. `beside` supplies additional
+    credentials.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class SharedSecret:
     async def credentials(
         self, origin: str, card: Card | None, required: Requirements, *, refused: str | None
     ) -> Credentials:
-        """The secret to sign with."""
+        """Returns the secret that signs messages, with the additional credentials."""
         if self._beside is None or refused is not None:
             return self._given
         beside = await self._beside.credentials(origin, card, required, refused=None)
@@ -124,17 +123,17 @@ class SharedSecret:
         return replace(beside, secret=given.secret, to=given.to, me=given.me)
 
     def certificate(self, origin: str) -> Certificate | None:
-        """What there is beside the secret."""
+        """Returns the certificate of the additional credentials, if any."""
         return self._beside.certificate(origin) if self._beside is not None else None
 
 
 def auth_of(given: Auth | str | Mapping[str, str] | None) -> Auth | None:
-    """An `Auth` from what `connect(auth=)` takes."""
+    """Returns an `Auth` for the value of `connect(auth=)`."""
     return Fixed(given) if isinstance(given, str | Mapping) else given
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL, as origins are compared."""
+    """Returns the origin of a URL: scheme, host and port."""
     try:
         parts = urlsplit(url)
         port = parts.port or PORTS[parts.scheme]
@@ -161,19 +160,20 @@ class Wallet:
         self._allowed = frozenset(map(origin_of, origins))
         self._kept: dict[str, Credentials] = {}
         self.card: Card | None = None
-        """What the agent asks for, once it is known."""
+        """The card with the agent's requirements, once it is known."""
 
     @property
     def holds(self) -> bool:
-        """Whether any origin may learn who we are."""
+        """Returns whether any origin may receive credentials."""
         return self._auth is not None
 
     def allows(self, origin: str) -> bool:
-        """Whether this origin may learn who we are."""
+        """Returns whether this origin may receive credentials."""
         return self._auth is not None and origin in self._allowed
 
     def kept(self, origin: str) -> Credentials | None:
-        """What is good now, without asking anyone; None: `ask`."""
+        """Returns the credentials that are valid now without a call of the `Auth`; None: use
+        `ask`."""
         if not self.allows(origin):
             return NONE
         found = self._kept.get(origin)
@@ -182,7 +182,7 @@ class Wallet:
         return found
 
     async def ask(self, origin: str, *, refused: str | None = None) -> Credentials:
-        """What the `Auth` gives for this origin, now or after a refusal."""
+        """Returns the credentials from the `Auth` for this origin, at first or after a refusal."""
         if self._auth is None or origin not in self._allowed:
             return NONE
         required = self.card.security if self.card is not None else ()
@@ -194,7 +194,7 @@ class Wallet:
         return given
 
     def certificate(self, origin: str) -> Certificate | None:
-        """The client certificate for this origin."""
+        """Returns the client certificate for this origin."""
         if origin not in self._allowed:
             return None
         given = self._auth.certificate(origin) if self._auth is not None else None

@@ -1,4 +1,4 @@
-"""A stream in the caller's hands."""
+"""The stream object that `RemoteAgent.stream` and `watch` return."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Begin = Callable[[], Awaitable[tuple[Streamed, Context]]]
 
 
 class Follows(Protocol):
-    """Who can follow something."""
+    """A peer with resumable streams."""
 
     def follow(self, op: Streamed, ctx: Context) -> ResumableStream:
-        """A stream that survives."""
+        """Returns a stream that survives broken connections."""
 
 
 class Events:
-    """Every event of a task, each once and in order; and the task as it is after them.
+    """Yields every event of a task once and in order, and builds the task from them.
 
     >>> async for event in agent.stream("Three days in Kyoto"):
     ...     print(event)
@@ -37,11 +37,11 @@ class Events:
         self._batches: AsyncGenerator[Batch, None] | None = None
         self._ready: list[Stamped | Message] = []
         self.on_end: Callable[[Task | Message], object] | None = None
-        """Told the result when the stream has ended."""
+        """Called with the result when the stream has ended."""
 
     @property
     def task(self) -> Task | None:
-        """The task, made of the events so far."""
+        """The task, built from the events so far."""
         return self._follower.seen.task() if self._follower is not None else None
 
     @property
@@ -51,16 +51,16 @@ class Events:
 
     @property
     def cursor(self) -> int:
-        """The number of the last event, for `watch(task, cursor)`; 0 where there are none."""
+        """The number of the last event, for `watch(task, cursor)`; 0 if events have no numbers."""
         return self._follower.seen.seq if self._follower is not None else 0
 
     @property
     def connections(self) -> int:
-        """How many connections it took so far."""
+        """The number of connections so far."""
         return self._follower.connections if self._follower is not None else 0
 
     async def result(self) -> Task | Message:
-        """The task, or the direct reply, when the stream has ended."""
+        """Returns the task, or the direct reply, when the stream has ended."""
         async for _ in self:
             pass
         found = self.reply or self.task
@@ -93,7 +93,7 @@ class Events:
             self.on_end(found)
 
     async def aclose(self) -> None:
-        """Stops listening; the task goes on."""
+        """Stops reading; the task continues."""
         batches, self._batches = self._batches, None
         if batches is not None:
             await batches.aclose()

@@ -1,13 +1,13 @@
-"""An agent elsewhere as a `Peer`: the best transport that works, tried again where that is safe.
+"""A remote agent as a `Peer`: uses the best transport that works, and retries where that is safe.
 
-Theory. A call that failed may be repeated if it did nothing (it never arrived, or was refused as
-too much), if doing it twice is doing it once (reading), or if the other side can tell that it has
-it already (a send with an idempotency key, to a server that declares it). Everything else that
-broke on the way is told to the caller, who knows what it would mean.
+Theory. A failed call may be repeated if it had no effect (it never arrived, or a rate limit refused
+it), if it is idempotent by nature (it only reads), or if the agent can recognise the repetition (a
+send with an idempotency key, to a server that declares support). Every other failure is raised,
+because only the caller knows whether a repetition would do harm.
 
-Spec 0.3 §5.6.3: if the preferred way fails, another one of the card is tried. A transport fails
-when nobody is there, or when what is there does not speak the dialect; an answer that says no is
-an answer.
+A2A 0.3 §5.6.3: if the preferred interface fails, another one of the card is tried. A transport
+fails if nothing listens there, or if the server does not support the dialect. An error response of
+an agent is a response, not a failure of the transport.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ class FailoverPeer:
         self.limits = limits
         self.card = card
         self._declared = declared
-        """Whether the card says which extensions there are. Else the first answer may."""
+        """Whether the card declares the extensions; otherwise the first response may."""
         if not declared:
             for each in transports:
                 each.on_extensions = self._learn
 
     @property
     def transport(self) -> Transport:
-        """The one in use."""
+        """The transport in use."""
         return self._transports[0]
 
     @property
     def card(self) -> Card:
-        """What the agent says about itself."""
+        """The card of the agent."""
         return self._card
 
     @card.setter
@@ -87,10 +87,10 @@ class FailoverPeer:
         self._cursor = CURSOR in declared
         self.streams = card.streaming
         self.remembers = IDEMPOTENCY in declared
-        """Whether a send with the same key is the same send."""
+        """Whether the agent supports idempotency keys."""
 
     def _learn(self, extensions: Iterable[str]) -> None:
-        """The other side shows that it has these, of those that we asked for."""
+        """Records the extensions that the agent's response has shown as active."""
         known = {extension.uri for extension in self.card.extensions}
         asked = {CURSOR, IDEMPOTENCY} - known
         if new := asked.intersection(extensions):
@@ -99,23 +99,23 @@ class FailoverPeer:
 
     @property
     def numbered(self) -> bool:
-        """Whether events have numbers from which a stream goes on."""
+        """Whether the agent numbers its events, so that a stream can resume after a number."""
         return self._cursor and not self.transport.dialect.names_tasks
 
     def context(self, ctx: Context) -> Context:
-        """What we always activate, where it is understood."""
+        """Returns the context with the extensions that the client always activates."""
         if not self._declared:
             return with_extensions(ctx, (CURSOR, IDEMPOTENCY))
         return with_extensions(ctx, (CURSOR,)) if self.numbered else ctx
 
     def may_repeat(self, op: Operation[Any], ctx: Context) -> bool:
-        """Whether doing this twice is doing it once."""
+        """Returns whether the operation is idempotent at this agent."""
         if isinstance(op, SendMessage):
             return self.remembers and bool(ctx.idempotency_key)
         return isinstance(op, READS) or (isinstance(op, SetHook) and bool(op.hook.hook_id))
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
-        """The answer, or a `DragomanError`."""
+        """Returns the result, or raises a `DragomanError`."""
         ctx = self.context(ctx)
         pauses = Pauses(self.limits)
         repeated = False
@@ -142,7 +142,7 @@ class FailoverPeer:
         return exc.retry and (not_executed(exc) or self.may_repeat(op, ctx))
 
     def names(self, op: Operation[Any]) -> bool:
-        """Whether this opens a task under a name of ours, by which it can be found."""
+        """Returns whether this send creates a task under an id that we chose."""
         return (
             self.transport.dialect.names_tasks
             and isinstance(op, SendMessage)
@@ -150,7 +150,7 @@ class FailoverPeer:
         )
 
     async def find(self, op: SendMessage, ctx: Context) -> Task | None:
-        """The task that a send has opened under our name; None: it never arrived."""
+        """Returns the task that a send has created under our id, or None if it never arrived."""
         look = GetTask(task_id=op.open_as or op.message.message_id, history_length=ALL_HISTORY)
         try:
             return await self.call(look, ctx)
@@ -158,7 +158,7 @@ class FailoverPeer:
             return None
 
     async def _rested(self, op: SendMessage, task: Task, ctx: Context) -> Task:
-        """As a send that waits should be answered: not every server does it."""
+        """Waits until a task ends or asks a question, because not every server does so itself."""
         if not op.wait or task.state in RESTS:
             return task
         until, pause = monotonic() + self.limits.wait, self.limits.poll
@@ -169,7 +169,7 @@ class FailoverPeer:
         return task
 
     async def _canceled(self, op: CancelTask, ctx: Context, exc: DragomanError) -> Any:
-        """Our first try may have been the one that canceled it."""
+        """Returns the task if it is canceled, because our first attempt may have done it."""
         task = await self._call(GetTask(task_id=op.task_id), ctx)
         if task.state is not State.CANCELED:
             raise exc
@@ -194,26 +194,26 @@ class FailoverPeer:
         raise first
 
     def transports(self) -> Iterator[Transport]:
-        """The transports to try, in order."""
+        """Yields the transports in the order in which to try them."""
         return iter(tuple(self._transports))
 
     def prefer(self, transport: Transport, why: DragomanError) -> None:
-        """Puts a transport first that works where others did not, unless the others only lack this
+        """Makes a transport the preferred one after others failed, unless the others only lack this
         one operation."""
         if not isinstance(why, Unsupported) or isinstance(why, VersionUnsupported):
             self._transports.sort(key=lambda each: each is not transport)
 
     def follow(self, op: Streamed, ctx: Context) -> ResumableStream:
-        """A stream that survives, and what was seen of it."""
+        """Returns a stream that survives broken connections, with its state."""
         return ResumableStream(self, op, self.context(ctx))
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Every step from the first to the last, whatever happens to the connection."""
+        """Yields every event from the first to the last, even if the connection breaks."""
         async with aclosing(self.follow(op, ctx).batches()) as batches:
             async for batch in batches:
                 yield batch
 
     async def close(self) -> None:
-        """Ends what the transports hold."""
+        """Closes all transports."""
         for transport in self._transports:
             await transport.close()

@@ -1,7 +1,7 @@
-"""Files out and in: what is sent along, what is fetched, and where it is saved.
+"""Attaches files to messages, downloads linked files, and saves results.
 
-A file that lies elsewhere is fetched through guarded sockets, within a size, and with credentials
-only if its origin is one that the user allows. A name that another side gave is a name, not a path.
+A linked file is downloaded through the guarded HTTP client, up to a size, and with credentials only
+if the user allows its origin. A file name from an agent is treated as a name, never as a path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .credentials import Wallet
 from .transports.http import Http, HttpRequest, HttpStream
 
 Progress = Callable[[int, int | None], None]
-"""Told how many bytes there are so far, and of how many if that is known."""
+"""Called with the number of bytes so far, and the total if it is known."""
 Source = Task | Message | Artifact | AnyPart
 
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]+')
@@ -29,7 +29,7 @@ LONGEST_NAME = 120
 
 
 async def parts_to_send(what: Iterable[object], max_size: int) -> tuple[AnyPart, ...]:
-    """What is said, as parts: str, bytes, Path, dict, numbers, Structs, Parts."""
+    """Converts values to parts: str, bytes, Path, dict, numbers, Structs, Parts."""
     given = list(what)
     for value in given:
         if isinstance(value, Path):
@@ -49,7 +49,8 @@ async def parts_to_send(what: Iterable[object], max_size: int) -> tuple[AnyPart,
 
 
 def files_in(source: Source) -> list[tuple[File, str]]:
-    """The files of a task, message, artifact or part, each with the name of what it is in."""
+    """Returns the files of a task, message, artifact or part, each with the name of its
+    container."""
     match source:
         case Task():
             said = (source.answer,) if source.answer is not None else ()
@@ -64,7 +65,7 @@ def files_in(source: Source) -> list[tuple[File, str]]:
 
 
 class Files:
-    """Fetches and saves for one connection."""
+    """Downloads and saves files for one connection."""
 
     def __init__(self, http: Http, wallet: Wallet) -> None:
         self._http = http
@@ -73,7 +74,7 @@ class Files:
     async def fetch(
         self, part: AnyPart, *, max_size: int | None = None, progress: Progress | None = None
     ) -> bytes:
-        """The content of a part: of a link, what lies there."""
+        """Returns the content of a part; a link is downloaded."""
         if isinstance(part, Link):
             got = bytearray()
             async for chunk in self._chunks(part.url, max_size, progress):
@@ -91,9 +92,9 @@ class Files:
         max_size: int | None = None,
         progress: Progress | None = None,
     ) -> list[Path]:
-        """Writes the files of a task, message, artifact or part; never over what is there.
+        """Saves the files of a task, message, artifact or part, and never overwrites a file.
 
-        An artifact of text or data that is saved by itself becomes a file too.
+        An artifact of text or data that is passed by itself is saved as a file too.
         """
         folder = Path(folder)
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
@@ -126,7 +127,7 @@ class Files:
 
 
 def _checked(stream: HttpStream, url: str, most: int) -> int | None:
-    """The size that is told, if the file is there and not too large."""
+    """Returns the declared size, if the file exists and is not too large."""
     if stream.status in (401, 403):
         raise Unauthenticated(f"The file at {url[:200]} is not for us")
     if stream.status != 200:
@@ -139,7 +140,7 @@ def _checked(stream: HttpStream, url: str, most: int) -> int | None:
 
 
 def _written(source: Source) -> list[tuple[AnyPart, str]]:
-    """An artifact without files, or a part that is none, as a file of its own."""
+    """Returns an artifact without files, or a part that is not a file, as a file."""
     if isinstance(source, Artifact):
         text = source.text
         parts: list[AnyPart] = [p for p in source.parts if isinstance(p, Data)]
@@ -150,7 +151,7 @@ def _written(source: Source) -> list[tuple[AnyPart, str]]:
 
 
 def _named(part: AnyPart, name: str) -> str:
-    """A file name for it: the one it has, of its address, or of what it is in."""
+    """Returns a file name: that of the part, of its address, or of its container."""
     given = part.filename
     if not given and isinstance(part, Link):
         given = unquote(urlsplit(part.url).path).rpartition("/")[2]
@@ -162,7 +163,7 @@ def _named(part: AnyPart, name: str) -> str:
 
 
 def safe_name(said: str) -> str:
-    """A name that stays in its folder and hides nothing, on any system."""
+    """Returns a name that is safe on any system: it cannot leave its folder, and is not hidden."""
     name = _UNSAFE.sub("_", said.replace("\\", "/").rpartition("/")[2]).strip(" .")
     stem, dot, ending = name[-LONGEST_NAME:].rpartition(".")
     return f"{stem}{dot}{ending}" if name else "file"
@@ -178,5 +179,5 @@ def _free(folder: Path, name: str) -> Path:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:  # never what came to be there meanwhile, nor through a link
+    with path.open("xb") as file:  # neither overwrites a new file nor follows a link
         file.write(content)

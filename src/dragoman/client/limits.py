@@ -1,4 +1,4 @@
-"""How long, how often and how much: every limit of the client in one place."""
+"""All limits of the client: times, retries and sizes."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ MIB = 1024 * 1024
 
 
 class ClientLimits(Struct, frozen=True, kw_only=True):
-    """Times in seconds, sizes in bytes."""
+    """The limits of one connection. Times are in seconds, sizes in bytes."""
 
     connect: float = 10.0
-    """To reach the other side."""
+    """The time to open a connection."""
     answer: float = 30.0
-    """For an answer that nobody has to work for."""
+    """The time for a response that does not wait for a task."""
     wait: float = 330.0
-    """For an answer that waits for the agent. Our own server waits 300."""
+    """The time for a response that waits for a task. Our own server waits 300."""
     idle: float = 60.0
-    """Of silence in a stream, before the connection is taken for dead and made anew."""
+    """The time without data after which the connection of a stream is replaced."""
     patience: float = 60.0
-    """Without any sign of life after a stream broke, before it is given up; some tries at least."""
+    """The time without any response after which a broken stream is given up, after at least three
+    attempts."""
     retries: int = 4
-    """How often a call is tried again where that is safe."""
+    """The number of retries of a call, where a retry is safe."""
     backoff: float = 0.2
-    """Before the first repetition; each time twice as long, with jitter,"""
+    """The delay before the first retry; it doubles each time, with jitter."""
     backoff_most: float = 10.0
-    """at most this, and at most this is waited when the other side says Retry-After."""
+    """The longest delay before a retry, also if the agent sends Retry-After."""
     poll: float = 0.5
-    """Between two looks at a task, where the other side has no streams; grows to ten times that."""
+    """The time between two polls of a task at an agent without streams; it grows tenfold."""
     connections: int = 1000
-    """At once with one origin; every open stream is one, except over HTTP/2."""
+    """Concurrent connections to one origin; every open stream is one, except over HTTP/2."""
     interfaces: int = 16
-    """Of a card; those behind are not looked at."""
+    """The number of interfaces of a card that are considered."""
     card_size: int = MIB
     answer_size: int = 32 * MIB
     event_size: int = 16 * MIB
     file_size: int = 100 * MIB
-    """Of a file that is sent or fetched."""
+    """The size of a file that is sent or downloaded."""

@@ -1,8 +1,8 @@
-"""Which of an agent's interfaces to use: the newest version we speak, in the card's order.
+"""Chooses among an agent's interfaces: the newest version that we support, in the card's order.
 
-1.0 §8.3 and 0.3 §5.6.3: the card lists interfaces as the agent prefers them. Newer versions come
-first (what every SDK does), `prefer` moves what the user likes to the front, and `dialect` leaves
-only what was named. Interfaces that would get no credentials come last if some are needed.
+1.0 §8.3 and 0.3 §5.6.3: the card lists interfaces in the agent's order of preference. Newer
+versions come first (as in every SDK), `prefer` moves the user's choices to the front, and `dialect`
+leaves only one. If credentials are required, interfaces that may not receive them come last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Choice = tuple[Interface, Dialect]
 
 
 def spoken(interface: Interface) -> Dialect | None:
-    """How to speak at this interface, if we can."""
+    """Returns the dialect of this interface, if we support it."""
     for dialect in DIALECTS.values():
         if interface.binding.upper() == dialect.binding and interface.version in dialect.versions:
             return dialect
@@ -37,7 +37,7 @@ def spoken(interface: Interface) -> Dialect | None:
 def choices(
     card: Card, dialect: str = "", prefer: Sequence[str] = (), most: int = 16
 ) -> list[Choice]:
-    """The ways to this agent, the best first; none twice."""
+    """Returns the usable interfaces of this agent, the best first, without duplicates."""
     found = [(interface, how) for interface in card.interfaces[:most] if (how := spoken(interface))]
     if dialect:
         check_known(dialect)
@@ -49,7 +49,7 @@ def choices(
 
 
 def sorted_by(found: Iterable[Choice], prefer: Sequence[str]) -> list[Choice]:
-    """What the user prefers first, then the newest."""
+    """Sorts by the user's preference, then by version, the newest first."""
     for word in prefer:
         check_known(word)
 
@@ -63,8 +63,8 @@ def sorted_by(found: Iterable[Choice], prefer: Sequence[str]) -> list[Choice]:
 
 
 def _forced(card: Card, dialect: str) -> list[Choice]:
-    """A version that the card does not list, where it lists another one over the same binding: a
-    user who names it knows better."""
+    """Returns a version that the card does not list, if it lists another version of the same
+    binding and the user has named it explicitly."""
     how = DIALECTS.get(dialect)
     if how is None:
         return []
@@ -73,17 +73,17 @@ def _forced(card: Card, dialect: str) -> list[Choice]:
 
 
 def _reversed(version: str) -> str:
-    """Sorts newer versions first."""
+    """Returns a sort key that puts newer versions first."""
     return "".join(chr(0x7F - ord(char)) for char in version)
 
 
 def fits(how: Dialect, word: str) -> bool:
-    """Whether a name, a binding or a version means this dialect."""
+    """Returns whether a name, a binding or a version matches this dialect."""
     return word in (how.name, how.binding, *how.versions) or word.upper() == how.binding
 
 
 def check_known(word: str) -> None:
-    """`ConfigError` for what is no dialect, binding or version."""
+    """Raises `ConfigError` if the word is not a dialect, a binding or a version."""
     if not any(fits(how, word) for how in DIALECTS.values()):
         raise ConfigError(f"There is no dialect {word!r}. Dialects are: {', '.join(DIALECTS)}")
 
@@ -91,13 +91,13 @@ def check_known(word: str) -> None:
 def transports(
     found: Iterable[Choice], card: Card, http: Http, wallet: Wallet, ca: str
 ) -> list[Transport]:
-    """A transport for each way that may be called."""
+    """Returns a transport for each interface that may be called."""
     usable: list[Transport] = []
     refused: DragomanError | None = None
     for interface, how in found:
         try:
             usable.append(transport(interface, how, http, wallet, ca))
-        except BadParams as exc:  # an address that may not be called is as good as none
+        except BadParams as exc:  # an address that may not be called is skipped
             refused = refused or exc
     if not usable:
         if refused is not None:
@@ -117,7 +117,7 @@ def transport(
     ca: str,
     paths: Sequence[str] = (),
 ) -> Transport:
-    """The transport for one interface; `paths` are those to try there."""
+    """Returns the transport for one interface; `paths` are the paths to try."""
     to = Destination(http, interface, how, wallet, paths)
     match how.wire:
         case Wire.HTTP:

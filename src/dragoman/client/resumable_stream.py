@@ -1,8 +1,10 @@
-"""Streams that survive: whatever happens to the connection, every event is told once, in order.
+"""Streams that survive broken connections: every event is delivered once and in order.
 
-While the other side numbers its events, a new connection goes on behind the last number. Else it is
-a new subscription, and whatever it tells means that the task is worth a look: `Seen` tells what is
-new in that. Where there are no subscriptions, the task is looked at again and again.
+Theory. There are three ways to continue a stream, in this order of preference. If the agent numbers
+its events, a new connection resumes after the last number. If it only has subscriptions, any event
+of a new subscription means that the task has changed; the task is fetched, and `StreamState`
+returns what is new in it. An event of such a subscription cannot be delivered itself: nothing says
+whether the fetched task already contains it. If the agent has no subscriptions, the task is polled.
 """
 
 from __future__ import annotations
@@ -34,41 +36,41 @@ from .limits import ClientLimits
 from .retry import Patience, Pauses, interface_unusable, is_transient, not_executed
 
 ALL_HISTORY = 1000
-"""0.1 tells none of it unless it is asked for a number."""
+"""The number of history messages to request; 0.1 returns none without a number."""
 
 
 class Ways(Protocol):
-    """The ways to an agent, as `Remote` has them."""
+    """The transports to an agent; `failover` implements it."""
 
     limits: ClientLimits
     streams: bool
-    """Whether the agent says that it has streams."""
+    """Whether the agent declares streaming."""
 
     @property
     def numbered(self) -> bool:
-        """Whether events have numbers from which a stream goes on."""
+        """Whether the agent numbers its events, so that a stream can resume after a number."""
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
-        """One call, tried again where that is safe."""
+        """Makes one call, and retries it where that is safe."""
 
     def transports(self) -> Iterable[Peer]:
-        """Each way, the preferred first."""
+        """Yields the transports, the preferred one first."""
 
     def prefer(self, transport: Any, why: DragomanError) -> None:
-        """This one works, those before it did not."""
+        """Makes this transport the preferred one, after those before it failed."""
 
     def names(self, op: Operation[Any]) -> bool:
-        """Whether this opens a task under a name of ours."""
+        """Returns whether this send creates a task under an id that we chose."""
 
     async def find(self, op: SendMessage, ctx: Context) -> Task | None:
-        """The task of that name."""
+        """Returns the task with the id that the send chose, if it exists."""
 
     def may_repeat(self, op: Operation[Any], ctx: Context) -> bool:
-        """Whether doing this twice is doing it once."""
+        """Returns whether the operation is idempotent at this agent."""
 
 
 class ResumableStream:
-    """One stream, over as many connections as it takes."""
+    """One stream over as many connections as it needs."""
 
     def __init__(self, ways: Ways, op: Streamed, ctx: Context) -> None:
         self._ways = ways
@@ -80,12 +82,12 @@ class ResumableStream:
         self._next_look = 0.0
         self._patience = Patience(ways.limits)
         self._doubted = False
-        """Whether the other side answers, but its stream has told nothing for long."""
+        """Whether the agent responds to calls although its stream has delivered nothing so far."""
         self.connections = 0
-        """How many it took so far."""
+        """The number of connections so far."""
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """Every step from the first to the last."""
+        """Yields every event from the first to the last."""
         seen, pauses = self.seen, Pauses(self._ways.limits)
         while not self._polls:
             ended, error = False, None
@@ -94,7 +96,7 @@ class ResumableStream:
                     async for batch in batches:
                         self._patience.heard()
                         self._doubted = False
-                        seen.numbered = self._ways.numbered  # it may be known only now
+                        seen.numbered = self._ways.numbered  # the response may have shown it
                         if seen.unsure:
                             new = await self._looked()
                         else:
@@ -121,8 +123,8 @@ class ResumableStream:
             if ended and (last := seen.ended()):
                 yield Batch(last, True)
                 return
-            # An orderly end counts where the task waits; a broken one where the stream would
-            # have ended anyway.
+            # An orderly end of the connection ends the stream if the task waits. A broken
+            # connection ends it only if the stream would have ended at this point anyway.
             if seen.rests if ended else seen.asks:
                 yield Batch([], True)
                 return
@@ -135,7 +137,7 @@ class ResumableStream:
                 yield batch
 
     async def _connection(self) -> AsyncGenerator[Batch, None]:
-        """One connection, over the first transport that works."""
+        """Opens one connection, over the first transport that works, and yields its events."""
         op, ctx = self._next()
         ways = self._ways
         why: DragomanError | None = None
@@ -162,20 +164,25 @@ class ResumableStream:
         raise why
 
     async def _looked(self) -> list[Entry]:
-        """What is new in the task: an event only says that it is worth a look.
+        """Fetches the task and returns what is new in it.
 
-        Others read the task they begin with and subscribe in no fixed order, so what they tell
-        next may be in it already, and nothing says whether it is.
+        Other servers read the task for the first snapshot and subscribe to its events in no fixed
+        order, so the next event may already be part of the snapshot, and nothing says whether it
+        is. An event therefore only triggers this comparison.
         """
         await asyncio.sleep(self._next_look - monotonic())
         self._next_look = monotonic() + self._ways.limits.poll / 10
         return self.seen.catch_up(await self._task())
 
     async def _answers(self, error: DragomanError | None) -> None:
-        """Raises if the other side does not. A task that has nothing to tell looks like a server
-        that is gone, until one asks for it. Then the stream has another chance, and only one."""
+        """Checks that the agent still responds, and raises an error if it does not.
+
+        A stream of a task without events looks like a stream of a dead server until the task is
+        fetched. If the agent responds, the stream gets one more chance; after that, the task is
+        polled.
+        """
         why = error or PeerUnreachable(
-            "The stream ends again and again before the task does", task_id=self.seen.task_id
+            "The stream keeps ending before the task does", task_id=self.seen.task_id
         )
         if not self.seen.begun:
             raise why
@@ -187,25 +194,27 @@ class ResumableStream:
         self._polls, self._doubted = self._doubted, True
 
     async def _task(self) -> Task:
-        """The task as it stands."""
+        """Fetches the current state of the task."""
         look = GetTask(task_id=self.seen.task_id, history_length=ALL_HISTORY)
         return await self._ways.call(look, replace(self._ctx, cursor=None, idempotency_key=""))
 
     def _next(self) -> tuple[Streamed, Context]:
-        """What to ask for now: at first what was asked, later the rest of it."""
+        """Returns the operation of the next connection: the original one at first, then a
+        subscription to the rest."""
         seen = self.seen
         if not seen.begun:
-            # What we send opens the stream; what others began may have told something already.
+            # A send creates its task, so its stream starts with the first event. The stream of an
+            # existing task may start after events that this client has not seen.
             seen.connected(cursor=seen.seq > 0 or isinstance(self._op, SendMessage))
             return self._op, self._ctx
         cursor = seen.seq or None
         seen.connected(cursor=cursor is not None)
-        # The key belongs to the send, and a subscription is none.
+        # The idempotency key belongs to the send, not to the subscription.
         ctx = replace(self._ctx, cursor=cursor, idempotency_key="")
         return Watch(task_id=seen.task_id), ctx
 
     def _lost(self, exc: DragomanError) -> bool:
-        """Whether a send may have arrived, and its name will tell."""
+        """Returns whether a send may have arrived, and its task can be found by its id."""
         return (
             not self.seen.begun
             and exc.retry
@@ -214,7 +223,7 @@ class ResumableStream:
         )
 
     def _goes_on(self, exc: DragomanError) -> bool:
-        """Whether there is another try after this; perhaps in another way."""
+        """Returns whether the stream continues after this error, possibly by polling."""
         if not self.seen.begun:
             if self._refused(exc):
                 self._polls = True
@@ -223,12 +232,13 @@ class ResumableStream:
             return is_transient(exc) if again else not_executed(exc)
         if is_transient(exc):
             return True
-        # The subscription is refused: there are none, or the task has finished meanwhile.
+        # The subscription is refused: the agent has none, or the task has finished in the meantime.
+        # Both are resolved by fetching the task.
         self._polls = isinstance(exc, CallError)
         return self._polls
 
     def _refused(self, exc: DragomanError) -> bool:
-        """Whether only the stream is refused, and the task may be had without."""
+        """Returns whether only streaming is refused, so that the task can be had without it."""
         if isinstance(self._op, SendMessage):
             return type(exc) is Unsupported or isinstance(exc, UnknownMethod)
         return (
@@ -238,12 +248,13 @@ class ResumableStream:
         )
 
     async def _looks(self) -> AsyncGenerator[Batch, None]:
-        """The task, looked at until it rests."""
+        """Polls the task until it ends or waits, and yields what is new."""
         seen, limits = self.seen, self._ways.limits
         pause = limits.poll
         ctx = replace(self._ctx, cursor=None)
         if not seen.begun and isinstance(self._op, SendMessage):
-            # The answer to a question is waited for: until then the task would seem to wait on.
+            # An answer to a question waits for its effect: until then the task would still seem to
+            # wait for the answer.
             send = replace(self._op, wait=bool(self._op.message.task_id))
             answer = await self._ways.call(send, ctx)
             told = seen.take([answer]) if isinstance(answer, Message) else seen.catch_up(answer)
@@ -270,8 +281,8 @@ class ResumableStream:
 
 
 def _brings_to_rest(new: list[Entry]) -> bool:
-    """Whether something happened just now, other than that we began to listen. In some dialects a
-    stream goes on behind a question; for our callers it ends there in every dialect, so that they
-    can answer."""
+    """Returns whether the last entry is a new event, and not the snapshot of a new connection. In
+    some dialects a stream continues after a question; for our callers it ends there in every
+    dialect, so that they can answer."""
     last = new[-1] if new else None
     return isinstance(last, Stamped) and isinstance(last.event, Asked | StateChanged)

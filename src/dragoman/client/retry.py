@@ -1,4 +1,4 @@
-"""What an error says about trying again, here or elsewhere, and how long to wait before."""
+"""The retry policy: which errors allow a retry, here or at another interface, and the delays."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from dragoman.core.operations import (
 from .limits import ClientLimits
 
 READS = (GetTask, ListTasks, GetHook, ListHooks, GetExtendedCard, DeleteHook, CancelTask)
-"""What may be asked twice."""
+"""The operations that may be repeated."""
 _NOT_HERE = frozenset({404, 405, 406, 415, 421, 426, 501, 505})
-"""HTTP statuses that say: not here, or not so."""
+"""HTTP statuses of an address that does not serve the dialect."""
 _PASSING = frozenset({500, 502, 504})
-"""HTTP statuses of something in between that cannot reach the agent for now."""
+"""HTTP statuses of a proxy that cannot reach the agent at the moment."""
 
 
 def interface_unusable(exc: DragomanError, op: Operation[Any]) -> bool:
-    """Whether this says that the interface is wrong, and surely nothing was done."""
+    """Returns whether the interface is unusable, and the call certainly had no effect."""
     match exc:
         case PeerUnreachable():
             return not exc.sent
@@ -55,24 +55,24 @@ def interface_unusable(exc: DragomanError, op: Operation[Any]) -> bool:
 
 
 def not_executed(exc: DragomanError) -> bool:
-    """Whether what was asked was surely not done, and may be later."""
+    """Returns whether the call certainly had no effect, and may succeed later."""
     return isinstance(exc, TooMany) or (isinstance(exc, PeerUnreachable) and not exc.sent)
 
 
 def is_transient(exc: DragomanError) -> bool:
-    """Whether this may be over soon."""
+    """Returns whether the error may be temporary."""
     return exc.retry or (isinstance(exc, PeerRefused) and exc.code in _PASSING)
 
 
 class Pauses:
-    """How long to wait before the next try: twice as long each time, with jitter."""
+    """Exponential backoff with jitter."""
 
     def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
         self.count = 0
 
     async def wait(self, exc: DragomanError | None = None) -> None:
-        """Waits; as long as the other side asks for, within reason."""
+        """Waits before the next attempt; a Retry-After is respected up to the longest delay."""
         limits = self._limits
         pause = min(limits.backoff * 2 ** min(self.count, 20), limits.backoff_most)
         said = exc.public.get("retry_after", "") if exc is not None else ""
@@ -82,14 +82,16 @@ class Pauses:
 
 
 class Patience:
-    """When to give up a stream that had begun: no sign of life for so long, in spite of some tries.
+    """Decides when to give up a stream: after some time without a response, and after some
+    attempts.
 
-    It runs from the first failure, not from the last event: a task may be silent for hours before
-    its connection breaks. And time alone does not tell: a machine that stood still has not tried.
+    The time runs from the first failure, not from the last event, because a task may send nothing
+    for hours before its connection breaks. Time alone is not enough, because a machine that was
+    suspended has made no attempts.
     """
 
     LEAST = 3
-    """Failures in a row."""
+    """The least number of consecutive failures."""
 
     def __init__(self, limits: ClientLimits) -> None:
         self._seconds = limits.patience
@@ -97,11 +99,11 @@ class Patience:
         self._failures = 0
 
     def heard(self) -> None:
-        """There is life."""
+        """Notes a response, which resets the count."""
         self._failures = 0
 
     def failed(self) -> bool:
-        """Another failure; whether it is the last."""
+        """Notes a failure, and returns whether to give up."""
         if not self._failures:
             self._since = monotonic()
         self._failures += 1

@@ -1,9 +1,10 @@
-"""The client bound to a task: what a skill asks of other agents, asked once and stopped with it.
+"""The client bound to a task: its calls are made only once, and are canceled with the task.
 
-Theory. A call is a step that takes long. Its result is recorded like a step's, and so is the task
-it opened, as soon as that is known. A run that starts again finds one of three things: the result
-(nobody is asked), the task (it is followed from where it is), or nothing (the message is sent, with
-the same idempotency key as before, so that a server that keeps keys opens no second task).
+Theory. A call is a long step. Its result is recorded like that of a step, and so is the id of the
+remote task, as soon as it is known. A run that starts again finds one of three things: the result
+(which is returned), the remote task (which is followed from its current state), or nothing (the
+message is sent with the same idempotency key as before, so that a server that supports keys creates
+no second task).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Reach = Callable[[], AbstractAsyncContextManager[RemoteAgent]]
 
 
 class TaskAgent:
-    """Another agent, asked on behalf of one task; see `agent.calls.Colleague`."""
+    """Another agent, called on behalf of one task; implements `agent.remote_calls.AgentClient`."""
 
     def __init__(
         self, seat: TurnAccess, address: str, options: Mapping[str, Json], reach: Reach, stop: Stop
@@ -51,11 +52,11 @@ class TaskAgent:
         self._run = seat.run
         self.address = address
         self._options = dict(options)
-        """What may be recorded of how the agent is reached."""
+        """The options of the connection that may be recorded."""
         self._reach = reach
         self._stop = stop
         self._tasks: dict[str, RemoteTask] = {}
-        """By the record of the call that opened or spoke to them."""
+        """The remote tasks by the journal record of their call."""
 
     def __repr__(self) -> str:
         return f"<BoundAgent {self.address} for {self._run.task_id}>"
@@ -63,17 +64,18 @@ class TaskAgent:
     # Verbs.
 
     async def card(self) -> Card:
-        """What the agent says about itself."""
+        """The card of the agent."""
         async with self._agent() as agent:
             return agent.card
 
     async def send(
         self, *what: object, pass_up: bool = False, key: str = "", **about: Any
     ) -> Task | Message:
-        """Says something: the task when it finishes or asks back, or the agent's direct reply.
+        """Sends a message, and returns the task when it ends or asks a question, or the agent's
+        direct reply.
 
-        A run that starts again gets the same answer without asking again. With `pass_up` our own
-        caller is asked what the agent asks, and the answer goes down to it.
+        A run that starts again gets the recorded result. With `pass_up`, the agent's questions are
+        passed to our own caller, and its answers to the agent.
         """
         record = self._record(key, *what, about.get("skill", ""), _id(about.get("task", "")))
         done = self._done(record)
@@ -85,7 +87,7 @@ class TaskAgent:
     async def answer(
         self, task: Task | str, value: object, *, pass_up: bool = False, key: str = ""
     ) -> Task:
-        """Answers what a task waits for; gives it when it rests again."""
+        """Answers the question of a task, and returns the task when it ends or waits again."""
         answer = await self.send(answer_value(value), task=task, pass_up=pass_up, key=key)
         if isinstance(answer, Message):
             raise PeerMisbehaved("The agent answered with a message about no task")
@@ -94,7 +96,7 @@ class TaskAgent:
     async def call(
         self, skill: str, /, *, pass_up: bool = False, key: str = "", **arguments: Json
     ) -> Json:
-        """Calls a skill with arguments and gives its result, checked as the card says.
+        """Calls a skill with arguments and returns its result, validated against the card.
 
         A task that does not complete raises `PeerRefused`.
         """
@@ -113,7 +115,7 @@ class TaskAgent:
         return done.value
 
     async def invoke(self, method: str, /, *, key: str = "", **params: Json) -> Json:
-        """Calls a method of the agent's own."""
+        """Calls a method that the agent defines beyond the protocol."""
         record = self._record(key, method, params)
         done = self._done(record)
         if done is None:
@@ -126,9 +128,9 @@ class TaskAgent:
     async def stream(
         self, *what: object, key: str = "", **about: Any
     ) -> AsyncGenerator[Entry, None]:
-        """Says something and tells every event until the task rests.
+        """Sends a message and yields every event until the task ends or waits.
 
-        A run that starts again is told the task from its start, in fewer events.
+        A run that starts again gets the task from its start, in fewer events.
         """
         record = self._record(key, "stream", *what, about.get("skill", ""))
         done = self._done(record)
@@ -158,16 +160,16 @@ class TaskAgent:
         await self._keep(record, found)
 
     async def get(self, task: Task | str) -> Task:
-        """A task as it stands."""
+        """Returns the current state of a task."""
         async with self._agent() as agent:
             return await agent.get(task)
 
     async def cancel(self, task: Task | str) -> Task:
-        """Stops a task."""
+        """Cancels a task."""
         async with self._agent() as agent:
             return await agent.cancel(task)
 
-    # Asking, and going on where an earlier run stopped.
+    # Calls, and their continuation after a restart.
 
     async def _asked(
         self, record: str, what: tuple[object, ...], about: dict[str, Any], pass_up: bool
@@ -185,7 +187,7 @@ class TaskAgent:
     async def _opened(
         self, record: str, what: tuple[object, ...], about: dict[str, Any]
     ) -> Task | Message:
-        """A message that opens a task, or the task that an earlier run has opened with it."""
+        """Sends a message that creates a task, or returns the task that an earlier run created."""
         remote = self._remote(record)
         async with self._agent() as agent:
             if remote.id:
@@ -210,8 +212,8 @@ class TaskAgent:
     async def _told(
         self, record: str, what: tuple[object, ...], about: dict[str, Any]
     ) -> Task | Message:
-        """A message to a task that exists. If an earlier run may have said it already, and the task
-        waits no more, it was heard."""
+        """Sends a message to an existing task. If an earlier run may have sent it already, and the
+        task no longer waits, it has arrived."""
         about = dict(about)
         task_id = _id(about.pop("task"))
         async with self._agent() as agent:
@@ -233,9 +235,9 @@ class TaskAgent:
             return await rested(agent, task_id) if about.get("wait", True) else answer
 
     async def _passed_up(self, record: str, task: Task) -> Task | Message:
-        """Our own caller is asked what the agent asks."""
+        """Passes the question of the agent to our own caller."""
         found = question_in(task.status.message, task.state)
-        # We offered no tools of ours, so one that is asked for is a question like any other.
+        # We offered no tools, so a tool call is a question like any other.
         kind = Ask.INPUT if found.kind is Ask.TOOL else found.kind
         text = found.prompt or "The agent asks for more"
         asked = task.status.message
@@ -252,7 +254,8 @@ class TaskAgent:
         return begun
 
     def _marks(self, record: str) -> dict[str, Any]:
-        """The same in every run, so that a repeated message is known for one."""
+        """Returns the ids of a message, which are the same in every run, so that a repetition is
+        recognised."""
         key = self._remote(record).key
         return {"key": key, "message_id": key}
 
@@ -267,7 +270,7 @@ class TaskAgent:
         return None if raw is None else msgspec.json.decode(raw, type=CallResult)
 
     def _remote(self, record: str) -> RemoteTask:
-        """The task that the call under this record opens or speaks to."""
+        """Returns the remote task of the call with this record."""
         found = self._tasks.get(record)
         if found is None:
             found = self._tasks[record] = RemoteTask(

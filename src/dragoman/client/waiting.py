@@ -1,4 +1,4 @@
-"""Tasks of other agents: when they rest, what they ask then, and how they came to stand there."""
+"""Waits for remote tasks until they end or ask a question."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .failover import RESTS
 
 
 async def rested(agent: RemoteAgent, task_id: str) -> Task:
-    """A task when it has finished, or asks for something."""
+    """Returns a task when it has ended or asks a question."""
     while True:
         task = await agent.get(task_id)
         if task.state in RESTS:
@@ -26,7 +26,7 @@ async def rested(agent: RemoteAgent, task_id: str) -> Task:
 
 
 def waits(entry: Entry) -> bool:
-    """Whether the task asks for something here. Not every stream ends with a question."""
+    """Returns whether the task asks a question in this entry. Not every stream ends there."""
     event = entry.event if isinstance(entry, Stamped) else None
     if isinstance(event, Snapshot):
         return event.task.state in WAITING
@@ -34,7 +34,7 @@ def waits(entry: Entry) -> bool:
 
 
 def retold(task: Task) -> list[Entry]:
-    """Events that lead to a task as it stands."""
+    """Returns events that lead to the current task."""
     seen = StreamState(Watch(task_id=task.id), numbered=False)
     seen.catch_up(Task(id=task.id, context_id=task.context_id, status=Status(State.SUBMITTED)))
     return seen.catch_up(task)

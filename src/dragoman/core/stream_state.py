@@ -1,16 +1,17 @@
-"""What a caller has seen of a task, and what it has not: how streams survive.
+"""Tracks what a reader has received of a task, so that a stream survives broken connections.
 
-Theory. A connection can break at any byte, and behind the break lies an unknown number of events.
-Where the other side numbers its events, the number tells. Where it does not, all there is to go by
-is the task itself: the fold of what was told is compared with the task as it stands now, and the
-difference is told as events that lead from one to the other. Nothing is told twice, artifacts go on
-where they stopped, and the fold of everything told equals the task. What happened in between and
-left no trace in the task (a state that came and went) cannot be known, and is not made up.
+Theory. A connection can break at any byte, and an unknown number of events follows the break. If
+the agent numbers its events, the number tells which ones are missing. If it does not, only the task
+itself can tell: the fold of the delivered events is compared with the current task, and the
+difference is delivered as events that lead from one to the other. Nothing is delivered twice,
+artifacts continue where they stopped, and the fold of all delivered events equals the task. A
+change that left no trace in the task (a state that came and went) cannot be known, and is not
+invented.
 
-A message is the direct reply, and all there is (A2A 1.0 §3.1.2). Some agents send messages in the
-stream of a task all the same, often one message in many pieces under one id. Pieces are kept until
-something else comes: then their message goes into the task's history. If nothing else comes, the
-message is the reply.
+A message in a stream is the direct reply and the whole stream (A2A 1.0 §3.1.2). Some agents send
+messages in the stream of a task all the same, often one message in many pieces under one id. Pieces
+are kept until something else arrives: then their message is added to the task's history. If nothing
+else arrives, the message is the reply.
 """
 
 from __future__ import annotations
@@ -30,75 +31,75 @@ log = Logger("client")
 
 
 class NoSnapshot(Exception):
-    """A stream was resumed, and neither a number nor the task tells what was missed."""
+    """A stream was resumed, and neither a number nor the task shows what was missed."""
 
 
 class StreamState:
-    """What of one task was told so far."""
+    """The delivered part of one task."""
 
     def __init__(self, op: Streamed, *, numbered: bool, cursor: int = 0) -> None:
         self.numbered = numbered
-        """Whether the numbers of events can be relied on."""
+        """Whether the agent numbers its events."""
         self._fold: Fold | None = None
         self._task_id = op.task_id if not isinstance(op, SendMessage) else op.message.task_id
         self._watches = not isinstance(op, SendMessage)
         self.reply: Message | None = None
-        """The direct reply, which is all there is then."""
+        """The direct reply, which is then the whole stream."""
         self.seq = cursor
-        """The number of the last event; 0: unknown."""
+        """The number of the last event; 0 if it is unknown."""
         self._joined = True
-        """Whether the connection we listen to is known to go on where we are."""
+        """Whether the current connection is known to continue after the last event."""
         self.patched = False
-        """Whether a connection was lost and its events with it."""
+        """Whether a connection was lost together with events."""
         self._unheard = op.message if isinstance(op, SendMessage) else None
-        """What we said and the task has not taken up yet."""
+        """Our message, until the task has received it."""
         self._pieces: list[Message] = []
-        """Messages of one id that came inside the task's stream, and nothing behind them yet."""
+        """Pieces of one message inside the task's stream that nothing has followed yet."""
         self._warned = False
 
     @property
     def unsure(self) -> bool:
-        """Whether nothing says where in the task the stream is that we listen to."""
+        """Whether the position of the current connection in the task is unknown."""
         return self.patched or (self._watches and not self.numbered)
 
     @property
     def task_id(self) -> str:
-        """Which task it is, once that is known."""
+        """The id of the task, once it is known."""
         return self._fold.task_id if self._fold is not None else self._task_id
 
     @property
     def begun(self) -> bool:
-        """Whether anything was told."""
+        """Whether anything was delivered."""
         return self._fold is not None or self.reply is not None
 
     @property
     def over(self) -> bool:
-        """Whether nothing can follow."""
+        """Whether no event can follow."""
         return self.reply is not None or (self._fold is not None and self._fold.state in FINAL)
 
     @property
     def rests(self) -> bool:
-        """Whether nothing follows unless somebody does something."""
+        """Whether the task has ended or waits, so that no event follows by itself."""
         if self.over:
             return True
         return self._fold is not None and self._unheard is None and self._fold.state in WAITING
 
     @property
     def asks(self) -> bool:
-        """Whether a stream ends here, though the task does not (lifecycle.ENDS_STREAM)."""
+        """Whether the stream ends here although the task does not (lifecycle.ENDS_STREAM)."""
         return self.rests and (self._fold is None or self._fold.state in ENDS_STREAM)
 
     def task(self) -> Task | None:
-        """The task as it stands, made of what was told."""
+        """The current task, built from the delivered events."""
         return self._fold.task() if self._fold is not None else None
 
     def connected(self, *, cursor: bool) -> None:
-        """A new connection begins: behind our last event, or who knows where."""
+        """Notes a new connection, which begins after our last event or at an unknown position."""
         self._joined = cursor
         self.patched = self.patched or not (cursor or self._fold is None)
 
     def take(self, entries: Iterable[Entry]) -> list[Entry]:
-        """What of this is new. Raises `NoSnapshot` if that cannot be known."""
+        """Returns the new entries. Raises `NoSnapshot` if they cannot be determined."""
         new: list[Entry] = []
         for entry in entries:
             if isinstance(entry, Message):
@@ -112,7 +113,7 @@ class StreamState:
         return new
 
     def catch_up(self, task: Task) -> list[Entry]:
-        """What leads from what was told to the task as it stands."""
+        """Returns the events that lead from the delivered state to this task."""
         spoken = self._spoken()
         stamp = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
         if self._fold is not None and self._lags(stamp, task):
@@ -120,14 +121,14 @@ class StreamState:
         return spoken + self._compared(stamp, task)
 
     def ended(self) -> list[Entry]:
-        """The stream ended in good order: a message at its very end is the reply."""
+        """Handles the orderly end of the stream: a message at its very end is the reply."""
         if not self._pieces:
             return []
         self.reply = self._message()
         return [self.reply]
 
     def _said(self, message: Message) -> list[Entry]:
-        """A message of the stream: the direct reply, or one inside a task's stream."""
+        """Handles a message of the stream: the direct reply, or one inside a task's stream."""
         if self._fold is None:
             if self.reply is not None:
                 return []
@@ -146,7 +147,7 @@ class StreamState:
         return new
 
     def _spoken(self) -> list[Entry]:
-        """The message that is whole now that something follows it, as an event of the task."""
+        """Returns a message that is complete because something follows it, as an event."""
         if not self._pieces or self._fold is None:
             return []
         event = StateChanged(state=State.WORKING, message=self._message())
@@ -160,8 +161,8 @@ class StreamState:
         return replace(pieces[-1], parts=joined(p for piece in pieces for p in piece.parts))
 
     def _lags(self, entry: Stamped, task: Task) -> bool:
-        """Whether the task lacks what its own stream has told: some servers keep artifacts only
-        when the work is done."""
+        """Returns whether the fetched task lacks what its own stream has delivered: some servers
+        store artifacts only when the work is done."""
         if self._fold is None or task.state in FINAL or (self.numbered and entry.seq):
             return False
         theirs = {made.artifact_id: made for made in Fold.of(task, 0).task().artifacts}
@@ -188,7 +189,8 @@ class StreamState:
         return [entry]
 
     def _begun_by(self, entry: Stamped) -> Fold:
-        """0.1 has no task in its streams: that we opened it, we know ourselves."""
+        """Returns the fold of a new task. Streams of 0.1 do not contain the task, but we know that
+        we created it."""
         fold = Fold(entry.task_id, entry.context_id)
         said = self._unheard
         if said is not None and not said.task_id:
@@ -197,7 +199,7 @@ class StreamState:
         return fold
 
     def _heard(self, entry: Stamped, event: StateChanged) -> Stamped:
-        """A2A's updates do not say which message set the task going again; but it was ours."""
+        """Adds our message to an update: A2A does not say which message the task continued with."""
         said, self._unheard = self._unheard, None
         if said is None or event.heard is not None or event.state in WAITING:
             return entry
@@ -249,7 +251,7 @@ def _ids(messages: Iterable[Message]) -> set[str]:
 
 
 def _difference(fold: Fold, task: Task) -> Iterable[tuple[AnyEvent, int]]:
-    """Events, each with its time, after which the fold should be the task."""
+    """Yields events with their times that should turn the fold into the task."""
     for artifact in task.artifacts:
         yield from ((chunk, 0) for chunk in _grown(fold, artifact, task.state in FINAL))
     before, after = fold.history(), task.history
@@ -269,12 +271,12 @@ def _difference(fold: Fold, task: Task) -> Iterable[tuple[AnyEvent, int]]:
 
 
 def _shorter(theirs: Artifact | None, ours: Artifact) -> bool:
-    """Whether theirs is a beginning of ours, or not there at all."""
+    """Returns whether their artifact is missing, or only the beginning of ours."""
     return theirs is None or bool(_behind(theirs.parts, ours.parts))
 
 
 def _caught_up(ours: Task, task: Task) -> Task:
-    """Their task, with our artifacts where it lags behind them."""
+    """Returns their task, with our artifacts where theirs are incomplete."""
     theirs = {made.artifact_id: made for made in task.artifacts}
     for made in ours.artifacts:
         if _shorter(theirs.get(made.artifact_id), made):
@@ -295,7 +297,7 @@ def _grown(fold: Fold, artifact: Artifact, final: bool) -> Iterable[ArtifactChun
 
 
 def _behind(known: tuple[AnyPart, ...], parts: tuple[AnyPart, ...]) -> tuple[AnyPart, ...] | None:
-    """The parts that follow those known; None if these are not the beginning."""
+    """Returns the parts after the known ones, or None if the known ones are not the beginning."""
     if not known:
         return parts
     *head, last = known

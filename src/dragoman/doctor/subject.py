@@ -171,7 +171,7 @@ class Case:
         headers: Mapping[str, str] = NO_HEADERS,
         **members: Any,
     ) -> ProbeReply:
-        """Says something."""
+        """Sends a message."""
         args: dict[str, Any] = {"message": self.message(text, **members)}
         if configuration is not None:
             args["configuration"] = configuration

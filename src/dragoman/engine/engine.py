@@ -1,4 +1,4 @@
-"""Engine: the Peer over a store, and the only writer of tasks."""
+"""The engine: a peer over a store, and the only writer of tasks."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ from .webhook_transport import WebhookTransport
 log = Logger("engine")
 
 AGAIN = 0.05
-"""Seconds before another try to take a task from someone else."""
+"""Seconds before another attempt to take a task over from another process."""
 
 
 class Engine:
-    """Answers operations on the tasks of one agent, and runs them.
+    """Executes operations on the tasks of one agent, and runs these tasks.
 
-    Several engines may share a store, each with a `name` of its own: the tasks of one do not exist
-    for another. Then `opens_store` is false: whoever starts them opens the store first, and closes
-    it after the last one has stopped. Without a name the agent is the only one that is served, and
-    its tasks are kept under its own name.
+    Several engines may share a store, each with its own `name`: the tasks of one do not exist for
+    another. In that case `opens_store` is false, and the code that starts the engines opens the
+    store first and closes it after the last engine has stopped. Without a name, the agent is the
+    only one that is served, and its tasks are stored under the agent's own name.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Engine:
     ) -> None:
         self.agent = agent
         self.name = name or agent.name
-        """What the agent is called in the store."""
+        """The name of the agent in the store."""
         self.store = store
         self._opens_store = opens_store
         self.settings = settings or EngineSettings()
@@ -123,8 +123,8 @@ class Engine:
         self._sending = MessageSender(self.runner, self._view, self._names, self._hooks)
 
     async def start(self) -> None:
-        """Takes over what dead processes left, and begins to run tasks; opens the store before
-        that, unless it is shared."""
+        """Opens the store (unless it is shared), takes over the tasks of dead processes, and starts
+        to run tasks."""
         if self._workspaces is not None:
             self._workspaces.open()
         if self._opens_store:
@@ -134,7 +134,8 @@ class Engine:
             await self.webhooks.start()
 
     async def stop(self, grace: float = 3.0) -> None:
-        """Gives runs `grace` seconds, then hands them back without costing an attempt."""
+        """Gives runs `grace` seconds, then returns them to the store. Runs that are returned do not
+        lose an attempt."""
         await self._maintenance.stop()
         await self.runner.stop(grace)
         if self.webhooks is not None:
@@ -143,30 +144,32 @@ class Engine:
             await self.runner.outside.close()
         try:
             await self.store.retire(self.runner.worker)
-        except DragomanError as exc:  # its lock goes with the store, so others learn of it anyway
-            log.warning("The worker was not retired", worker=self.runner.worker, reason=exc.reason)
+        except DragomanError as exc:  # closing the store frees its lock, so others notice anyway
+            log.warning(
+                "The worker could not be deregistered", worker=self.runner.worker, reason=exc.reason
+            )
         if self._opens_store:
             await self.store.close()
         if self._workspaces is not None:
             self._workspaces.close()
 
     async def counts(self) -> dict[str, int]:
-        """Tasks by state, and `runnable` ones that wait for a worker."""
+        """Returns the number of tasks by state, and of `runnable` tasks that wait for a worker."""
         return await self.store.counts(self.name)
 
     async def probe(self) -> None:
-        """Raises what would keep a task from being kept."""
+        """Writes to the store, and raises the error that prevents it."""
         await self.store.probe()
 
     async def mail(self) -> WebhookFigures | None:
-        """How webhooks fare; None without any."""
+        """Returns figures about webhook deliveries, or None if webhooks are off."""
         return await self.webhooks.figures(self._clock()) if self.webhooks is not None else None
 
     # Peer.
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
-        """The answer to an operation."""
-        # `Operation[R]` binds the answer's type to the operation's; a table cannot say so.
+        """Executes an operation and returns its result."""
+        # `Operation[R]` binds the type of the result to the operation; a table cannot express it.
         try:
             answer = await _ANSWERS[type(op)](self, op, ctx)
         except TaskNotFound as missing:
@@ -182,14 +185,14 @@ class Engine:
         return cast(R, answer)
 
     def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Every step of a task, in batches of what is ready together."""
+        """Yields every event of a task, in batches of events that are ready together."""
         steps = self._view.follow(self._scope_of(ctx), partial(self._place, op, ctx))
         if type(op) is SendMessage and op.history_length is not None:
             return with_history(steps, op.history_length)
         return steps
 
     async def _place(self, op: Streamed, ctx: Context) -> Place:
-        """Where the stream of an operation begins."""
+        """Returns where the stream of an operation begins."""
         if isinstance(op, Watch):
             task_id = await self._names.id_of(op.task_id, self._scope_of(ctx)) or op.task_id
             if ctx.cursor is None:
@@ -211,7 +214,8 @@ class Engine:
         try:
             return await self._cancel_task(op, ctx)
         except asyncio.CancelledError:
-            # The caller has left, but its wish may be in the store by now: it is carried out.
+            # The caller has disconnected, but its cancel may already be in the store, so it is
+            # carried out.
             self.runner.finish_unseen(self._cancel_task(op, ctx))
             raise
 
@@ -227,11 +231,13 @@ class Engine:
         return task
 
     async def _stopped(self, row: Row) -> None:
-        """Stops the code wherever it runs; after its grace the task is canceled without it."""
+        """Stops the code in whichever process it runs; after its grace period the task is canceled
+        without it."""
         grace = self.runner.skill_of(row).cancel_grace
         run = self.runner.runs.get(row.task_id)
         if run is None and row.worker:
-            # Another process runs it and sees the mark; if it does not, the task is taken from it.
+            # Another process runs the task and sees the request in the store. If it does not react,
+            # the task is taken over from it.
             try:
                 async with asyncio.timeout(grace + 2):
                     await self._view.rest_elsewhere(row.scope, row.task_id)
@@ -253,7 +259,7 @@ class Engine:
     async def _watchable(self, task_id: str, ctx: Context) -> Stamped:
         begin, task = await self._view.snapshot(self._scope_of(ctx), task_id)
         if task.state in FINAL:
-            # A2A 1.0 §3.1.6: only a task that still goes on can be followed.
+            # A2A 1.0 §3.1.6: a client cannot subscribe to a finished task.
             raise TaskFinished("The task is finished; get it instead", taskId=task_id)
         return begin
 
@@ -265,28 +271,29 @@ class Engine:
             raise BadParams(f"The cursor {cursor} is no place in this task's log of {last}")
 
     async def _extended_card(self, op: GetExtendedCard, ctx: Context) -> None:
-        raise ExtendedCardOff()  # the guard in front answers where there is one
+        raise ExtendedCardOff()  # if there is one, `AuthorizingPeer` in front returns it
 
-    # What a guard in front asks.
+    # For the authorization in front of the engine.
 
     async def live(self, ctx: Context) -> int:
-        """How many tasks of this caller run or wait, here or elsewhere."""
+        """Returns the number of this caller's tasks that run or wait, in any process."""
         scope = self._scope_of(ctx)
         kept = sum(run.log.committed > 0 for run in self._runs_of(scope))
         elsewhere = await self.store.live(scope) - kept
-        # Counted after the wait: what others opened meanwhile is not in the store yet.
+        # The runs here are counted after the query, because those that were created during it are
+        # not yet in the store.
         return max(0, elsewhere) + len(self._runs_of(scope))
 
     def _runs_of(self, scope: Scope) -> list[Run]:
         return [run for run in self.runner.runs.values() if run.writer.row.belongs_to(scope)]
 
     async def skill_of(self, ctx: Context, task_id: str) -> str:
-        """The skill of a caller's task."""
+        """Returns the skill of a caller's task."""
         task_id = await self._names.id_of(task_id, self._scope_of(ctx)) or task_id
         return (await self.store.row(self._scope_of(ctx), task_id)).skill
 
     def skill_for(self, op: SendMessage) -> Skill:
-        """The skill that a new task of this message would have."""
+        """Returns the skill that a new task of this message would have."""
         return self._sending.skill(op)
 
     async def _invoke(self, op: Invoke, ctx: Context) -> Json:

@@ -1,4 +1,4 @@
-"""What of a task's past its caller sees: so many messages, and the states it was in.
+"""Limits the history of tasks in responses, and adds the states that a task was in.
 
 The states are for callers that activate `urn:dragoman:transitions:1`. 0.3 has the capability
 `stateTransitionHistory` and no place for what it promises; this is the place, in every version
@@ -23,7 +23,7 @@ from dragoman.store.interface import Scope, Store
 async def with_history(
     steps: AsyncGenerator[Batch, None], length: int
 ) -> AsyncGenerator[Batch, None]:
-    """The same steps, with at most so many messages in the tasks they tell."""
+    """Yields the same events, with at most `length` messages in the history of their tasks."""
     try:
         async for batch in steps:
             yield Batch([_cut(entry, length) for entry in batch.entries], batch.last)
@@ -37,7 +37,7 @@ def _cut(entry: Stamped | Message, length: int) -> Stamped | Message:
     event = entry.event
     if isinstance(event, Snapshot):
         return replace(entry, event=Snapshot(task=shortened(event.task, length)))
-    if isinstance(event, Opened) and length == 0:  # its one message is all its history
+    if isinstance(event, Opened) and length == 0:  # its only message is the whole history
         task = Task(
             id=entry.task_id,
             context_id=entry.context_id,
@@ -50,11 +50,12 @@ def _cut(entry: Stamped | Message, length: int) -> Stamped | Message:
 
 PAGE = 256
 MOST = 10_000
-"""Events looked at: what a caller may cost us with one question."""
+"""The number of events that are read, which bounds the cost of one request."""
 
 
 async def with_transitions(store: Store, scope: Scope, task: Task) -> Task:
-    """The task with the list in its metadata. Once its log is gone only the last state is known."""
+    """Returns the task with its state history in the metadata. Once the log has been deleted, only
+    the final state is known."""
     entries: list[Stamped] = []
     after = 0
     while after < MOST:
@@ -74,7 +75,7 @@ _CHANGES = (Opened, StateChanged, Asked)
 
 
 def changes(entries: Iterable[Stamped]) -> Iterator[tuple[State, int, int]]:
-    """Each state the log brings the task to, when, and with which event."""
+    """Yields each state of the log with its time and the seq of its event."""
     before: State | None = None
     for entry in entries:
         event = entry.event

@@ -17,7 +17,7 @@ from .webhook_queue import WebhookQueue
 
 
 class Hooks:
-    """Sets, shows and ends webhooks, if there is someone to call them."""
+    """Registers, shows and deletes webhooks, if the server delivers them."""
 
     def __init__(
         self,
@@ -39,17 +39,17 @@ class Hooks:
         return self._webhooks
 
     async def checked(self, hook: Hook, ctx: Context) -> Hook:
-        """A webhook that may be called, to be told in the dialect of its owner."""
+        """Checks the address of a webhook, and returns the webhook with its caller's dialect."""
         await self.webhooks.sender.check(hook)
         return replace(hook, dialect=hook.dialect or ctx.dialect)
 
     def sealed(self, hook: Hook, task_id: str) -> Hook:
-        """A checked webhook as it is stored with a task."""
+        """Returns a checked webhook in the form that is stored with a task."""
         return self.webhooks.sender.sealed(_named(hook, task_id))
 
     async def set(self, op: SetHook, ctx: Context) -> Hook:
-        """See `SetHook`. Its owner is shown what was sent; afterwards its secrets are masked, and
-        a masked one that is sent again stays what it was."""
+        """Registers a webhook. The response shows the secrets that the caller sent; afterwards they
+        are masked. A masked secret in a later registration keeps its stored value."""
         task_id = op.hook.task_id
         webhooks, scope = self.webhooks, self._scope_of(ctx)
         known = {hook.hook_id: hook for hook in await self._store.hooks(scope, task_id)}
@@ -65,14 +65,14 @@ class Hooks:
         return hook
 
     async def get(self, op: GetHook, ctx: Context) -> Hook:
-        """See `GetHook`."""
+        """Returns one webhook of a task, with masked secrets."""
         for hook in await self._shown(op.task_id, ctx):
             if op.hook_id in ("", hook.hook_id):
                 return hook
         raise HookNotFound(taskId=op.task_id)
 
     async def list(self, op: ListHooks, ctx: Context) -> HookPage:
-        """See `ListHooks`."""
+        """Returns the webhooks of a task, with masked secrets."""
         hooks = await self._shown(op.task_id, ctx)
         if op.page_token and not (op.page_token.isascii() and op.page_token.isdecimal()):
             raise BadParams("This is no page token of ours", field="pageToken")
@@ -82,8 +82,8 @@ class Hooks:
         return HookPage(hooks=tuple(hooks[start:end]), next_token=more)
 
     async def delete(self, op: DeleteHook, ctx: Context) -> None:
-        """See `DeleteHook`."""
-        await self._shown(op.task_id, ctx)  # the task must be there, the hook need not
+        """Deletes a webhook."""
+        await self._shown(op.task_id, ctx)  # the task must exist, the webhook need not
         await self._store.delete_hook(self._scope_of(ctx), op.task_id, op.hook_id)
 
     async def _shown(self, task_id: str, ctx: Context) -> tuple[Hook, ...]:
@@ -92,5 +92,5 @@ class Hooks:
 
 
 def _named(hook: Hook, task_id: str) -> Hook:
-    # Without an id of its own it has its task's, so that setting it again replaces it.
+    # A webhook without an id gets the id of its task, so that registering it again replaces it.
     return replace(hook, task_id=task_id, hook_id=hook.hook_id or task_id)

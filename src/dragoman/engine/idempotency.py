@@ -1,4 +1,4 @@
-"""Sends that are made twice: what the second one is told (docs/extensions/idempotency.md)."""
+"""Recognises repeated sends by their idempotency key (docs/extensions/idempotency.md)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ KEY_TAKEN = "This idempotency key was used for another message"
 
 
 class IdempotencyKeys:
-    """What was sent under which key."""
+    """Finds the task of an earlier send with the same idempotency key."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.replying: dict[tuple[Scope, str], Run] = {}
-        """Runs that may still reply directly, by the keys of their callers."""
+        """The runs that may still reply directly, by scope and key; they are not in the store."""
 
     async def made(self, key: Idempotency, scope: Scope) -> str:
-        """The task of a send that was made before; empty if it was not."""
+        """Returns the task of an earlier send with this key, or an empty string. Raises `Conflict`
+        if the key was used for another message."""
         run = self.replying.get((scope, key.key))
         if run is not None:
             idempotency = run.writer.idempotency
@@ -45,7 +46,8 @@ class IdempotencyKeys:
 
 
 def key_of(op: SendMessage, ctx: Context) -> Idempotency | None:
-    """The key of a send: what its caller says, or the id of its message if it says that."""
+    """Returns the idempotency key of a send: the caller's key, or the id of the message if the
+    caller activated the extension."""
     key = ctx.idempotency_key
     if not key and IDEMPOTENCY in ctx.extensions:
         key = op.message.message_id
@@ -57,7 +59,7 @@ def key_of(op: SendMessage, ctx: Context) -> Idempotency | None:
 
 
 def reply_in(row: Row, task: Task) -> Message | None:
-    """The direct reply that is kept for a repetition of its question; None for a task."""
+    """Returns the direct reply that was stored for repeated sends, or None for a task."""
     said = task.status.message if row.hidden else None
     return replace(said, task_id="") if said is not None else None
 
@@ -65,8 +67,8 @@ def reply_in(row: Row, task: Task) -> Message | None:
 def place_of(
     op: SendMessage, ctx: Context, row: Row, task: Task, run: Run | None, now: int
 ) -> Place:
-    """Where the stream of a repeated send begins: with the task's first event, if it opened the
-    task, else with the task as it stands, once it has heard what was said."""
+    """Returns where the stream of a repeated send begins: with the first event, if the send created
+    the task, otherwise with the current task after it has received the message."""
     reply = reply_in(row, task)
     if reply is not None:
         return Place(task.id, first=reply)

@@ -1,4 +1,4 @@
-"""Pages of a caller's tasks, and the signed tokens that lead from one to the next."""
+"""Lists a caller's tasks in pages, with signed page tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dragoman.store.interface import Filter, Scope, Store
 
 
 async def list_tasks(store: Store, scope: Scope, secret: bytes, op: ListTasks) -> TaskPage:
-    """One page; the token of the next one is bound to what was asked, and of which agent."""
+    """Returns one page. The token of the next page is bound to the filters and the agent."""
     bound = (scope, op.context_id, op.state, op.since)
     which = Filter(
         context_id=op.context_id,
@@ -37,13 +37,14 @@ _MAC = 16
 
 
 def sign_page_token(secret: bytes, place: tuple[int, str], bound: object) -> str:
-    """A token for this place in this list."""
+    """Returns a token for this position in this list."""
     body = msgspec.msgpack.encode(place)
     return urlsafe_b64encode(_mac(secret, body, bound) + body).decode().rstrip("=")
 
 
 def read_page_token(secret: bytes, token: str, bound: object) -> tuple[int, str]:
-    """The place a token names; `BadParams` if it is not ours or of another list."""
+    """Returns the position in a token. Raises `BadParams` if the token is forged or belongs to
+    another list."""
     try:
         raw = urlsafe_b64decode(token + "=" * (-len(token) % 4))
         mac, body = raw[:_MAC], raw[_MAC:]

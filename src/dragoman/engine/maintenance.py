@@ -1,9 +1,11 @@
-"""Keeps a worker alive and its tasks moving: leases, the dead, the due, the old.
+"""The background work of a worker: renews its lease, starts tasks that are due, takes over the
+tasks of dead workers, expires questions and deletes old data.
 
-Theory. A worker holds a lease; each task it runs is claimed under a fence. Every beat renews the
-lease and compares what the store says this worker holds with what really runs here: a task held
-but not run (the answer to its claim was lost) is taken up after two beats, and a run no longer
-held is stopped. Tasks of dead workers are reaped by whoever looks next.
+Theory. A worker holds a lease, and every task that it runs has a claim with a fencing epoch. Every
+heartbeat renews the lease and compares the claims in the store with the runs in this process. A
+task that is claimed but does not run (because the answer to its claim was lost) is resumed after
+two heartbeats: after one, the claim may simply be newer than the run. A run whose claim is gone is
+stopped. The tasks of a dead worker are released by the next worker that looks.
 """
 
 from __future__ import annotations
@@ -27,22 +29,22 @@ from .task_ids import new_id
 log = Logger("maintenance")
 
 LOOK = 1.0
-"""Seconds between two looks for tasks whose time has come."""
+"""Seconds between two checks for tasks that are due."""
 TICK = 0.2
-"""Seconds between two looks at what takes too long here."""
+"""Seconds between two checks for runs that take too long."""
 PEEK = 0.05
-"""Seconds between two looks at a store that other processes may change."""
+"""Seconds between two checks for changes by other processes."""
 SWEEP = 3600.0
-"""Seconds between two clean-ups at the most; a shorter retention has shorter ones,"""
+"""The longest time in seconds between two clean-ups; a shorter retention is checked more often."""
 SWEPT = 1000
-"""each in steps of this many tasks."""
+"""The number of tasks that one step of a clean-up deletes."""
 JUMPED = 60_000
-"""Milliseconds by which a clock is set, and not merely adjusted."""
+"""Milliseconds from which a change of the clock counts as set, and not merely adjusted."""
 BATCH = 64
 
 
 class Maintenance:
-    """The background work of a runner."""
+    """Does the background work of a runner."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -51,25 +53,26 @@ class Maintenance:
         self._last_beat = 0.0
         self._stray: set[str] = set()
         self._changes = -1
-        """What the store said at the last look for changes by other processes."""
+        """The change counter of the store at the last check."""
         self._overdue = 0
-        """Tasks that could not be ended at the last look, and would take the places of others."""
+        """The number of expired tasks that could not be ended last time. The next query asks for
+        that many more, so that they do not displace others."""
         self._steady = steady_of(runner.clock)
         self._ahead = runner.clock() - self._steady()
-        """How far the time of day is ahead of the steady time,"""
+        """The difference between the system time and the monotonic time, in milliseconds."""
         self._swept_from = 0
-        """and from when on, by the latter, it is trusted to say what is old."""
+        """The monotonic time from which the system time is trusted again to say what is old."""
         self.sooner: tuple[Retention, ...] = ()
-        """Tasks that go before the others."""
+        """Retention rules that are shorter than the default."""
 
     async def start(self) -> None:
-        """Enlists the worker, takes over from the dead, and begins."""
+        """Registers the worker, takes over the tasks of dead workers, and starts."""
         await self._enlist()
         await self._store.reap()
         self._loops = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Ends the background work; the worker stays enlisted."""
+        """Stops the background work; the worker stays registered."""
         if self._loops is not None:
             self._loops.cancel()
             await asyncio.wait([self._loops])
@@ -96,7 +99,7 @@ class Maintenance:
                 await work()
             except DragomanError as exc:
                 log.warning("Maintenance failed", work=work.__name__, reason=exc.reason, why=exc)
-            except Exception as exc:  # one bad task must not end the work for all others
+            except Exception as exc:  # one bad task must not stop the maintenance of all others
                 log.error("Maintenance crashed", exc, work=work.__name__)
             if wake is None:
                 await asyncio.sleep(pause())
@@ -119,8 +122,12 @@ class Maintenance:
         began = asyncio.get_running_loop().time()
         alive = began - self._last_beat < runner.settings.lease
         if not alive or not await self._store.beat(runner.worker, self._lease_ms()):
-            # Others may have our tasks by now. Stop everything, begin anew under another name.
-            log.error("This worker counts as dead, so its runs are stopped", worker=runner.worker)
+            # The lease has expired, so other workers may have taken over our tasks. Everything here
+            # stops, and a new worker id makes sure that no old claim is mistaken for a new one.
+            log.error(
+                "The lease of this worker has expired, so its runs are stopped",
+                worker=runner.worker,
+            )
             runner.lose_all()
             runner.worker = new_id()
             await self._enlist()
@@ -130,15 +137,18 @@ class Maintenance:
         stray = [one.claim for one in held if one.claim.task_id not in runner.runs]
         for claim in stray:
             if claim.token in self._stray:
-                log.warning("A task of ours that nobody runs is taken up", task=claim.task_id)
+                log.warning(
+                    "A task that this worker has claimed but does not run is resumed",
+                    task=claim.task_id,
+                )
                 taken = await self._store.seize(runner.worker, claim.task_id, claim.epoch)
                 if taken is not None:
                     await runner.resume(taken)
         self._stray = {claim.token for claim in stray}
-        await self._bring(held)  # what a run could not hear when it came
+        await self._bring(held)  # inputs that could not be delivered when they arrived
 
     async def _held(self) -> list[HeldTask]:
-        """What this worker holds; runs of what it does not hold any more are stopped."""
+        """Returns the tasks that this worker has claimed, and stops runs whose claim is gone."""
         runs = [run for run in self._runner.runs.values() if run.log.committed]
         held = await self._store.held(self._runner.worker)
         tokens = {one.claim.token for one in held}
@@ -148,7 +158,7 @@ class Maintenance:
         return held
 
     async def _look(self) -> None:
-        """Takes up what is due, and ends what waited too long."""
+        """Starts the tasks that are due, and ends those whose question expired."""
         runner = self._runner
         runner.place_free.clear()
         while runner.places > 0:
@@ -164,7 +174,7 @@ class Maintenance:
         for row in await self._store.expired(runner.name, BATCH + self._overdue):
             try:
                 await self._expire(row)
-            except DragomanError as exc:  # its approval cannot be recorded: the others still end
+            except DragomanError as exc:  # its denial cannot be audited; the others still end
                 log.warning(
                     "A question did not expire", task=row.task_id, reason=exc.reason, why=exc
                 )
@@ -172,7 +182,8 @@ class Maintenance:
         self._overdue = failed
 
     async def _expire(self, row: Row) -> None:
-        """Silence is a no to an approval, and the end of any other wait (DESIGN §4.1)."""
+        """Expires a question: an approval counts as denied, any other fails the task (DESIGN
+        §4.1)."""
         runner = self._runner
         if row.asking is Ask.APPROVAL:
             silence = Message(message_id=new_id(), role=Role.USER, parts=(Text("[no answer]"),))
@@ -185,7 +196,7 @@ class Maintenance:
             if taken is None:
                 return
             if not taken.resting:
-                await runner.resume(taken)  # the answer came in the last moment
+                await runner.resume(taken)  # the answer arrived at the last moment
                 return
             run = await runner.adopt(taken)
         if run is not None and run.writer.question.key == row.question:
@@ -200,19 +211,19 @@ class Maintenance:
             log.warning("Tasks of a dead worker were released", tasks=len(taken))
 
     def _sweep_pause(self) -> float:
-        """What is to go after a minute must not stay for an hour."""
+        """Returns the seconds until the next clean-up, which depend on the shortest retention."""
         keep = self._runner.settings
         shortest = min(keep.keep_events, keep.keep_tasks, *(it.keep_tasks for it in self.sooner))
         return min(SWEEP, max(1.0, shortest / 4))
 
     def _time_jumped(self) -> bool:
-        """Whether the clock was set forward within the last hour: what is gone is gone, so whoever
-        made a mistake has that long to mend it."""
+        """Returns whether the clock was set forward within the last hour. Deleted data cannot be
+        restored, so an operator has that long to correct a wrong clock."""
         steady = self._steady()
         before, self._ahead = self._ahead, self._runner.clock() - steady
         if self._ahead - before >= JUMPED:
             self._swept_from = steady + int(SWEEP * 1000)
-            log.warning("The clock was set forward, so nothing old is dropped for an hour")
+            log.warning("The clock was set forward, so no old data is deleted for an hour")
         return steady < self._swept_from
 
     async def _sweep(self) -> None:
@@ -227,9 +238,9 @@ class Maintenance:
             await self._sweep_sooner(sooner)
 
     async def _sweep_sooner(self, sooner: Retention) -> None:
-        """Tasks of a tenant or of this agent that are not to be kept as long as others."""
+        """Deletes the tasks of a tenant or of this agent that have a shorter retention."""
         if sooner.agent not in ("", self._runner.name):
-            return  # its own engine sees to it
+            return  # the engine of that agent does it
         which = AdminFilter(
             tenant=sooner.tenant,
             agent=self._runner.name,
@@ -239,7 +250,8 @@ class Maintenance:
             await self._store.erase([row.task_id for row in rows])
 
     async def _peek(self) -> None:
-        """Looks for what other processes said or wanted, while anyone here could care."""
+        """Checks for inputs and cancels from other processes, while a run or a reader here needs
+        them."""
         runner = self._runner
         if not (runner.runs or runner.bell.listening()):
             return
@@ -250,7 +262,7 @@ class Maintenance:
         await self._bring(await self._held())
 
     async def _bring(self, held: list[HeldTask]) -> None:
-        """Has the runs of this worker hear what was said and wanted."""
+        """Delivers stored inputs and cancels to the runs of this worker."""
         runner = self._runner
         for one in held:
             run = runner.runs.get(one.claim.task_id)
@@ -260,5 +272,7 @@ class Maintenance:
                 runner.cancel(run)
             try:
                 await runner.bring(run, one.inputs)
-            except DragomanError as exc:  # an answer that cannot be recorded: it comes again
-                log.warning("An answer was not heard", task=run.task_id, reason=exc.reason, why=exc)
+            except DragomanError as exc:  # an answer that cannot be audited; it is delivered later
+                log.warning(
+                    "An answer could not be delivered", task=run.task_id, reason=exc.reason, why=exc
+                )

@@ -1,4 +1,4 @@
-"""Runner: the runs of this process. Starts them, brings them what was said, stops them."""
+"""The runner starts the runs of this process, delivers their inputs and stops them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ T = TypeVar("T")
 
 PAGE = 256
 SYNC_PARKED = SYNC_THREADS // 2
-"""Plain functions that may hold a thread while they wait for their caller."""
+"""The number of plain functions that may hold a thread while they wait for their caller."""
 
 
 class Runner:
-    """All runs of one agent in one process."""
+    """Manages all runs of one agent in one process."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Runner:
     ) -> None:
         self.agent = agent
         self.name = name
-        """What the agent is called in the store."""
+        """The name of the agent in the store."""
         self.store = store
         self.settings = settings
         self.clock = clock
@@ -62,27 +62,29 @@ class Runner:
         self.runs: dict[str, Run] = {}
         self.parked: dict[str, Run] = {}
         self.queued = 0
-        """Tasks of ours that wait in the store for a free place."""
+        """The number of this agent's tasks that wait in the store for a free place."""
         self.place_free = asyncio.Event()
         self.waits: dict[asyncio.Future[None], float] = {}
-        """Blocking sends, and when each has waited long enough (loop time), oldest first."""
+        """The blocking sends and the loop time at which each of them stops waiting, oldest
+        first."""
         self.idle: Idle = {}
         self.on_webhook_due: Callable[[], None] = lambda: None
-        """Called when something is due to a webhook; set by the engine."""
+        """Called when a delivery is due to a webhook; set by the engine."""
         self.audit = Audit()
         self.outside: Outside | None = None
         self.workspaces: Workspaces | None = None
         self.stopping = False
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
         self._claims = 0
-        # Runs outlive whoever started them; what is spawned beside them is kept here.
+        # Runs outlive the request that started them. asyncio holds only weak references to tasks,
+        # so everything that is spawned is referenced here until it is done.
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @cached_property
     def shared(self) -> RunContext:
-        """What all runs share; made within the loop that runs them."""
+        """The context that all runs share; created inside the loop that runs them."""
         return RunContext(
-            # Asked for once: in Python 3.11 `get_running_loop` is a system call.
+            # Looked up only once: in Python 3.11 `get_running_loop` is a system call.
             loop=asyncio.get_running_loop(),
             store=self.store,
             bell=self.bell,
@@ -102,46 +104,48 @@ class Runner:
         )
 
     def scope_of(self, ctx: Context) -> Scope:
-        """The caller's own tasks of this agent, and no others."""
+        """Returns the scope of the caller's own tasks of this agent."""
         return Scope(ctx.tenant, ctx.principal, self.name)
 
     @property
     def places(self) -> int:
-        """How many more runs may begin; those that wait for their caller take no place."""
+        """The number of runs that may still start. Runs that wait for their caller do not count."""
         return self.settings.max_runs - len(self.runs) + len(self.parked)
 
     def new_token(self) -> str:
-        """The token of a new claim: never used before, never again."""
+        """Returns the token of a new claim, which is never reused."""
         self._claims += 1
         return f"{self.worker}.{self._claims}"
 
     def start(self, run: Run) -> None:
-        """Begins to run a task that this worker holds."""
+        """Starts to run a task that this worker has claimed."""
         self.runs[run.task_id] = run
         run.task = self.shared.loop.create_task(perform(run, self._threads))
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Starts work that nobody awaits; it is held here until it is done."""
+        """Starts work that nobody awaits, and references it until it is done."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def finish_unseen(self, work: Coroutine[Any, Any, object]) -> None:
-        """Does to its end what a caller has begun that left meanwhile."""
+        """Completes an operation whose caller has disconnected."""
 
         async def finish() -> None:
             try:
                 await work
-            except DragomanError as exc:  # nobody is there to be told
-                log.info("A call that its caller left has failed", reason=exc.reason, why=exc)
+            except DragomanError as exc:  # there is no caller to report it to
+                log.info(
+                    "An operation whose caller has disconnected failed", reason=exc.reason, why=exc
+                )
 
         self.spawn(finish())
 
-    # Taking up a task that has a past.
+    # Resuming an existing task.
 
     async def adopt(self, row: Row) -> Run:
-        """A run for a task this worker has just claimed, not started yet."""
+        """Returns a run, not yet started, for a task that this worker has just claimed."""
         scope = row.scope
         first = (await self.store.read(scope, row.task_id, 0, 1)).entries[0].event
         assert isinstance(first, Opened)  # noqa: S101  # seq 1 is always Opened (DESIGN §4.1)
@@ -164,17 +168,18 @@ class Runner:
         return run
 
     def skill_of(self, row: Row) -> Skill:
-        """The skill a task keeps; if the code lost it, any, just to end the task with."""
+        """Returns the skill of a task. If the code no longer has it, any skill is returned, which
+        only serves to end the task."""
         return self.agent.skills.get(row.skill) or self.agent.choose("")
 
     async def resume(self, row: Row) -> None:
-        """Runs a claimed task on: from the top, with what it recorded (DESIGN §4.1).
+        """Runs a claimed task again from the top, with its journal (DESIGN §4.1).
 
-        If the store does not let it, the claim stays, and the keeper finds that nobody runs it."""
+        If the store fails, the claim remains, and the maintenance finds a task that nobody runs."""
         try:
             await self._go_on(await self.adopt(row), row)
         except DragomanError as exc:
-            log.warning("A task was not resumed", task=row.task_id, reason=exc.reason, why=exc)
+            log.warning("A task could not be resumed", task=row.task_id, reason=exc.reason, why=exc)
             run = self.runs.get(row.task_id)
             if run is not None and run.writer.claim == row.claim:
                 run.lose(exc)
@@ -187,7 +192,7 @@ class Runner:
         if row.skill not in self.agent.skills:
             run.fail(f"This agent has no skill `{row.skill}` any more", "skill_gone")
             return
-        # A run that only waited was not lost at work, and the answer resets the attempts.
+        # A run that only waited for its caller did not crash, and its answer resets the attempts.
         crashed = row.state not in WAITING and row.attempt > run.skill.max_attempts
         if crashed or (run.skill.on_crash == "fail" and row.attempt > 1):
             run.fail("The process that ran this task was lost", WORKER_LOST)
@@ -196,7 +201,7 @@ class Runner:
         told = await self._entries(row.scope, row.task_id, since)
         inputs = await self._inputs(run)
         if run.over or run.stop_reason is not None:
-            return  # canceled meanwhile
+            return  # it was canceled in the meantime
         run.questions.load(inputs)
         if row.last_seq == 1:
             run.emit(StateChanged(state=State.WORKING))
@@ -208,7 +213,7 @@ class Runner:
             run.replay = Replay(list(run.journal.entries), [] if answered else told, run.history())
         log.info("A task was resumed", task=row.task_id, attempt=row.attempt)
         self.start(run)
-        # What came while the run was not ready to hear.
+        # Inputs that arrived while the run was being prepared.
         await self.bring(run, (await self.store.row(row.scope, row.task_id)).inputs)
 
     async def _entries(self, scope: Scope, task_id: str, after: int) -> list[Stamped]:
@@ -218,12 +223,12 @@ class Runner:
             after = entries[-1].seq
         return found
 
-    # What was said to a run.
+    # The inputs of a run.
 
     async def add_input(self, scope: Scope, task_id: str, said: Input, question: str | None) -> Row:
-        """Stores what a caller said and brings it to the run, wherever that is."""
-        # Shielded from a caller that leaves: what the store has taken must be brought to the run
-        # now, and a task that is seized for it must be run.
+        """Stores an input and delivers it to the run, in whichever process that is."""
+        # Shielded from the cancellation of a caller that disconnects: an input that is in the store
+        # must be delivered to the run, and a task that was claimed for it must be run.
         return await asyncio.shield(self.spawn(self._add_input(scope, task_id, said, question)))
 
     async def _add_input(
@@ -231,7 +236,7 @@ class Runner:
     ) -> Row:
         asking = await self._asking(scope, task_id)
         if asking is Ask.APPROVAL and self.audit.path is not None:
-            # Fails closed: an answer to an approval that cannot be recorded is not even kept.
+            # Fails closed: an answer to an approval that cannot be audited is not even stored.
             self.audit.check()
         if asking is Ask.CREDENTIALS:
             said = self._credentials.seal(task_id, said)
@@ -240,7 +245,7 @@ class Runner:
         if run is not None and row.worker == self.worker:
             try:
                 await self.bring(run, row.inputs)
-            except Fenced as lost:  # what was said is kept: who holds the task by now finds it
+            except Fenced as lost:  # the input is stored: the new holder of the task finds it
                 run.lose(lost)
         elif not row.worker and row.state in WAITING and not self.stopping:
             taken = await self.store.seize(self.worker, task_id, row.epoch)
@@ -249,19 +254,20 @@ class Runner:
         return row
 
     async def _asking(self, scope: Scope, task_id: str) -> Ask | None:
-        """What a task waits for."""
+        """Returns the kind of question that a task waits for, or None."""
         run = self.runs.get(task_id)
         if run is not None and run.writer.row.scope == scope:
             return run.writer.question.kind
         return (await self.store.row(scope, task_id)).asking
 
     async def _inputs(self, run: Run) -> list[Input]:
-        """All that was said to a run."""
+        """Returns all inputs of a run."""
         inputs = await self.store.inputs(run.writer.claim)
         return [self._credentials.open(run.task_id, said) for said in inputs]
 
     async def remind(self, scope: Scope, task_id: str) -> None:
-        """Has a run hear what was said a moment ago: who says it again asks what became of it."""
+        """Delivers stored inputs to a run. A caller that repeats a send wants to know the effect of
+        the first one, so it must not wait for the next heartbeat."""
         run = self.runs.get(task_id)
         if run is not None and run.log.committed:
             try:
@@ -270,7 +276,7 @@ class Runner:
                 run.lose(lost)
 
     async def bring(self, run: Run, count: int) -> None:
-        """Hands a run what the store holds for it, up to the `count`th input."""
+        """Delivers the stored inputs of a run, up to the `count`th."""
         if run.task is not None and run.writer.heard < count and not run.writer.closed:
             self._hear(run, await self._inputs(run))
 
@@ -282,7 +288,7 @@ class Runner:
     # Stopping.
 
     def cancel(self, run: Run) -> None:
-        """Tells the code to stop; after its grace the task is canceled without it."""
+        """Cancels the code of a run; after its grace period the task is canceled without it."""
         if run.stop_reason is not None:
             return
         run.stop_reason = StopReason.CANCELED
@@ -291,17 +297,18 @@ class Runner:
             run.finish(State.CANCELED)
             return
         run.task.cancel()
-        run.task.add_done_callback(lambda _: run.finish(State.CANCELED))  # even if it never began
+        run.task.add_done_callback(lambda _: run.finish(State.CANCELED))  # even if it never started
         loop = asyncio.get_running_loop()
         loop.call_later(run.skill.cancel_grace, run.finish, State.CANCELED)
 
     def expire(self, run: Run) -> None:
-        """Ends a task whose caller never answered."""
+        """Fails a task whose question expired."""
         run.fail("Nobody answered in time", "expired")
         run.stop_code()
 
     def tick(self) -> None:
-        """Ends what took too long. One look now and then is cheaper than a timer for each."""
+        """Ends runs and waits that took too long. A periodic check of all of them is cheaper than
+        one timer per run."""
         now = asyncio.get_running_loop().time()
         for run in list(self.runs.values()):
             if (
@@ -312,19 +319,20 @@ class Runner:
             ):
                 run.stop_reason = StopReason.TIMED_OUT
                 run.task.cancel()
-                # Code that ignores the cancel is left behind: its task ends without it.
+                # Code that ignores the cancel keeps running, but its task ends without it.
                 asyncio.get_running_loop().call_later(
                     run.skill.cancel_grace, run.fail, TOO_LONG, "agent_timed_out"
                 )
         send_on(self.idle, now)
         for waiter, until in list(self.waits.items()):
             if until > now:
-                break  # all wait equally long, so the rest came later
+                break  # all of them wait equally long, so the others are not due yet
             if not waiter.done():
                 waiter.set_result(None)
 
     async def give_back(self, run: Run) -> None:
-        """Lets go of a task unharmed: another worker, or a later answer, takes it up."""
+        """Returns a task to the store without using up an attempt. Another worker, or a later
+        answer, resumes it."""
         if run.writer.closed:
             return
         try:
@@ -334,8 +342,8 @@ class Runner:
             return
         if run.writer.closed:
             return
-        # Closed before it is stopped: what the code says on its way out does not count, and what
-        # comes for it stays in the store for whoever runs it next.
+        # The run is closed before its code is stopped: events of code that is being canceled do not
+        # count, and inputs stay in the store for the next run.
         waiting = run.resting
         run.stop_reason = run.stop_reason or StopReason.GIVEN_BACK
         run.close(None)
@@ -343,10 +351,10 @@ class Runner:
             run.task.cancel()
             await asyncio.wait([run.task], timeout=0.5)
         await self.store.release(run.writer.claim, runnable=not waiting)
-        self.place_free.set()  # what came for it meanwhile has made it due
+        self.place_free.set()  # an input that arrived in the meantime has made the task due
 
     async def stop(self, grace: float) -> None:
-        """Gives runs `grace` seconds to end, then hands them back."""
+        """Gives runs `grace` seconds to end, then returns them to the store."""
         self.stopping = True
         await asyncio.gather(*(self.give_back(run) for run in list(self.parked.values())))
         running = [run.task for run in self.runs.values() if run.task is not None]
@@ -356,12 +364,12 @@ class Runner:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def lose_all(self) -> None:
-        """This worker counts as dead: nothing here may go on."""
+        """Stops all runs, because the lease of this worker has expired."""
         for run in list(self.runs.values()):
-            if run.log.committed:  # one that is only being created was never anyone else's
+            if run.log.committed:  # nobody else can have claimed a task that is being created
                 run.lose(Fenced("This process was silent for too long"))
 
-    # What runs tell.
+    # Callbacks of the runs.
 
     def _on_close(self, run: Run) -> None:
         if self.runs.get(run.task_id) is run:

@@ -1,4 +1,4 @@
-"""What a message does: it opens a task, or says something to one that exists."""
+"""Handles the messages of callers: a message creates a task, or is an input of an existing one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .task_reader import TaskReader
 
 
 class MessageSender:
-    """Takes the messages of callers."""
+    """Executes `SendMessage` and `Resolve` for the engine."""
 
     def __init__(self, runner: Runner, view: TaskReader, names: TaskNames, hooks: Hooks) -> None:
         self._runner = runner
@@ -43,14 +43,14 @@ class MessageSender:
         self._keys = IdempotencyKeys(runner.store)
 
     async def send(self, op: SendMessage, ctx: Context) -> Task | Message:
-        """The task of a message, or the reply to it."""
+        """Returns the task of a message, or the direct reply to it."""
         key: Idempotency | None = None
         task_id = ""
         if op.open_as or ctx.idempotency_key or ctx.extensions:
             op, key, task_id = await self._before(op, ctx)
         run: Run | None
-        # A send that opens a task waits for whatever the task says, repeated ones as well. One to a
-        # task that exists does not know, repeated, what was said before it.
+        # A send that creates a task waits from its first event on, also if the send is repeated. A
+        # repeated send to an existing task cannot know which events came before it.
         since = None if task_id and op.message.task_id else 0
         if task_id or op.message.task_id:
             if not task_id:
@@ -75,7 +75,7 @@ class MessageSender:
         return reply_in(row, task) or shortened(task, op.history_length)
 
     async def place(self, op: SendMessage, ctx: Context) -> Place:
-        """Where the stream of a message begins."""
+        """Returns where the stream of a message begins."""
         key: Idempotency | None = None
         if op.open_as or ctx.idempotency_key or ctx.extensions:
             op, key, again = await self._before(op, ctx)
@@ -93,10 +93,10 @@ class MessageSender:
     async def _before(
         self, op: SendMessage, ctx: Context
     ) -> tuple[SendMessage, Idempotency | None, str]:
-        """A send, to the task that it calls by a name of its own; its key; and the task that it is
-        about, if it was made before under this key."""
+        """Returns the send with the id of the task that it names, its idempotency key, and the id
+        of its task if it was made before with this key."""
         key = key_of(op, ctx)
-        # A send that only opens a task need not look: `Store.create` finds out.
+        # A send that only creates a task need not look the key up: `Store.create` does.
         if key is not None and (op.open_as or op.message.task_id or self.skill(op).may_reply):
             again = await self._keys.made(key, self._scope_of(ctx))
             if again:
@@ -107,7 +107,7 @@ class MessageSender:
         return op, key, ""
 
     async def _repeated(self, op: SendMessage, ctx: Context, task_id: str) -> Place:
-        """Where the stream of a send begins that was made before."""
+        """Returns where the stream of a repeated send begins."""
         run = self._runner.runs.get(task_id)
         if run is not None and (run.writer.unopened or run.direct_reply is not None):
             await self._opened(run)
@@ -117,26 +117,26 @@ class MessageSender:
         return place_of(op, ctx, row, task, run, self._clock())
 
     def _begun(self, op: SendMessage, ctx: Context) -> tuple[Run, str] | None:
-        """Opens a task and starts it at once, if nothing has to be known or kept before."""
+        """Creates a task and starts it at once, if nothing has to be looked up or stored before."""
         runner = self._runner
         skill = self.skill(op)
         if skill.may_reply or op.hook is not None or op.open_as or runner.places <= 0:
             return None
         if ctx.idempotency_key or IDEMPOTENCY in ctx.extensions:
             return None
-        skill.params.read(op.message)  # what is wrong is refused before a task is opened
+        skill.params.read(op.message)  # invalid input is refused before a task is created
         run = self._draft(op, ctx, skill, queued=False)
         run.writer.open(run.opened, working=True)
-        # The code's first step comes before the flush: a quick task is a single write.
+        # The code starts before the flush, so a quick task is created and finished in one write.
         runner.start(run)
         run.writer.schedule()
         return run, run.task_id
 
     async def _begin(self, op: SendMessage, ctx: Context, *, waits: bool) -> tuple[Run | None, str]:
-        """Opens a task and starts it; no run if it waits for a place or was opened before."""
+        """Creates a task and starts it. There is no run if the task is queued or existed before."""
         hook = await self._hooks.checked(op.hook, ctx) if op.hook is not None else None
         skill = self.skill(op)
-        skill.params.read(op.message)  # what is wrong is refused before a task is opened
+        skill.params.read(op.message)  # invalid input is refused before a task is created
         runner = self._runner
         queued = runner.places <= 0
         if queued and runner.queued >= runner.settings.max_queue:
@@ -160,8 +160,8 @@ class MessageSender:
         try:
             return await self._start_opened(run, place, queued=queued)
         except asyncio.CancelledError:
-            # The caller has left. Its task is claimed, so it has to be started: else it would wait
-            # until the next beats find it, and would count as crashed.
+            # The caller has disconnected. Its task is already claimed, so it has to be started;
+            # otherwise it would wait until the next heartbeats find it, and count as crashed.
             if key is not None and run.writer.unopened:
                 self._keys.replying[place] = run
             runner.finish_unseen(self._start_opened(run, place, queued=queued))
@@ -170,10 +170,10 @@ class MessageSender:
     async def _start_opened(
         self, run: Run, place: tuple[Scope, str], *, queued: bool
     ) -> tuple[Run | None, str]:
-        """Starts a task that is being opened as soon as it is known to be a new one."""
+        """Starts a task once the store has confirmed that it is new."""
         runner = self._runner
         try:
-            # Whether this is a new task is known only after the commit.
+            # Only the commit shows whether this is a new task or a repeated send.
             await (self._opened(run) if run.writer.unopened else run.writer.committed())
         except Existing as exc:
             if exc.same:
@@ -189,12 +189,12 @@ class MessageSender:
         return run, run.task_id
 
     async def _opened(self, run: Run) -> None:
-        """Waits until a run that may reply directly has replied, or opened its task. A run that
-        takes longer than `max_wait` will not reply directly."""
+        """Waits until a run that may reply directly has replied or created its task. A run that
+        takes longer than `max_wait` can no longer reply directly."""
         runner = self._runner
         rests, now = run.when_resting(), runner.shared.loop.time
         until = now() + runner.settings.max_wait
-        # A bell only says "look again": any process that writes to the store rings it.
+        # A bell may ring for any change of any process, so the condition is checked again.
         while run.writer.unopened and not rests.done() and now() < until:
             opened = runner.bell.listen(run.task_id)
             try:
@@ -248,7 +248,7 @@ class MessageSender:
         return Run(self._runner.shared, row, skill, opened, ctx)
 
     def skill(self, op: SendMessage) -> Skill:
-        """The skill that a new task of this message has."""
+        """Returns the skill for a new task of this message."""
         for metadata in (op.message.metadata, op.metadata):
             named = metadata.get("skillId") if metadata else None
             if named is not None:
@@ -260,11 +260,11 @@ class MessageSender:
     async def _continue(
         self, op: SendMessage, ctx: Context, key: Idempotency | None = None
     ) -> Place:
-        """Says something to a task that exists; gives the place where its stream begins."""
+        """Adds a message to an existing task, and returns where its stream begins."""
         message = op.message
         try:
             begin, task = await self._view.snapshot(self._scope_of(ctx), message.task_id)
-        except TaskNotFound as missing:  # perhaps what its caller called it in 0.1
+        except TaskNotFound as missing:  # it may be an id that the caller chose in 0.1
             try:
                 begin, task = await self._view.snapshot(
                     self._scope_of(ctx), named(message.task_id, self._scope_of(ctx))
@@ -281,7 +281,7 @@ class MessageSender:
         said = Input(message=message, by=_who(ctx), key=key)
         try:
             await self._runner.add_input(self._scope_of(ctx), task.id, said, None)
-        except Existing as exc:  # the same was said a moment ago
+        except Existing as exc:  # the same send arrived a moment ago
             if not exc.same:
                 raise Conflict(KEY_TAKEN) from exc
             await self._runner.remind(self._scope_of(ctx), task.id)
@@ -290,7 +290,7 @@ class MessageSender:
         return Place(task.id, first=begin, answer=answer)
 
     async def resolve(self, op: Resolve, ctx: Context) -> Task:
-        """Answers a question of a task."""
+        """Answers a question of a task by its name."""
         message = Message(message_id=new_id(), role=Role.USER, parts=parts_of(op.value))
         said = Input(message=message, value=op.value, by=_who(ctx))
         await self._runner.add_input(self._scope_of(ctx), op.task_id, said, op.question)
@@ -305,6 +305,6 @@ def _who(ctx: Context) -> str:
 
 
 def _heard(message: Message) -> Message:
-    """The caller's words, with an id: 0.1's messages come without one."""
+    """Returns the caller's message with an id, which messages of 0.1 do not have."""
     message = from_caller(message)
     return message if message.message_id else replace(message, message_id=new_id())

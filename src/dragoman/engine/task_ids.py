@@ -1,4 +1,4 @@
-"""Ids of tasks: UUIDv7s of ours, and tasks found by the names their callers gave them."""
+"""Task ids: generated UUIDv7s, and ids that callers chose for their tasks (A2A 0.1)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from dragoman.core.task_names import task_id_of
 from dragoman.store.interface import Scope, Store
 
 _RANDOM = 8
-"""Bytes of randomness in an id; the system is asked for many at once."""
+"""Random bytes in an id; many are requested from the system at once."""
 
 _COUNTS = tuple(f"-7{n:03x}-8" for n in range(0x1000))
 
 
 class _Ids:
-    """Ids of one moment share their head, so that is made once. Ids of one process sort in
-    the order in which they were made, also within a millisecond: lists and queues rely on it."""
+    """Generates ids. Ids of one millisecond share their head, which is made once. The ids of a
+    process sort in the order of their creation, also within a millisecond: lists and queues rely
+    on it."""
 
     def __init__(self) -> None:
         self._digits: list[str] = []
@@ -46,30 +47,30 @@ class _Ids:
 
 
 new_id = _Ids()
-"""A UUIDv7: 48 bits of milliseconds, 12 of a counter, then 60 random bits."""
+"""Returns a UUIDv7: 48 bits of milliseconds, 12 of a counter, then 60 random bits."""
 
 
 def now_ms() -> int:
-    """The time as the log writes it."""
+    """Returns the current time in milliseconds, as used in the log."""
     return time.time_ns() // 1_000_000
 
 
 class TaskNames:
-    """The names that callers of an agent gave their tasks. `mine` finds the run of a task in this
+    """Finds tasks by the ids that their callers chose. `mine` finds the run of a task in this
     process."""
 
     def __init__(self, store: Store, mine: Callable[[Scope, str], object]) -> None:
         self._store, self._mine = store, mine
 
     async def addressed(self, op: SendMessage, scope: Scope) -> SendMessage:
-        """A send that says what its task is called: to that task, or if there is none, as it is."""
+        """Returns a send that names its task, addressed to that task if it exists."""
         task_id = await self.id_of(op.open_as, scope)
         if task_id is None:
             return op
         return replace(op, message=replace(op.message, task_id=task_id), open_as="")
 
     async def id_of(self, said: str, scope: Scope) -> str | None:
-        """The id of the caller's task that has this id, or else this name."""
+        """Returns the id of the caller's task with this id, or else with this name."""
         for task_id in (said, named(said, scope)):
             if await self._exists(scope, task_id):
                 return task_id
@@ -86,8 +87,8 @@ class TaskNames:
 
 
 def by_name(op: Any, scope: Scope) -> Any:
-    """The same operation on the task that the caller calls so; None if it is on no task, or says
-    beside its id what the task is called (`SendMessage.open_as`)."""
+    """Returns the same operation on the task that the caller gave this name. Returns None if the
+    operation has no task, or names it separately (`SendMessage.open_as`)."""
     if isinstance(op, SetHook):
         return replace(op, hook=replace(op.hook, task_id=named(op.hook.task_id, scope)))
     task_id = getattr(op, "task_id", "")
@@ -95,5 +96,5 @@ def by_name(op: Any, scope: Scope) -> Any:
 
 
 def named(name: str, scope: Scope) -> str:
-    """The id of the task that the caller calls so."""
+    """Returns the id of the task to which the caller gave this name."""
     return task_id_of(name, scope.agent, scope.tenant, scope.principal)

@@ -1,4 +1,4 @@
-"""How tasks stand: as they look now, and when they come to rest, whoever runs them."""
+"""Reads tasks: their current state, and when they end or wait, in whichever process they run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tail import Place, follow
 
 
 class TaskReader:
-    """Looks at the tasks of one agent. What is told is committed."""
+    """Reads the tasks of one agent. It returns only committed states."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -30,13 +30,13 @@ class TaskReader:
     def follow(
         self, scope: Scope, place: Callable[[], Awaitable[Place]]
     ) -> AsyncGenerator[Batch, None]:
-        """Every step of a task from a place on."""
+        """Yields every event of a task from a place on."""
         runner = self._runner
         return follow(self._store, runner.bell, runner.idle, scope, place, runner.runs.get)
 
     async def rest(self, run: Run, since: int | None = 0) -> bool:
-        """Waits until a run finishes, asks back or answers early (after the event `since`),
-        `max_wait` at the most; false if it was lost."""
+        """Waits until a run ends, asks a question or detaches (after the event `since`), but not
+        longer than `max_wait`; returns False if the run was lost."""
         rest = run.when_resting(since or 0)
         if not rest.done():
             waits = self._runner.waits
@@ -50,15 +50,15 @@ class TaskReader:
         return run.writer.error is None
 
     async def rested(self, scope: Scope, task_id: str, since: int | None) -> None:
-        """The same for a task that does not run here; `since` None is from now on."""
+        """Does the same for a task that does not run here; `since` None means from now on."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._max_wait):
                 await self.rest_elsewhere(scope, task_id, since, until=_answers)
 
     async def heard(self, scope: Scope, task_id: str) -> None:
-        """Waits until a task has taken up the answer it was just given, `max_wait` at the most."""
+        """Waits until a task has received its answer, for at most `max_wait`."""
         if self.mine(scope, task_id) is not None:
-            return  # what runs here has heard it by now
+            return  # a run in this process has already received it
         with suppress(TimeoutError):
             async with asyncio.timeout(self._max_wait):
                 await self._elsewhere(scope, task_id, _unanswered)
@@ -70,8 +70,8 @@ class TaskReader:
         since: int | None = None,
         until: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
-        """Waits until a task rests that another process may be running, or `until` that is true of
-        something that happened after the event `since`, else from now on."""
+        """Waits until a task in any process ends or waits, or until a batch after the event `since`
+        (None: from now on) fulfils `until`."""
         await self._elsewhere(scope, task_id, lambda row: not row.resting, since, until)
 
     async def _elsewhere(
@@ -82,12 +82,12 @@ class TaskReader:
         since: int | None = None,
         until: Callable[[Batch], bool] = lambda batch: False,
     ) -> None:
-        """Waits while something holds for a task that another process may be running."""
+        """Waits while a condition holds for a task in any process."""
         row = await self._store.row(scope, task_id)
         if not still(row):
             return
-        # The row is read when others may have written long since: what happened after `since` but
-        # before this moment is told too.
+        # Other processes may have written since the row was read, so the events between `since` and
+        # now are read too.
         place = Place(task_id, row.last_seq if since is None else since)
         async with aclosing(self.follow(scope, _at(place))) as batches:
             async for batch in batches:
@@ -95,7 +95,8 @@ class TaskReader:
                     return
 
     async def committed(self, run: Run) -> Task | None:
-        """The run's task as it stands, once that is on disk; None if it never came there."""
+        """Returns the run's task once its current state is committed, or None if the task was never
+        created."""
         fold = run.writer.fold
         task, seq = run.writer.final_task or fold.task(), fold.seq
         try:
@@ -107,13 +108,13 @@ class TaskReader:
         return task if run.writer.fold is fold and run.log.committed >= seq else None
 
     async def task(self, scope: Scope, task_id: str) -> Task:
-        """A task as it stands."""
+        """Returns the current state of a task."""
         run = self.mine(scope, task_id)
         task = await self.committed(run) if run is not None else None
         return task if task is not None else (await self._store.load(scope, task_id))[1]
 
     async def snapshot(self, scope: Scope, task_id: str) -> tuple[Stamped, Task]:
-        """A task as it stands, and as the beginning of a stream."""
+        """Returns the current state of a task, also as the first event of a stream."""
         run = self.mine(scope, task_id)
         seq = run.writer.fold.seq if run is not None else 0
         task = await self.committed(run) if run is not None else None
@@ -125,7 +126,7 @@ class TaskReader:
         ), task
 
     def mine(self, scope: Scope, task_id: str) -> Run | None:
-        """The run of a task in this process, if the caller may know of it."""
+        """Returns the run of a task in this process, if the task belongs to the caller."""
         run = self._runner.runs.get(task_id)
         if run is None or run.writer.unopened or run.writer.row.scope != scope:
             return None
@@ -137,7 +138,7 @@ def _unanswered(row: Row) -> bool:
 
 
 def _answers(batch: Batch) -> bool:
-    """Whether the run answered those that wait, and works on."""
+    """Returns whether the run has detached: it answered waiting sends and keeps working."""
     return any(
         isinstance(entry, Stamped)
         and isinstance(entry.event, StateChanged)

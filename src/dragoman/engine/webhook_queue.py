@@ -1,15 +1,16 @@
-"""The queue of webhooks: takes what is due out of the store and hands it to a transport.
+"""The webhook queue: claims the due deliveries in the store and passes them to a transport.
 
-Theory. The store says what comes next for each hook and hides what was taken for a while, so
-nothing is lost when this process dies and nothing overtakes: of one hook there is at most one
-delivery on its way. A hook that fails waits for its next try, and what comes behind it waits with
-it (but for the end of a task: `_overtake`). A host that fails again and again is left alone but
-for one probe now and then; what is put off for that reason has not been tried. Receivers that hang
-use up the places of their principal and of their host (`Bulkheads`), never all places.
+Theory. The store determines the next delivery of each webhook and hides a claimed delivery for a
+while, so nothing is lost when this process dies, and a webhook has at most one delivery in flight,
+which keeps its order. A failed delivery waits for its next attempt, and later events of the same
+webhook wait with it (except for the end of a task: `_overtake`). A host that keeps failing gets
+only occasional probes (`CircuitBreaker`); deliveries that are postponed for this reason do not use
+up an attempt. Receivers that do not respond use up the places of their principal and of their host
+(`Bulkheads`), never all places.
 
-A hook that is told whole tasks is told the newest state, once for all events that wait, and a task
-that goes on is told again only after a pause that grows with its size. Else a task of n chunks
-would be posted n times, each time longer.
+A webhook that receives whole tasks gets the newest state once for all pending events, and a running
+task is sent again only after a pause that grows with its size. Otherwise a task of n chunks would
+be posted n times, each time larger.
 """
 
 from __future__ import annotations
@@ -38,40 +39,40 @@ from .webhook_transport import WebhookAnswer, WebhookTransport
 log = Logger("webhooks")
 
 POLL = 1.0
-"""Seconds between two looks when nobody rings."""
+"""Seconds between two checks for due deliveries without a wake-up."""
 HOLD = 5.0
-"""Seconds beyond the timeout, at most, for which what was taken is hidden from others."""
+"""The most seconds beyond the timeout for which a claimed delivery is hidden from others."""
 JITTER = 0.2
 LONGEST_ASKED = 3600.0
-"""Seconds a receiver may ask us to stay away."""
+"""The longest `Retry-After` in seconds that is respected."""
 GONE = 410
 MOST_HOOKS = 10_000
 """The number of hooks whose pauses and early ends are remembered."""
 RATE = 256 * 1024
-"""Bytes in a second that a task which goes on may cost a hook that is told it as a whole,"""
+"""Bytes per second for a webhook that receives a running task as a whole."""
 PAUSE = 2.0
-"""but a pause is no longer than this."""
+"""The longest pause in seconds between two such deliveries."""
 OVERTAKES = 600.0
-"""Seconds after which the end of a task is told before an event that is refused again and again."""
+"""Seconds after which the end of a task overtakes an event that the receiver keeps refusing."""
 AGED = 100
-"""Deliveries whose age is looked at, from the front of the queue."""
+"""The number of deliveries at the front of the queue whose age is checked."""
 OUTCOMES = ("delivered", "retried", "dead", "gone")
-"""What becomes of a try: it arrived, or not yet, or never, or its receiver wants no more (410)."""
+"""The outcomes of an attempt: delivered, to be retried, given up, or refused for good (410)."""
 
 
 class WebhookFigures(Struct, frozen=True, kw_only=True):
     """Figures about the webhooks, for the metrics and the health check."""
 
     tries: Counter[str]
-    """By `OUTCOMES`, since this process began."""
+    """The number of attempts by outcome since this process started."""
     breakers: int
-    """Hosts that are left alone for now: their breaker is open."""
+    """The number of hosts whose circuit breaker is open."""
     age: float
-    """Seconds since the oldest event that still waits happened."""
+    """The age of the oldest undelivered event in seconds."""
 
 
 class WebhookQueue:
-    """Delivers what is due to the webhooks of an agent's tasks, several at a time."""
+    """Delivers events to the webhooks of an agent's tasks, several concurrently."""
 
     def __init__(self, agent: str, store: Store, sender: WebhookTransport, settings: Push) -> None:
         self._agent = agent
@@ -80,11 +81,11 @@ class WebhookQueue:
         self._store = store
         self._breaker = CircuitBreaker(settings.failures, settings.probe)
         self._pauses: OrderedDict[tuple[str, str], float] = OrderedDict()
-        """Until when (loop time) hooks that are told whole tasks wait for more."""
+        """The loop times until which webhooks that receive whole tasks pause."""
         self._flights: dict[asyncio.Task[None], Delivery] = {}
         self._calls: set[tuple[int, int]] = set()
-        """The deliveries and events whose calls are being answered. A flight may last longer: the
-        next event is due as soon as the store knows how this one fared."""
+        """The deliveries and events whose requests are in flight. A flight may last longer: the
+        next event is due as soon as the store has recorded the result of this one."""
         self._news = asyncio.Event()
         self._stopping = False
         self._loop: asyncio.Task[None] | None = None
@@ -100,10 +101,11 @@ class WebhookQueue:
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self, grace: float) -> None:
-        """Gives calls that are under way a moment; the rest is due again for whoever comes."""
+        """Gives requests in flight `grace` seconds; other deliveries are due again for the next
+        process."""
         if self._loop is None:
             return
-        # Not cancelled: what it is just being given would be held by nobody.
+        # Not canceled: a delivery that is being claimed at this moment would belong to nobody.
         self._stopping = True
         self.wake()
         await asyncio.wait([self._loop])
@@ -130,7 +132,9 @@ class WebhookQueue:
                 try:
                     taken = await self._store.due(self._agent, free, hold_ms, self._bulkheads())
                 except DragomanError as exc:
-                    log.warning("No deliveries could be read", reason=exc.reason, why=exc)
+                    log.warning(
+                        "Deliveries could not be read from the store", reason=exc.reason, why=exc
+                    )
             for delivery in taken:
                 if (delivery.id, delivery.seq) in self._calls:
                     await self._hold_on(delivery)
@@ -145,8 +149,8 @@ class WebhookQueue:
                     await self._news.wait()
 
     async def _hold_on(self, delivery: Delivery) -> None:
-        """The same event was given to us again while we call (the clock was set, or the call takes
-        too long): one call at a time. This one costs no attempt."""
+        """Postpones a delivery whose request is still in flight (the clock was set, or the request
+        takes too long), because a webhook has one request at a time. It costs no attempt."""
         said = (delivery.status, delivery.error)
         with suppress(DragomanError):
             await self._store.retry(delivery.id, int(POLL * 1000), *said, tried=False)
@@ -160,14 +164,14 @@ class WebhookQueue:
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         del self._flights[flight]
-        # What comes behind it is due now.
+        # The next event of this webhook is due now.
         self._news.set()
 
     async def _fly(self, delivery: Delivery) -> None:
         try:
             await self._deliver(delivery)
         except DragomanError as exc:
-            # The store is in trouble: what was taken is due again when its time is over.
+            # The store fails, so the claimed delivery is due again when its claim expires.
             log.warning(
                 "A delivery could not be recorded",
                 delivery=delivery.id,
@@ -212,7 +216,11 @@ class WebhookQueue:
             await self._store.delivered(delivery.id, through)
             self._tries["delivered"] += 1
         elif answer.status == GONE:
-            log.info("A webhook is gone, and was ended", task=hook.task_id, hook=hook.hook_id)
+            log.info(
+                "A receiver answered 410, so its webhook was deleted",
+                task=hook.task_id,
+                hook=hook.hook_id,
+            )
             await self._end(delivery)
             self._tries["gone"] += 1
         else:
@@ -222,8 +230,8 @@ class WebhookQueue:
             await self._failed(delivery, answer, through)
 
     async def _pause(self, delivery: Delivery, now: float) -> float:
-        """Seconds until a hook may be told more of a task that goes on; its end and its questions
-        are told at once."""
+        """Returns the seconds until a webhook may receive a running task again; final states and
+        questions are sent at once."""
         wait = self._pauses.get(_key(delivery), 0.0) - now
         if wait <= 0 or not delivery.last:
             return 0.0
@@ -257,9 +265,9 @@ class WebhookQueue:
         self._tries["retried"] += 1
 
     async def _overtake(self, delivery: Delivery, through: int) -> None:
-        """Tells how the task ended, once, though something before that is refused again and again:
-        one event that a receiver cannot read must not hide the result from it for days. In its own
-        turn the end is told once more, under the same id."""
+        """Sends the end of a task once before an event that the receiver keeps refusing, because
+        one event that it cannot read must not hide the result for days. In its turn, the end is
+        sent again with the same id."""
         hook, key = delivery.hook, _key(delivery)
         row, task = await self._store.load(delivery.scope, hook.task_id)
         if key in self._overtaken or not row.final or row.last_seq <= through:
@@ -287,9 +295,9 @@ class WebhookQueue:
         await self._store.delete_hook(delivery.scope, hook.task_id, hook.hook_id)
 
     async def figures(self, now: int) -> WebhookFigures:
-        """How it goes. `now` is the time of the log, in milliseconds."""
+        """Returns figures for the metrics. `now` is the time of the log, in milliseconds."""
         waiting = await self._store.outbox(dead=False, limit=AGED, agent=self._agent)
-        # Only the first of a hook is looked at: what comes behind it is younger.
+        # Only the first delivery of a webhook is checked, because later ones are younger.
         heads = {_key(one): one for one in reversed(waiting)}
         found = [await self._happened(head) for head in heads.values()]
         age = max((now - at for at in found if at is not None), default=0)
@@ -312,7 +320,8 @@ class WebhookQueue:
         return (page.entries[0], None) if page.entries and page.entries[0].seq == seq else None
 
     async def _whole(self, delivery: Delivery) -> tuple[Stamped, Task] | None:
-        """The task as it stands, with its newest event; for a dead letter as it stood then."""
+        """Returns the current task with its newest event; for a dead letter, the task of that
+        time."""
         task_id, seq = delivery.hook.task_id, delivery.seq
         if delivery.last:
             row, task = await self._store.load(delivery.scope, task_id)

@@ -18,19 +18,19 @@ class WebhookAnswer(Struct, frozen=True, gc=False, kw_only=True):
     error: str = ""
     """What prevented an answer."""
     retry_after: float | None = None
-    """The seconds for which the receiver asks us to stay away."""
+    """The seconds from the receiver's `Retry-After`."""
     size: int = 0
     """The number of bytes that were posted."""
 
     @property
     def arrived(self) -> bool:
-        """Returns whether the receiver took it. Only 2xx counts: a redirect is not followed
-        (a2a-wire §13.6)."""
+        """Returns whether the receiver accepted it. Only 2xx counts, because redirects are not
+        followed (a2a-wire §13.6)."""
         return 200 <= self.status < 300
 
     @property
     def blames_host(self) -> bool:
-        """Returns whether other webhooks at this host would fare no better."""
+        """Returns whether the failure concerns the whole host and not only this webhook."""
         return self.status == 0 or self.status == 429 or self.status >= 500
 
 

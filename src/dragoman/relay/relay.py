@@ -1,11 +1,11 @@
-"""Our task says what a remote task says, and asks our caller what it asks.
+"""A local task mirrors a remote task, and passes its questions to our caller.
 
-Theory. The remote task is opened once (`RemoteTask`), so a run that starts again goes on with the
-same one, from its first event: the engine swallows what was said before. When the connection
-breaks, the agent is waited for, and the stream goes on behind the last event that came. What was
-told is kept as `StreamState`, so an agent that does not number its events loses and repeats nothing
-either: the task as it stands is compared with what was told. An agent that keeps no tasks is lost
-with its connection.
+Theory. The remote task is created once (`RemoteTask`), so a run that starts again follows the same
+one from its first event, and the engine drops the events that are already in our log. When the
+connection breaks, the relay waits for the agent and resumes the stream after the last event that it
+received. The relay tracks the received state in `StreamState`, so even an agent that does not
+number its events loses and repeats nothing: its current task is compared with that state. An agent
+that does not keep tasks is lost together with its connection.
 """
 
 from __future__ import annotations
@@ -41,50 +41,51 @@ log = Logger("relay")
 
 
 class Upstream(ABC):
-    """The agent that a relay follows: how it is found, what it is told, what is run for it."""
+    """The agent that a relay follows: how it is found and called, and which tools it may use."""
 
     name: str
-    """What our caller knows it by."""
+    """The name of the agent for our caller."""
     approval_expires: float | None = None
-    """Seconds after which an approval that nobody gave is a denial."""
+    """Seconds after which an unanswered approval counts as a denial."""
 
     @property
     @abstractmethod
     def address(self) -> str:
-        """What the journal records of where the remote task is; `Agent.stop_remote` reads it."""
+        """The address of the remote task in the journal; `Agent.stop_remote` reads it."""
 
     @abstractmethod
     async def find(self) -> Peer:
-        """The agent, waited for while it is away; `PeerUnreachable` when that takes too long."""
+        """Returns the agent, and waits for it if it is offline. Raises `PeerUnreachable` if that
+        takes too long."""
 
     @abstractmethod
     async def lost(self) -> None:
-        """Returns when it is worth looking for an agent again whose connection broke."""
+        """Waits until it makes sense to look for an agent whose connection broke."""
 
     def context(self, ctx: Context) -> Context:
-        """On whose behalf it is asked, with the tools that it is offered."""
+        """Returns the context of calls to the agent, with the tools that it may call."""
         return ctx
 
     @abstractmethod
     def request(self, turn: Turn, key: str) -> SendMessage:
-        """What opens the remote task; `key` is the id of its message."""
+        """Returns the message that creates the remote task; `key` is its message id."""
 
     async def run_tool(self, turn: Turn, asked: events.Asked) -> Json:
-        """What a tool gives that the agent wants to be run."""
+        """Runs a tool for the agent, and returns its result."""
         given = asked.body if isinstance(asked.body, dict) else {}
         return await turn.call_tool(asked.message.text, key=asked.question, **given)
 
     async def answer(self, peer: Peer, op: Resolve, ctx: Context) -> None:
-        """Tells it the answer to a question."""
+        """Sends the agent the answer to a question."""
         await peer.call(op, ctx)
 
     @abstractmethod
     async def stop(self, task_id: str) -> None:
-        """Cancels a task there; fine if it is over."""
+        """Cancels a task of the agent. It is no error if the task has ended."""
 
 
 class Relay:
-    """One task of ours, and the remote task behind it."""
+    """Mirrors one remote task in a local task."""
 
     def __init__(self, turn: Turn, upstream: Upstream) -> None:
         self._turn, self._upstream = turn, upstream
@@ -95,12 +96,12 @@ class Relay:
         self._ctx = Context()
         self._made = False
         self._answers: dict[str, Json] = {}
-        """What was decided, by question: nobody is asked twice because a connection broke."""
+        """The answers by question, so that nobody is asked twice because a connection broke."""
         self._delivered: set[str] = set()
         self._over = False
 
     async def run(self) -> None:
-        """Follows the remote task to its end, which is the end of ours."""
+        """Follows the remote task to its end, and ends the local task in the same way."""
         turn = self._turn
         try:
             self._ctx = self._upstream.context(context_for(self._access))
@@ -115,7 +116,7 @@ class Relay:
             raise turn.fail(exc.message, reason=exc.reason) from exc
 
     async def _follow(self) -> None:
-        """Mirrors what one connection tells."""
+        """Mirrors the events of one connection."""
         peer = await self._upstream.find()
         self._remote.address = self._upstream.address
         # Where events are numbered the number tells whether anything came; only where they are not
@@ -139,7 +140,7 @@ class Relay:
             if not self._state.begun:
                 raise PeerUnreachable(f"{self._upstream.name} said nothing")
             if seq != self._state.seq or (not seq and task != self._state.task()):
-                return  # a stream may end with a question, and the next one goes on behind it
+                return  # a stream may end with a question, and the next one resumes after it
         self._state.connected(cursor=True)
         await self._upstream.lost()
 
@@ -157,8 +158,8 @@ class Relay:
                     yield entry
 
     def _new(self, entry: Entry) -> list[Entry]:
-        """What of an entry was not told yet. A task as it stands is told as the events that lead
-        to it: what it holds already may be all that our caller will ever see of them."""
+        """Returns the new part of an entry. A snapshot is converted to the events that lead to it,
+        because it may be the only form in which our caller ever sees them."""
         if (
             isinstance(entry, events.Stamped)
             and isinstance(entry.event, events.Snapshot)
@@ -169,7 +170,7 @@ class Relay:
             self._state.catch_up(empty)
         return self._state.take([entry])
 
-    # What it says.
+    # The events of the remote task.
 
     async def _mirror(self, entry: Entry, peer: Peer) -> None:
         if self._over:
@@ -181,10 +182,10 @@ class Relay:
         await _MIRROR[type(entry.event)](self, entry, peer)
 
     async def _opened(self, entry: events.Stamped, peer: Peer) -> None:
-        """It has begun; so have we."""
+        """Does nothing: the local task has been created as well."""
 
     async def _snapshot(self, entry: events.Stamped, peer: Peer) -> None:
-        """The remote task became another than its events told: only the whole of it says so."""
+        """Mirrors a snapshot that differs from what the events of the remote task led to."""
         event = entry.event
         assert isinstance(event, events.Snapshot)  # noqa: S101  by the table
         for artifact in event.task.artifacts:
@@ -243,7 +244,7 @@ class Relay:
         last: bool,
         update_metadata: dict[str, Json] | None = None,
     ) -> None:
-        """A piece of an artifact, under the name it has with the remote agent."""
+        """Mirrors a piece of an artifact, under its name at the remote agent."""
         self._made = True
         await self._turn.artifact(
             *artifact.parts,
@@ -271,21 +272,22 @@ class Relay:
             case events.Note.USAGE:
                 await turn.usage(**{key: value for key, value in body.items() if key != "self"})
 
-    # What it asks.
+    # The questions of the remote task.
 
     async def _asked(self, entry: events.Stamped, peer: Peer) -> None:
         event = entry.event
         assert isinstance(event, events.Asked)  # noqa: S101  by the table
         question = event.question
         if question in self._delivered:
-            return  # the state that a stream begins with, not a new question
+            return  # the first state of a stream, not a new question
         if question not in self._answers:
             self._answers[question] = await _ANSWER[event.kind](self, event)
         op = Resolve(task_id=entry.task_id, question=question, value=self._answers[question])
         try:
             await self._upstream.answer(peer, op, self._ctx)
         except (Conflict, TaskFinished):
-            # Somebody answered it there meanwhile, or its time was over. What follows will tell.
+            # The question was answered at the remote agent in the meantime, or it expired. The next
+            # events will show which.
             log.info(
                 "The question is not open any more", agent=self._upstream.name, question=question
             )
@@ -294,7 +296,7 @@ class Relay:
     async def _waits(
         self, entry: events.Stamped, state: State, message: Message, peer: Peer
     ) -> None:
-        """A question as A2A has it: a state, and our data part beside the words if there is one."""
+        """Mirrors a question in the form of A2A: a state, with our data part if there is one."""
         found = question_in(message, state)
         named = message.message_id or f"{entry.task_id}#{entry.seq or entry.at}"
         question = found.name or named
@@ -304,7 +306,8 @@ class Relay:
         await self._asked(replace(entry, event=asked), peer)
 
     async def _approval(self, event: events.Asked) -> Json:
-        """A person's decision, bound to this task, this action and this question."""
+        """Returns a person's decision, which is bound to this task, this action and this
+        question."""
         approved = await self._turn.approve(
             event.message.text or "Approve?",
             details={"agent": self._upstream.name, "details": event.body},

@@ -29,7 +29,7 @@ Stop = Callable[[StartedCall], Awaitable[None]]
 
 
 class EntryStream(Protocol):
-    """The events of a task, as a client or an async generator has them."""
+    """The events of a task, from a client or an async generator."""
 
     def __aiter__(self) -> AsyncIterator[Entry]: ...
 
@@ -39,7 +39,7 @@ class EntryStream(Protocol):
 
 
 class RemoteTask:
-    """The task that one recorded call opens, or speaks to, at another agent."""
+    """The task at another agent that one recorded call creates or continues."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class RemoteTask:
         address: str = "",
         options: Mapping[str, Json] | None = None,
     ) -> None:
-        """`options` say how the agent is reached; they are recorded, so they hold no secret."""
+        """`options` are those of the connection; they are recorded, so they contain no secret."""
         self._run = access.run
         self._record = f"{SENT}:{record}"
         self.address, self._options = address, dict(options or {})
@@ -61,7 +61,7 @@ class RemoteTask:
 
     @property
     def id(self) -> str:
-        """The id that the task has at the other agent; empty while nothing is known of it."""
+        """The id of the task at the other agent; empty until it is known."""
         if self._started is None:
             raw = self._run.recorded(self._record)
             if raw is None:
@@ -70,18 +70,18 @@ class RemoteTask:
         return self._started.task_id
 
     async def started(self, task_id: str) -> None:
-        """Records which task it is, once."""
+        """Records the id of the task, once."""
         if self.id:
             return
         self._started = StartedCall(self.address, task_id, self._options)
         await self._run.record(self._record, msgspec.json.encode(self._started))
         if (self._run.over or self._run.cancelled) and not self._run.leaving:
-            # Our task ended while this call was on its way: nobody waits for it.
+            # Our task ended while this call was in flight, so nobody waits for it.
             self._run.spawn(self._stop_now())
 
     async def follow(self, events: EntryStream) -> AsyncGenerator[Entry, None]:
-        """The events of a stream. The first one tells which task was opened, so it is waited for
-        even when nobody wants the rest: that task has to be stopped."""
+        """Yields the events of a stream. The first event contains the id of the new task, so it is
+        awaited even if the caller gives up: that task has to be canceled."""
         first = asyncio.ensure_future(_next(events))
         try:
             entry = await asyncio.shield(first)
@@ -102,8 +102,8 @@ class RemoteTask:
 
     @asynccontextmanager
     async def stopped_with_us(self) -> AsyncIterator[None]:
-        """A call that its own skill gives up is given up there too. One that only moves to another
-        process goes on; of one that is canceled the engine knows."""
+        """Cancels the remote task if the skill abandons the call. A call whose run moves to another
+        process continues, and for a canceled task the engine does it."""
         try:
             yield
         except asyncio.CancelledError:
@@ -116,7 +116,7 @@ class RemoteTask:
         first: asyncio.Future[Entry | None],
         events: EntryStream,
     ) -> None:
-        with suppress(DragomanError):  # it never came to a task
+        with suppress(DragomanError):  # no task was created
             entry = await first
             if isinstance(entry, Stamped):
                 await self.started(entry.task_id)
@@ -133,8 +133,8 @@ async def _next(events: EntryStream) -> Entry | None:
 
 
 def context_for(access: TurnAccess) -> Context:
-    """On whose behalf a remote agent is asked: one hop further, in the same trace, with the time
-    that our own run has left. Raises `Unsupported` where agents call each other in a loop."""
+    """Returns the context of calls to a remote agent: one hop more, the same trace, and the time
+    that our own run has left. Raises `Unsupported` if agents call each other in a loop."""
     run = access.run
     if run.opened.hops >= MOST_HOPS:
         raise Unsupported(f"More than {MOST_HOPS} agents call each other in a row")
@@ -146,6 +146,6 @@ def context_for(access: TurnAccess) -> Context:
 
 
 def _trace(task_id: str) -> str:
-    """A trace that begins with this task, the same in every run of it (W3C traceparent)."""
+    """Returns a trace that begins with this task and is the same in every run (W3C traceparent)."""
     digest = hashlib.sha256(task_id.encode()).hexdigest()
     return f"00-{digest[:32]}-{digest[32:48]}-00"

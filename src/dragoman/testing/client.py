@@ -1,4 +1,4 @@
-"""An in-memory client: an agent, its engine and a store, without a port."""
+"""An in-memory client for tests: an agent with its engine and a store, without a port."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dragoman.store.interface import Store
 
 
 class Client:
-    """Talks to an agent in this process.
+    """Calls an agent in this process.
 
     >>> async with Client(agent) as client:
     ...     task = await client.send("hello")
@@ -66,7 +66,7 @@ class Client:
 
     @property
     def engine(self) -> Engine:
-        """The engine behind an agent; a `Backend` has none."""
+        """The engine of the agent; a `Backend` has none."""
         if not isinstance(self._served, Engine):
             raise Unsupported("A backend keeps its tasks itself; it has no engine")
         return self._served
@@ -83,10 +83,11 @@ class Client:
         await self._served.stop(grace=0)
 
     async def send(self, *what: object, wait: bool = True, **about: Any) -> Task:
-        """Says something; the task as it is when it finishes or asks back.
+        """Sends a message, and returns the task when it ends or asks a question.
 
-        `what` is str, bytes, Path, dict...; `skill=`, `task=` (continue it), `context_id=`,
-        `metadata=` and `key=` (idempotency) say more. A skill that replies directly needs `ask`.
+        `what` is str, bytes, Path, dict... The options are `skill=`, `task=` (continues it),
+        `context_id=`, `metadata=`, `key=` (idempotency) and others. For a skill that replies
+        directly, use `ask`.
         """
         answer = await self.ask(*what, wait=wait, **about)
         if isinstance(answer, Message):
@@ -99,7 +100,7 @@ class Client:
         return await self._peer.call(replace(op, wait=wait), ctx)
 
     async def stream(self, *what: object, **about: Any) -> AsyncGenerator[Stamped | Message, None]:
-        """Says something and yields every event."""
+        """Sends a message and yields every event."""
         op, ctx = self._message(what, about)
         async with aclosing(self._events(op, ctx)) as events:
             async for event in events:
@@ -108,7 +109,7 @@ class Client:
     async def watch(
         self, task_id: str, cursor: int | None = None
     ) -> AsyncGenerator[Stamped | Message, None]:
-        """Follows a task, from its start or behind a cursor."""
+        """Yields the current task and its later events, or the events after a cursor."""
         ctx = replace(self.context, cursor=cursor)
         async with aclosing(self._events(Watch(task_id=task_id), ctx)) as events:
             async for event in events:
@@ -121,16 +122,16 @@ class Client:
                     yield entry
 
     async def get(self, task_id: str, history_length: int | None = None) -> Task:
-        """The task as it stands."""
+        """Returns the current state of a task."""
         op = GetTask(task_id=task_id, history_length=history_length)
         return await self._peer.call(op, self.context)
 
     async def list(self, **filters: Any) -> TaskPage:
-        """The tasks that fit; arguments as `ListTasks` has them."""
+        """Returns a page of tasks. The filters are the fields of `ListTasks`."""
         return await self._peer.call(ListTasks(**filters), self.context)
 
     async def cancel(self, task_id: str) -> Task:
-        """Stops a task."""
+        """Cancels a task."""
         return await self._peer.call(CancelTask(task_id=task_id), self.context)
 
     async def resolve(self, task_id: str, question: str, value: Json) -> Task:
@@ -139,7 +140,7 @@ class Client:
         return await self._peer.call(op, self.context)
 
     async def invoke(self, method: str, /, **params: Json) -> Json:
-        """Calls a method of the agent's own."""
+        """Calls a method that the agent defines beyond the protocol."""
         return await self._peer.call(Invoke(method=method, params=params), self.context)
 
     def _message(

@@ -1,7 +1,7 @@
-"""Chunks of a generator's artifact on their way out.
+"""Buffers the chunks of a generator's artifact.
 
-Each item of a generator is one chunk. The latest is held back while the generator goes on without
-pausing, so that the last one can say that it is the last (DESIGN §4.1, Artifacts).
+Each item of a generator is one chunk. The latest chunk is held back while the generator continues
+without pausing, so that the last one can be marked as the last (DESIGN §4.1, Artifacts).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dragoman.core.model import AnyPart, Artifact, Text
 
 
 class Put(Protocol):
-    """Takes an event of the run."""
+    """The function that queues an event of the run."""
 
     def __call__(self, event: AnyEvent, *, now: bool = False) -> None: ...
 
 
 class ChunkBuffer:
-    """Holds back the latest chunk, until it is known whether more follow."""
+    """Holds back the latest chunk until it is known whether more follow."""
 
     def __init__(self, put: Put, new_artifact_id: Callable[[], str]) -> None:
         self._put = put
@@ -31,7 +31,7 @@ class ChunkBuffer:
         self._parts: tuple[AnyPart, ...] = ()
 
     def add(self, parts: tuple[AnyPart, ...]) -> None:
-        """Takes the next chunk; the one before it goes out."""
+        """Adds the next chunk, and sends the one before it."""
         if parts:
             if self._parts:
                 self._emit(last=False)
@@ -43,17 +43,17 @@ class ChunkBuffer:
         self._parts += parts
 
     def pause(self) -> None:
-        """The generator waits for something, nobody knows how long: what is held goes out."""
+        """Sends the held chunk, because the generator waits for something of unknown duration."""
         if self._parts:
             self._emit(last=False, now=True)
 
     def flush(self) -> None:
-        """Emits what is held back: something else is about to be said."""
+        """Sends the held chunk before another event."""
         if self._parts:
             self._emit(last=False)
 
     def end(self) -> None:
-        """Emits what is held back as the last chunk of its artifact."""
+        """Sends the held chunk as the last one of its artifact."""
         if self._id:
             self._parts = self._parts or (Text(""),)
             self._emit(last=True)
@@ -74,7 +74,7 @@ class JoiningBuffer(ChunkBuffer):
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, parts: tuple[AnyPart, ...]) -> None:
-        """Takes the next chunk; the timer sends it on."""
+        """Adds the next chunk; a timer sends it."""
         if parts:
             self._hold(parts)
             if self._timer is None:
@@ -82,7 +82,7 @@ class JoiningBuffer(ChunkBuffer):
                 self._timer = loop.call_later(self._seconds, self.flush)
 
     def pause(self) -> None:
-        """Emits nothing; the timer does."""
+        """Does nothing; the timer sends the chunks."""
 
     def _emit(self, *, last: bool, now: bool = False) -> None:
         if self._timer is not None:

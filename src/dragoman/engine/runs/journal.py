@@ -1,4 +1,5 @@
-"""What a run has recorded of its calls, so that no run that starts again makes them twice."""
+"""The journal of a run: the results of its calls, so that a run that starts again does not repeat
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from .event_writer import EventWriter
 log = Logger("run")
 
 STOP_SECONDS = 5.0
-"""Seconds that agents elsewhere have to take a cancel, before our own task ends without them."""
+"""Seconds that other agents have to confirm a cancel before our own task ends without them."""
 
 
 class Journal:
@@ -24,12 +25,12 @@ class Journal:
         self._writer = writer
         self.entries: dict[str, bytes] = {}
         self.loaded = True
-        """Whether the records of earlier runs are among them."""
+        """Whether the records of earlier runs are included."""
         self.last_seq = 0
-        """How long the log was at the last record of earlier runs."""
+        """The length of the log at the last record of earlier runs."""
 
     def load(self, records: list[Record]) -> None:
-        """Takes what earlier runs have recorded."""
+        """Adds the records of earlier runs."""
         self.entries = {record.key: record.value for record in records}
         self.last_seq = records[-1].seq if records else 0
         self.loaded = True
@@ -43,17 +44,19 @@ class Journal:
 
     @property
     def calls_pending(self) -> bool:
-        """Whether tasks of other agents may still work for this one."""
+        """Whether remote tasks may still be running for this task."""
         return not self.loaded or bool(unfinished(self.entries))
 
     async def stop_calls(self, outside: Outside) -> None:
-        """Has other agents stop what they still do for this task."""
+        """Cancels the remote tasks that may still be running for this task."""
         writer = self._writer
         try:
             if not self.loaded:
                 self.load(await writer.shared.store.records(writer.claim))
-        except DragomanError as exc:  # the task is someone else's by now, who will tell them
-            log.warning("The calls of a task were not stopped", task=writer.row.task_id, why=exc)
+        except DragomanError as exc:  # another worker has the task, and will cancel them
+            log.warning(
+                "The remote tasks of a task could not be canceled", task=writer.row.task_id, why=exc
+            )
             return
         async with asyncio.TaskGroup() as group:
             for call in unfinished(self.entries):
@@ -65,4 +68,6 @@ async def _stop_call(outside: Outside, call: StartedCall) -> None:
         async with asyncio.timeout(STOP_SECONDS):
             await outside.stop(call)
     except (DragomanError, TimeoutError) as exc:
-        log.warning("A call was not stopped", task=call.task_id, at=call.address, why=exc)
+        log.warning(
+            "A remote task could not be canceled", task=call.task_id, at=call.address, why=exc
+        )

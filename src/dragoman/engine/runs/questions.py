@@ -1,9 +1,10 @@
-"""What a run asks its caller, and what its caller says to it.
+"""The questions of a run and the inputs of its caller.
 
 Theory. A question is an event and a column of the task's row, so it outlives the process that asked
-it. What the caller says is an input, numbered by the store; the log says how many of them were
-heard. An answer is recorded in the journal as the number of its input: a run that starts again
-finds it there and does not ask twice. Inputs that nothing asked for wait for the next `ask`.
+it. A message of the caller is an input, numbered by the store; the log says how many of them the
+run has received. An answer is recorded in the journal as the number of its input, so a run that
+starts again finds it there and does not ask twice. Inputs without a question wait for the next
+`ask`.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from .journal import Journal
 from .run_context import RunContext
 
 QUESTION_KEYS = tuple(f"{kind}:" for kind in Ask)
-"""How the journal keys of questions begin: their records hold the number of the answer."""
+"""The prefixes of the journal keys of questions; their records contain the number of the answer."""
 CREDENTIAL_KEYS = f"{Ask.CREDENTIALS}:"
 GIVEN = b"null"
-"""The record of credentials: that they were given, not which."""
+"""The journal record of credentials, which does not contain them."""
 MASKED = (Text("[credentials]"),)
-"""What history says in place of credentials."""
+"""The text that replaces credentials in the history."""
 
 
 class AskingRun(Protocol):
-    """The run that asks, as far as its questions concern it."""
+    """The part of a run that its questions use."""
 
     task_id: str
     shared: RunContext
@@ -67,14 +68,14 @@ class Questions:
     def __init__(self, run: AskingRun) -> None:
         self._run = run
         self._inputs: dict[int, Input] = {}
-        """Everything that was heard, by number."""
+        """All inputs that were received, by number."""
         self._unasked: deque[Input] = deque()
-        """Heard before anything asked for it."""
+        """Inputs that arrived before a question; the next `ask` takes them."""
         self._answer: asyncio.Future[Input] | None = None
-        """What the author's code waits for."""
+        """The future that the author's code waits for while a question is open."""
 
     def load(self, inputs: list[Input]) -> None:
-        """Takes what earlier runs have heard. What answered nothing so far still waits."""
+        """Adds the inputs of earlier runs. Those that answered no question wait for the next."""
         run = self._run
         used = {
             msgspec.json.decode(value)
@@ -90,12 +91,12 @@ class Questions:
     async def ask(
         self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
     ) -> tuple[Message, Json]:
-        """Asks the caller; returns when the answer is there."""
+        """Asks the caller, and returns when the answer has arrived."""
         recorded = self._run.recorded(key)
         if recorded is not None and recorded != GIVEN:
             answer = self._inputs[msgspec.json.decode(recorded, type=int)]
         elif kind is Ask.INPUT and self._unasked:
-            # The caller spoke before it was asked. Only plain questions take that: an approval
+            # The message arrived before the question. Only plain questions accept it: an approval
             # must be an answer to its own question.
             answer = self._unasked.popleft()
             self._run.journal.add(key, msgspec.json.encode(answer.n))
@@ -127,24 +128,25 @@ class Questions:
             shared.on_wake(run)
 
     def receive(self, entry: Input) -> None:
-        """The caller said something: it goes into history, and to the code that waits for it."""
+        """Adds an input to the history, and passes it to the code that waits for it."""
         run = self._run
         if run.over or entry.n in self._inputs:
             return
         writer, question = run.writer, run.writer.question
-        # What was said before the question could be seen is for the next `ask`: this one.
+        # An input from before the caller could see this question counts for the next `ask`, which
+        # is this one.
         early = not entry.question and question.kind is Ask.INPUT
         fits = early or entry.question == question.key
         answers = bool(question.key) and fits and not entry.sealed
         if answers and question.kind is Ask.APPROVAL:
-            # Before anything else: if it cannot be recorded, it was not heard, and comes again.
+            # The audit comes first: if it fails, the input was not received and is delivered again.
             decision = decision_in(entry.message, entry.value)
             run.shared.audit.record(run.task_id, question.key, decision, entry.by, entry.n)
-        run.detached_at = 0  # a caller that says something begins to wait anew
+        run.detached_at = 0  # a caller that sends a message waits again
         writer.heard = max(writer.heard, entry.n)
         self._inputs[entry.n] = entry
         if entry.sealed:
-            pass  # nobody here can open it: the question stays open
+            pass  # it cannot be decrypted here: the question stays open
         elif answers:
             self._resolve(question, entry)
         else:
@@ -160,7 +162,7 @@ class Questions:
         run, number = self._run, msgspec.json.encode(answer.n)
         if question.kind is Ask.CREDENTIALS:
             run.journal.add(question.key, GIVEN)
-            # For this run only: the next one has to ask again.
+            # The credentials are for this run only; the next one has to ask again.
             run.journal.entries[question.key] = number
         else:
             run.journal.add(question.key, number)
@@ -170,17 +172,17 @@ class Questions:
             self._answer.set_result(answer)
 
     def close(self) -> None:
-        """Nobody will answer any more: the code that waits is cancelled."""
+        """Cancels the code that waits for an answer, because none will come."""
         if self._answer is not None:
             self._answer.cancel()
 
 
 def history_message(writer: EventWriter, entry: Input) -> Message:
-    """What history keeps of an input: of credentials only that they came."""
+    """Returns the message that the history keeps of an input; credentials are masked."""
     row = writer.row
     message = replace(entry.message, task_id=row.task_id, context_id=row.context_id)
     if entry.question.startswith(CREDENTIAL_KEYS):
-        # Handed over once, kept nowhere (A2A 0.3 §4.5; DESIGN §4.1).
+        # Credentials are passed on once and stored nowhere (A2A 0.3 §4.5; DESIGN §4.1).
         writer.forget += (entry.n,)
         message = replace(message, parts=MASKED, metadata=None)
     return message

@@ -1,8 +1,8 @@
-"""How a task goes on when the store refuses a write because of what it says.
+"""Recovers a task after the store has refused a write because of its content.
 
-There are two such refusals. `Unheard`: the task would end over an input that its run has not heard,
-and a caller whose message was accepted must find it in history. Any other: the content cannot be
-stored, whoever writes it. Both go back to the task as the store holds it and continue from there.
+There are two such refusals. `Unheard`: the task would end although its run has not received one of
+its inputs, and a caller whose message was accepted must find it in the history. Any other: the
+content cannot be stored at all. Both restore the task from the store and continue from there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = Logger("run")
 
 
 async def recover(writer: EventWriter, owner: Owner, write: Write, error: Exception) -> None:
-    """Queues anew what the task can still say, and lets its writer go on."""
+    """Queues the events that the task can still record, and resumes its writer."""
     unheard = isinstance(error, Unheard)
     try:
         await (_hear_then_end(writer, write) if unheard else _end_as_refused(writer, error))
@@ -35,14 +35,14 @@ async def recover(writer: EventWriter, owner: Owner, write: Write, error: Except
 
 
 async def _hear_then_end(writer: EventWriter, write: Write) -> None:
-    # Everything is read before anything changes: until then the fold says that the task is over,
-    # so nothing that its code or its caller says can come in between.
+    # Everything is read before anything changes. Until then the fold says that the task is over, so
+    # no event of its code and no input of its caller can come in between.
     inputs = await writer.shared.store.inputs(writer.claim)
     queue = await writer.reload()
     for entry in inputs:
         if entry.n > writer.heard:
             writer.heard = entry.n
-            if entry.sealed:  # no run will need it again
+            if entry.sealed:  # the task ends, so no run will need these credentials again
                 writer.forget += (entry.n,)
             given = writer.shared.open_input(writer.row.task_id, entry)
             heard = history_message(writer, given)

@@ -1,9 +1,10 @@
-"""Running again: what an earlier attempt already said must not be said twice (DESIGN §4.1).
+"""Filters the events of a run that starts again, so that none is recorded twice (DESIGN §4.1).
 
-An earlier attempt left a log and records of finished calls. A new attempt runs the same code from
-the top. Up to the last recorded call everything it says is in the log already, so it is swallowed.
-Behind that call the log may hold more: messages, which are recognised by their stable ids, and
-pieces of artifacts, which are sent anew as a whole (append=False), so that a reader converges.
+An earlier attempt left a log and a journal of finished calls. A new attempt runs the same code from
+the top. Its events up to the last recorded call are already in the log, so they are dropped. After
+that call the log may contain more: messages, which are recognised by their stable ids, and pieces
+of artifacts, which are sent again as a whole (append=False), so that every reader ends up with one
+copy.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dragoman.core.model import Artifact, Message
 
 
 class Replay:
-    """Stands between a run that started again and its log."""
+    """Filters the events of a run that started again."""
 
     def __init__(
         self, keys: list[str], since_last: Iterable[Stamped], history: Iterable[Message]
@@ -31,11 +32,12 @@ class Replay:
             for entry in since_last
             if isinstance(entry.event, ArtifactChunk)
         }
-        # The artifacts of this attempt, swallowed pieces included. A fold grows them for us.
+        # The artifacts of this attempt, including dropped pieces, assembled by a fold.
         self._mine = Fold("", "")
 
     def passed(self, key: str, *, recorded: bool) -> None:
-        """The run made a call. A call nobody recorded means the code went another way."""
+        """Notes a call of the run. A call that was not recorded means that the code took another
+        path."""
         if key == self._last_key:
             self._swallowing = False
         elif self._swallowing and not recorded:
@@ -43,7 +45,7 @@ class Replay:
             self._regrown |= {artifact.artifact_id for artifact in self._mine.task().artifacts}
 
     def sift(self, event: AnyEvent) -> AnyEvent | None:
-        """What of an event the log still lacks; None if it is there already."""
+        """Returns the event, or the part of it that is not in the log; None if all of it is."""
         match event:
             case ArtifactChunk(artifact=artifact):
                 self._mine.add(Stamped("", "", 0, 0, event))

@@ -1,7 +1,7 @@
-"""One task in the hands of this process: what its turn may say and ask, and how it ends.
+"""A task that runs in this process: the API of its turn, and how it ends.
 
-A run has an `EventWriter`, which commits what it says, a `LiveLog`, from which readers in this
-process follow it, and, if it ever needs them, `Questions`. It decides when the task is over.
+A run has an `EventWriter`, which commits its events, a `LiveLog`, which serves the readers in this
+process, and, if it needs them, `Questions`. The run decides when the task ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = Logger("run")
 
 
 class StopReason(Enum):
-    """Why a run's coroutine was told to stop."""
+    """The reason why the coroutine of a run was canceled."""
 
     CANCELED = "canceled"
     TIMED_OUT = "timed out"
@@ -49,29 +49,29 @@ class StopReason(Enum):
 
 
 class Run:
-    """A task that runs here; implements `agent.run_api.RunApi`.
+    """A task that runs in this process; implements `agent.run_api.RunApi`.
 
     Fields that most runs never change are class attributes, as in `EventWriter`.
     """
 
     task: asyncio.Task[None] | None = None
-    """Drives the author's code; None until it starts."""
+    """The asyncio task that runs the author's code; None until it starts."""
     stop_reason: StopReason | None = None
     replay: Replay | None = None
-    """Holds back what an earlier attempt has said already."""
+    """Drops the events that an earlier attempt has already sent."""
     chunks: ChunkBuffer | None = None
     deadline = 0.0
-    """When its working time is over (loop time); 0 while it waits for its caller."""
+    """The loop time at which its working time is over; 0 while it waits for its caller."""
     time_left = 0.0
-    """Seconds of working time it had left when it began to wait."""
+    """The seconds of working time that were left when it began to wait."""
     direct_reply: Message | None = None
-    """What it said instead of opening a task, once the run is closed."""
+    """The direct reply that replaced the task, once the run is closed."""
     _reply: Message | None = None
     detached_at = 0
-    """The event with which it last answered those that wait, and worked on."""
+    """The seq of the event with which the run last detached."""
     _stopping_calls: asyncio.Task[None] | None = None
     _ending = False
-    """The task was to end while agents elsewhere were told to stop."""
+    """Whether the task was about to end while its remote tasks were being canceled."""
     _journal: Journal | None = None
     _questions: Questions | None = None
     _rest_waiters: tuple[asyncio.Future[None], ...] = ()
@@ -91,38 +91,41 @@ class Run:
 
     @property
     def journal(self) -> Journal:
-        """What it has recorded. Most runs record nothing."""
+        """The journal, created on first use: most runs record nothing."""
         if self._journal is None:
             self._journal = Journal(self.writer)
         return self._journal
 
     @property
     def questions(self) -> Questions:
-        """What it asks and hears. Most runs do neither."""
+        """The questions and inputs, created on first use: most runs have none."""
         if self._questions is None:
             self._questions = Questions(self)
         return self._questions
 
     @property
     def over(self) -> bool:
-        """Whether nothing that is said counts any more."""
+        """Whether further events are ignored."""
         writer = self.writer
         return writer.closed or writer.fold.status.state in FINAL
 
     # RunApi: what the turn needs.
 
     def emit(self, event: AnyEvent) -> None:
-        """Queues an event behind the chunks that are held back."""
+        """Queues an event after the chunks that are held back."""
         if self.chunks is not None:
             self.chunks.flush()
         self.put(event)
 
     def put(self, event: AnyEvent, *, now: bool = False) -> None:
-        """Queues an event (`now`: nothing follows in this turn); after the end it is dropped."""
+        """Queues an event; after the end of the task it is ignored. `now` means that no other event
+        follows in this loop iteration."""
         writer = self.writer
         if writer.closed or writer.fold.status.state in FINAL:
             kind = type(event).__name__
-            log.warning("An event came after the end of the task", task=self.task_id, event=kind)
+            log.warning(
+                "An event after the end of the task was ignored", task=self.task_id, event=kind
+            )
             return
         if self.replay is not None:
             missing = self.replay.sift(event)
@@ -131,7 +134,7 @@ class Run:
             event = missing
         asking = bool(writer.question.key)
         if asking and isinstance(event, StateChanged | Noted) and event.state not in FINAL:
-            # Said beside an open question: the task goes on waiting.
+            # A status message while a question is open: the task keeps waiting.
             event = replace(event, state=writer.fold.state)
         writer.stamp(event)
         if writer.size > self.shared.max_task_size:
@@ -147,24 +150,24 @@ class Run:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller wants the task to stop."""
+        """Whether the caller has canceled the task."""
         return self.stop_reason is StopReason.CANCELED
 
     @property
     def leaving(self) -> bool:
-        """Whether the task goes on without this run: another one takes it up."""
+        """Whether the task continues without this run, in another one."""
         return self.stop_reason in (StopReason.GIVEN_BACK, StopReason.LOST)
 
     @property
     def seconds_left(self) -> float:
-        """How long the run may still work."""
+        """The seconds that the run may still work."""
         if self.deadline:
             return max(0.0, self.deadline - self.shared.loop.time())
         return self.time_left
 
     @property
     def outside(self) -> Outside | None:
-        """Reaches other agents."""
+        """The connections to other agents."""
         return self.shared.outside
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
@@ -172,7 +175,7 @@ class Run:
         return self.shared.spawn(work)
 
     def recorded(self, key: str) -> bytes | None:
-        """The record of a call of an earlier attempt."""
+        """Returns the journal record of a call of an earlier attempt."""
         if self.chunks is not None:
             self.chunks.flush()
         value = self.journal.entries.get(key)
@@ -181,7 +184,7 @@ class Run:
         return value
 
     async def begin(self) -> None:
-        """Opens the task if nothing did so far: what follows has effects outside."""
+        """Creates the task if it does not exist yet, because the next call has external effects."""
         if self.writer.unopened:
             await self.writer.committed()
 
@@ -193,19 +196,19 @@ class Run:
     async def ask(
         self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
     ) -> tuple[Message, Json]:
-        """Asks the caller; returns when the answer is there."""
+        """Asks the caller, and returns when the answer has arrived."""
         return await self.questions.ask(key, kind, message, body, expires)
 
     def history(self) -> tuple[Message, ...]:
-        """What both sides said so far."""
+        """Returns the messages of both sides so far."""
         return self.writer.fold.history()
 
     async def conversation(self, limit: int) -> tuple[Message, ...]:
-        """The latest messages of the whole context."""
+        """Returns the latest messages of the whole context."""
         return await self.shared.conversation(self, limit)
 
     async def tasks(self, ids: Iterable[str]) -> tuple[Task, ...]:
-        """Tasks of this run's caller, by id or by the caller's name for them; no others."""
+        """Returns those of these tasks that belong to the caller of this run."""
         found: list[Task] = []
         for name in dict.fromkeys(ids):
             for task_id in (name, named(name, self.writer.row.scope)):
@@ -215,7 +218,7 @@ class Run:
         return tuple(found)
 
     def folder(self) -> Folder:
-        """Where this task may touch files."""
+        """Returns the folder in which this task may access files."""
         if self.shared.workspaces is None:
             raise Unsupported("This agent has no workspace; grant one with Agent(workspace=...)")
         opened, folder = self.opened, self.shared.workspaces.folder
@@ -223,14 +226,15 @@ class Run:
         return folder(self.task_id, self.context_id, self.caller, *about)
 
     async def reply(self, message: Message) -> None:
-        """Answers without a task if none is open yet, else completes it with this message."""
+        """Replies directly if the task does not exist yet, otherwise completes it with this
+        message."""
         if not self.skill.may_reply:
             skill = self.skill.id
             raise AgentMisbehaved(f"turn.reply needs @agent.skill({skill!r}, may_reply=True)")
         if self.chunks is not None:
             self.chunks.flush()
         writer = self.writer
-        # Seq 2: submitted and working, and nothing else was said.
+        # Seq 2: submitted and working, and no other event.
         if not (writer.unopened and writer.fold.seq == 2):
             await self.complete(message)
             return
@@ -238,20 +242,20 @@ class Run:
         if writer.idempotency is None:
             self.close(None)
             return
-        # Stored for a repetition of the question, as a finished task that stands on no list.
+        # Stored for a repeated send, as a finished task that no list shows.
         writer.row, writer.hook = replace(writer.row, hidden=True), None
         self.finish(State.COMPLETED, message)
         await writer.committed()
 
     async def detach(self, message: Message | None) -> None:
-        """Lets blocking sends answer now, with the task as it stands."""
+        """Answers blocking sends now, with the current task."""
         if self.over or self.stop_reason is not None:
-            return  # its end is near, and ends their wait as well
+            return  # the task is about to end, which answers them as well
         fold, before = self.writer.fold, self.writer.fold.seq
         metadata: dict[str, Json] = {DETACHED: True}
         self.emit(StateChanged(state=State.WORKING, message=message, metadata=metadata))
         if fold.seq == before:
-            return  # an earlier attempt said so, and answered those that waited then
+            return  # an earlier attempt has already detached, and answered the sends of that time
         self.detached_at = fold.seq
         await self.writer.committed()
         self.answer_waiters()
@@ -266,7 +270,8 @@ class Run:
 
     @property
     def resting(self) -> bool:
-        """Committed, and finished or waiting for the caller with nothing left unheard."""
+        """Whether the task is committed and finished, or waits for its caller without undelivered
+        inputs."""
         writer = self.writer
         state = writer.fold.status.state
         return self.log.committed == writer.fold.seq and (
@@ -275,13 +280,13 @@ class Run:
                 state in WAITING
                 and bool(writer.question.key)
                 and self.stop_reason is None
-                and self.task is not None  # just taken up: it has not heard its answer yet
+                and self.task is not None  # a resumed run has not received its answer yet
             )
         )
 
     def when_resting(self, since: int = 0) -> asyncio.Future[None]:
-        """Done when the run rests, is lost, has replied directly, or answers those that wait
-        while it works on; one that did so after the event `since` does not keep them waiting."""
+        """Returns a future that completes when the task ends or waits, when the run is lost, has
+        replied directly, or has detached after the event `since`."""
         future: asyncio.Future[None] = self.shared.loop.create_future()
         if self.resting or self.writer.closed or since < self.detached_at <= self.log.committed:
             future.set_result(None)
@@ -290,19 +295,19 @@ class Run:
         return future
 
     def answer_waiters(self) -> None:
-        """Ends the wait of those that wait for the run to rest."""
+        """Completes all futures of `when_resting`."""
         waiters, self._rest_waiters = self._rest_waiters, ()
         wake(waiters)
 
     # Owner: what the writer tells.
 
     def on_committed(self) -> None:
-        """Everything that was said so far is committed."""
+        """Called when all events so far are committed."""
         if self._rest_waiters and self.resting:
             self.answer_waiters()
 
     def on_refused(self, write: Write, error: Exception) -> None:
-        """The store does not take what the run said."""
+        """Called when the store refuses the content of a write."""
         self.shared.spawn(recover(self.writer, self, write, error))
 
     # The end.
@@ -310,7 +315,7 @@ class Run:
     def finish(
         self, state: State, message: Message | None = None, reason: str = "", **about: str
     ) -> None:
-        """Ends the task. Whatever the code says after a cancel, the task is canceled."""
+        """Ends the task. After a cancel the task is canceled, whatever state the code ends with."""
         if self.over:
             return
         if self._stopping_calls is not None:
@@ -322,7 +327,7 @@ class Run:
             self.stop_calls()
         metadata: dict[str, Json] | None = {"reason": reason, **about} if reason else None
         if metadata and message is not None:
-            # In the message too: it stays with the task, when its events are long gone.
+            # In the message too, because the message stays with the task after its log was deleted.
             message = replace(message, metadata={**(message.metadata or {}), **metadata})
         if self.replay is not None:
             self.replay = None
@@ -330,18 +335,19 @@ class Run:
         self.writer.flush()
 
     def fail(self, text: str, reason: str, **about: str) -> None:
-        """Ends the task as failed, with words for people and a reason for machines."""
+        """Fails the task with a text for people and a machine-readable reason."""
         self.finish(State.FAILED, self.writer.closing_message(text), reason=reason, **about)
 
     def end_as_too_large(self) -> None:
-        """A task lives in memory while it runs, so its size has a limit (`max_task_size`)."""
+        """Fails the task because it exceeds `max_task_size`. A running task is in memory, so its
+        size must be limited."""
         log.warning("The task is too large", task=self.task_id, size=self.writer.size)
         self.fail("The task has become too large", "too_large")
         self.stop_code()
 
     def stop_calls(self) -> None:
-        """Has agents elsewhere stop what they do for this task. A cancel ends the task only after
-        they were told, so that a crash in between tells them again."""
+        """Cancels the remote tasks of this task. A canceled task ends only after that, so that the
+        next run cancels them again after a crash in between."""
         outside = self.shared.outside
         if outside is None or self._journal is None or not self._journal.calls_pending:
             return
@@ -358,20 +364,20 @@ class Run:
     # Letting go.
 
     def lose(self, error: Exception) -> None:
-        """The task is not ours any more: stops the code and wakes everyone who waits here."""
+        """Stops the code and wakes all waiters, because another worker has the task."""
         if self.writer.closed:
             return
         self.close(error)
         self.stop_code()
 
     def stop_code(self) -> None:
-        """Cancels the author's code: nothing that it says counts any more."""
+        """Cancels the author's code; its further events are ignored."""
         self.stop_reason = self.stop_reason or StopReason.LOST
         if self.task is not None and not self.task.done():
             self.task.cancel()
 
     def close(self, error: Exception | None) -> None:
-        """Lets go of the task; code that waits for an answer will get none."""
+        """Closes the run; code that waits for an answer is canceled."""
         if error is None:
             self.direct_reply = self._reply
         self.writer.close(error)

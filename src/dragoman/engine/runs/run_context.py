@@ -1,4 +1,4 @@
-"""What all runs of a runner share."""
+"""The context that all runs of a runner share."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from dragoman.workspace import Workspaces
 
 
 class RunContext(Struct, frozen=True, kw_only=True):
-    """What all runs of a runner share: its loop, its store, its limits, and whom to tell."""
+    """The context that all runs of a runner share: loop, store, limits and callbacks."""
 
     loop: asyncio.AbstractEventLoop
     store: Store
     bell: Bell
     clock: Callable[[], int]
     waiting_ms: int
-    """How long a question stays open, unless it says so itself."""
+    """How long a question stays open, unless it has its own limit."""
     max_task_size: int
     on_close: Callable[[Any], None]
-    """Called with a run that lets go of its task,"""
+    """Called with a run that closes."""
     on_park: Callable[[Any], None]
-    """with one that begins to wait for its caller,"""
+    """Called with a run that begins to wait for its caller."""
     on_wake: Callable[[Any], None]
-    """and with one that waits no longer."""
+    """Called with a run that no longer waits."""
     conversation: Callable[[Any, int], Awaitable[tuple[Message, ...]]]
-    """The latest messages of a run's whole context."""
+    """Returns the latest messages of a run's whole context."""
     on_webhook_due: Callable[[], None]
-    """Called when a commit left something for a webhook."""
+    """Called when a commit has created a delivery for a webhook."""
     open_input: Callable[[str, Input], Input]
-    """An input of a task as it was given; the store holds credentials sealed."""
+    """Decrypts an input of a task; the store contains credentials in encrypted form."""
     audit: Audit
-    """Records what was approved, and by whom."""
+    """Records approvals in the audit log."""
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Starts work beside the run that may outlast it."""
     outside: Outside | None
-    """Reaches other agents; None if this engine has no way to them."""
+    """The connections to other agents; None if this engine cannot call any."""
     workspaces: Workspaces | None = None

@@ -1,4 +1,4 @@
-"""Drives an author's function: its result, its chunks or its failure become events of the run."""
+"""Runs an author's function, and turns its result, its chunks or its failure into events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOO_LONG = "The agent took too long"
 
 
 async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
-    """Runs the skill from the top to its end, whatever happens in it."""
+    """Runs the skill to its end, and turns every outcome into the end of the task."""
     turn = Turn(run, run.skill.id)
     allowed = run.opened.deadline
     seconds = run.skill.timeout if allowed is None else min(run.skill.timeout, allowed)
@@ -81,7 +81,7 @@ def _result(run: Run, turn: Turn, value: object) -> None:
 
 
 async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> None:
-    """Each item is a chunk of one artifact."""
+    """Sends each item of a generator as a chunk of one artifact."""
     seconds = run.skill.join
     chunks = (
         JoiningBuffer(run.put, turn.next_artifact, seconds)
@@ -104,7 +104,7 @@ async def _stream(run: Run, turn: Turn, pieces: AsyncGenerator[Any, Any]) -> Non
         if not run.over:
             chunks.end()
     finally:
-        chunks.flush()  # what was given before a failure was given
+        chunks.flush()  # chunks that were yielded before a failure are sent
         run.chunks = None
         await pieces.aclose()
 
@@ -154,7 +154,7 @@ async def _from_thread(
 
 
 def _crashed(run: Run, exc: BaseException) -> None:
-    """The log gets everything, the caller only the id to ask for (DESIGN §6)."""
+    """Logs the error with an id. The caller gets only the id (DESIGN §6)."""
     incident = secrets.token_hex(6)
     log.error("The skill crashed", exc, task=run.task_id, skill=run.skill.id, error=incident)
     text = f"The agent failed (error {incident})"

@@ -1,4 +1,4 @@
-"""How much a task holds, in characters and bytes: cheap to count, close enough for limits."""
+"""The size of a task in characters and bytes: cheap to compute, and accurate enough for limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dragoman.core.model import AnyPart, Artifact, Blob, Data, Message, Task, Te
 
 
 def weight(parts: Iterable[AnyPart]) -> int:
-    """What parts hold, in characters and bytes."""
+    """Returns the size of parts, in characters and bytes."""
     total = 0
     for part in parts:
         if type(part) is Text:
@@ -23,7 +23,7 @@ def weight(parts: Iterable[AnyPart]) -> int:
 
 
 def task_weight(task: Task) -> int:
-    """What a task's artifacts and messages hold, in characters and bytes."""
+    """Returns the size of a task's artifacts and messages, in characters and bytes."""
     items: list[Artifact | Message] = [*task.artifacts, *task.history]
     if task.status.message is not None:
         items.append(task.status.message)

@@ -233,7 +233,7 @@ class Connections:
         if limit and len(descriptors) > limit - LOW:
             self._make_room(found.values())
         if self.shut:
-            log.debug("Connections were shut so far", **self.shut)
+            log.debug("Connections were closed", **self.shut)
 
     def _connection(self, fd: int, others: dict[int, int], now: float) -> Connection | None:
         """What this descriptor is, if it is a connection of ours."""

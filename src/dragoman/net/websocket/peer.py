@@ -137,7 +137,7 @@ class WebSocketPeer:
     # Peer.
 
     async def call(self, op: Operation[R], ctx: Context, seconds: float = TIMEOUT) -> R:
-        """The answer, or a `DragomanError`."""
+        """Returns the result, or raises a `DragomanError`."""
         # `Operation[R]` binds the answer's type to the operation's; the wire cannot say so.
         asked = cast(AnyOperation, op)
         found = await self.ask(lambda id: signals.Call(id, asked), ctx, seconds)

@@ -1,11 +1,14 @@
-"""The one HTTP client. It calls agents, and what others gave us the address of: webhooks, key sets,
-cards, files and authorization servers.
+"""The only HTTP client. It calls agents, and every address that comes from someone else: webhooks,
+key sets, cards, files and authorization servers.
 
-Theory. A check and a connection that resolve a name twice can be told two different things. So a
-URL is parsed once, its name is resolved once per connection, *every* address it has is checked, and
-the connection goes to a checked address, while TLS and the Host header keep the name. Redirects are
-answers like any other, proxies from the environment are not used, and an answer has a size and a
-time. What is private stays private unless the operator says otherwise (DESIGN §5.10).
+Theory. If a check and a connection each resolve a name, a hostile name server can give them two
+different answers (DNS rebinding). So a URL is parsed once, its name is resolved once per
+connection, *every* address that it resolves to is checked, and the connection goes to a checked
+address, while TLS and the Host header use the name. Redirects are not followed, because their
+target would need the same checks and the credentials were meant for the first host. Proxies from
+the environment are not used, because a proxy would resolve the name again. The size and the time of
+a response are limited. Private addresses are refused unless the operator allows them (DESIGN
+§5.10).
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ _FIELD = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
 class GuardedReply(Struct, frozen=True):
-    """An answer, cut at the size that was asked for."""
+    """A response whose body is cut at the requested size."""
 
     status: int
     headers: Mapping[str, str]
@@ -66,7 +69,7 @@ class GuardedReply(Struct, frozen=True):
 
 
 class HttpStream(NamedTuple):
-    """An answer that is still coming."""
+    """A response whose body is still arriving."""
 
     status: int
     headers: Mapping[str, str]
@@ -77,6 +80,8 @@ async def addresses(
     host: str, port: int, guard: Rules | TypedHost, resolve: Resolve = system_resolver
 ) -> list[str]:
     """Returns the addresses of a host, if every one of them may be called."""
+    # All, not any: the connection may go to any of them, and a name with one public and one private
+    # address is the usual form of an attack.
     found = [host] if literal(host) is not None else await resolve(host, port)
     return guard.checked(found) if isinstance(guard, TypedHost) else checked(found, guard)
 
@@ -112,8 +117,9 @@ class _Backend(httpcore2.AsyncNetworkBackend):
         port: int,
         timeout: float | None,  # noqa: ASYNC109  (of each attempt)
     ) -> httpcore2.AsyncNetworkStream:
-        """The first connection that stands. The next address is tried when one fails or is slow
-        (RFC 8305): a machine whose IPv6 leads nowhere would wait long for each connection."""
+        """Returns the first connection that succeeds. The next address is tried when one fails or
+        is slow (RFC 8305): otherwise a machine with broken IPv6 would wait long for each
+        connection."""
         trying: set[asyncio.Task[httpcore2.AsyncNetworkStream]] = set()
         failure: BaseException = Unreachable("no address")
         try:
@@ -160,11 +166,12 @@ def guard(
 
 
 class GuardedHttp:
-    """The one HTTP client: it connects to checked addresses only.
+    """An HTTP client that connects to checked addresses only.
 
-    Without `typed` every address counts as one that others gave us, and all share one pool. With
-    it, the host that a user typed may lie wherever it was found first (see `TypedHost`), and each
-    origin has a pool of its own, since `tls` may show a certificate to one and not to another.
+    Without `typed`, every address is treated as untrusted, and all share one connection pool. With
+    `typed`, the host that a user typed may be in the network where it was found first (see
+    `TypedHost`), and each origin has its own pool, because `tls` may present a client certificate
+    to one origin and not to another.
     """
 
     def __init__(
@@ -184,7 +191,7 @@ class GuardedHttp:
         self._tls = tls
         self._http2 = http2 and HTTP2
         self._prior = prior_knowledge and HTTP2
-        """Whether to speak HTTP/2 at once where no TLS could have said so (RFC 9113 §3.3)."""
+        """Whether to use HTTP/2 without negotiation on connections without TLS (RFC 9113 §3.3)."""
         self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
 
     @property
@@ -193,7 +200,7 @@ class GuardedHttp:
         return self._rules if self._typed is None else self._typed.others
 
     def target(self, url: str) -> Target:
-        """Returns the URL taken apart. Raises `BadParams` if it may not be called."""
+        """Parses a URL. Raises `BadParams` if it may not be called."""
         if self._typed is not None:
             found = parse(url, _ANYWHERE)
             if self.is_typed(found):
@@ -211,8 +218,8 @@ class GuardedHttp:
         )
 
     async def check(self, url: str, seconds: float = 5.0) -> None:
-        """`BadParams` if this URL may not be called. A name that has no address now may get one
-        later: that is no reason to refuse it."""
+        """Raises `BadParams` if this URL may not be called. A name that does not resolve now is
+        accepted, because it may resolve later; every request checks it again."""
         target = self.target(url)
         if literal(target.host) is not None:
             return
@@ -296,7 +303,7 @@ class GuardedHttp:
         found = self._pools.get(key)
         if found is None:
             secure = target.scheme == "https"
-            # Built here and not by httpx2: this pool asks no environment for a proxy.
+            # Created here and not by httpx2, so that no proxy is read from the environment.
             found = self._pools[key] = httpcore2.AsyncConnectionPool(
                 ssl_context=self._tls(target.origin) if self._tls and secure else None,
                 max_connections=self._connections,
@@ -325,7 +332,7 @@ async def _chunks(response: httpcore2.Response) -> AsyncIterator[bytes]:
 
 
 async def read_up_to(chunks: AsyncIterator[bytes], max_size: int) -> tuple[bytes, bool]:
-    """Returns at most that much of an answer, and whether that was all of it."""
+    """Returns at most `max_size` bytes of a body, and whether that was all of it."""
     got = bytearray()
     async for chunk in chunks:
         got += chunk
@@ -335,7 +342,7 @@ async def read_up_to(chunks: AsyncIterator[bytes], max_size: int) -> tuple[bytes
 
 
 def safe_field(value: str) -> bool:
-    """Returns whether a text may stand in a header, so that nothing in it can begin another one."""
+    """Returns whether a text is safe as a header value and cannot start another header."""
     return len(value) <= 4096 and _FIELD.fullmatch(value) is not None
 
 
