@@ -228,6 +228,8 @@ async def test_an_agent_that_cannot_start_stops_those_that_have_started() -> Non
     with pytest.raises(ConfigError, match="beta cannot start"):
         await app.start()
     assert stopped == ["alpha"]
+    await app.stop()  # as whoever started it does in any case
+    assert stopped == ["alpha"]
 
 
 # IAT

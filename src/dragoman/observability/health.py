@@ -93,9 +93,11 @@ class HealthEndpoints:
             return self._kept
 
     async def _look(self) -> bool:
+        # Peers that share a store need one look at it.
+        peers = {id(getattr(each, "store", each)): each for _, each in self._agents.values()}
         try:
             async with asyncio.timeout(PATIENCE):
-                for _, counted in self._agents.values():
+                for counted in peers.values():
                     await (counted.probe() if isinstance(counted, Keeping) else counted.counts())
         except Exception as exc:  # whatever the store's trouble is, we are not ready
             self._log.warning("not_ready", exception=type(exc).__name__)

@@ -65,6 +65,9 @@ class App(Router):
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
         self.log, self._store = log, store
+        self._store_is_open = False
+        self._running: list[ServedPeer] = []
+        """The peers that have started."""
         self.ready = False
         self.base = base.rstrip("/")
         self.signer = _signer(settings)
@@ -165,12 +168,14 @@ class App(Router):
             service.open()
         if self._store is not None:
             await self._store.open()
-        for number, each in enumerate(self.mounts.values()):
+            self._store_is_open = True
+        for each in self.mounts.values():
             try:
                 await each.peer.start()
             except BaseException:
-                await self._stop_peers(number)
+                await self._stop_peers()
                 raise
+            self._running.append(each.peer)
         self.watchdog = Watchdog(self.log, self._fatal)
         self._trimmer = HeapTrimmer()
         self.ready = True
@@ -187,7 +192,7 @@ class App(Router):
         """Runs get their grace while streams still see them end; then every stream is closed."""
         await self.drain()
         try:
-            await self._stop_peers(len(self.mounts))
+            await self._stop_peers()
         finally:
             self.server.opened.end_streams()
             for service in reversed(self.services):
@@ -203,19 +208,17 @@ class App(Router):
                 self._trimmer.stop()
             self.log.flush()
 
-    async def _stop_peers(self, count: int) -> None:
-        """Stops the first so many, which have started: all at once, since each has the same grace;
-        then closes what they share."""
-        peers = [each.peer for each in self.mounts.values()][:count]
-        try:
-            ended = await asyncio.gather(
-                *(peer.stop(GRACE) for peer in peers), return_exceptions=True
-            )
-        finally:
-            if self._store is not None:
-                await self._store.close()
+    async def _stop_peers(self) -> None:
+        """Stops those that have started, all at once, since each has the same grace; then closes
+        what they share."""
+        running, self._running = self._running, []
+        stops = (peer.stop(GRACE) for peer in running)
+        ended = await asyncio.gather(*stops, return_exceptions=True)
+        if self._store is not None and self._store_is_open:
+            self._store_is_open = False
+            await self._store.close()
         for failure in ended:
-            if isinstance(failure, BaseException):
+            if failure is not None:
                 raise failure
 
 
