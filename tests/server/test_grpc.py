@@ -42,6 +42,15 @@ async def test_the_tenant_on_the_card_leads_to_the_agent() -> None:
         assert isinstance(lost.error, TaskNotFound)
 
 
+@pytest.mark.parametrize("dialect", ["a2a-1.0-grpc", "a2a-0.3-grpc"])
+async def test_the_path_of_an_address_that_is_typed_names_the_agent(dialect: str) -> None:
+    async with serving() as two:
+        for name in ("alpha", "beta"):
+            where = f"a2a+grpc://127.0.0.1:{two.app.ports['grpc']}/agents/{name}"
+            async with connect(where, dialect=dialect) as agent:
+                assert (await agent.send("hi")).text == f"{name} hi"
+
+
 async def test_a_call_that_names_no_agent_is_told_how_to() -> None:
     async with serving() as two, two.house("alpha") as house:
         for way, headers in (

@@ -10,7 +10,7 @@ import msgspec
 from dragoman.core.errors import BadParams, DragomanError, Forbidden
 from dragoman.core.model import Json
 from dragoman.net.http.asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
-from dragoman.net.http.router import AGENTS
+from dragoman.net.http.mount_point import AGENTS
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.route_policy import Policy, policy, refuse
 

@@ -15,8 +15,8 @@ from dragoman.core.errors import ConfigError
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.forwarded import ForwardedHeaders
-from dragoman.net.http.mount_point import MountPoint
-from dragoman.net.http.router import AGENTS, Router
+from dragoman.net.http.mount_point import AGENTS, MountPoint
+from dragoman.net.http.router import Router
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
 from dragoman.observability.health import HealthEndpoints

@@ -13,7 +13,7 @@ from dragoman import settings as config
 from dragoman.agent import Agent
 from dragoman.backend import Backend
 from dragoman.core.errors import ConfigError
-from dragoman.net.http.router import AGENTS
+from dragoman.net.http.mount_point import AGENTS
 from dragoman.server.agent_loader import folder_in, load_agents
 from dragoman.server.agent_names import by_name
 from dragoman.server.serve import run, shown

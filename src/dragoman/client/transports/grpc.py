@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
 
@@ -13,10 +14,11 @@ from dragoman.core.errors import ConfigError, PeerMisbehaved, PeerUnreachable
 from dragoman.core.events import Stamped
 from dragoman.core.extensions import CURSOR
 from dragoman.core.operations import Streamed
-from dragoman.core.peer import Batch, Context
+from dragoman.core.peer import AGENT, Batch, Context
 from dragoman.core.session import Call, Frame, Signal
 from dragoman.dialects.a2a.grpc.caller import failed
 from dragoman.net.http.addresses import web_url
+from dragoman.net.http.mount_point import AGENTS
 
 from ..credentials import Credentials
 from .transport import Asking, Destination, Transport, first_answer, steps
@@ -33,6 +35,11 @@ class GrpcTransport(Transport):
     def __init__(self, to: Destination, ca: str = "") -> None:
         super().__init__(to, web_url(to.interface.url, to.http.scheme))
         self._ca = ca
+        path = urlsplit(web_url(to.interface.url, to.http.scheme)).path
+        name = path.removeprefix(f"{AGENTS}/").strip("/") if path.startswith(AGENTS) else ""
+        self._agent = {AGENT: name} if name else {}
+        """What names the agent on a port that several share. The path of a call has no place for
+        the one in its address."""
         self._channel: grpc.aio.Channel | None = None
         self._where = ""
         """The address that the channel leads to."""
@@ -91,7 +98,7 @@ class GrpcTransport(Transport):
         return grpc.ssl_channel_credentials(roots, key, chain)
 
     def _metadata(self, frame: Frame, ctx: Context, who: Credentials) -> tuple[Any, ...]:
-        headers = {**self._headers(frame, ctx), **who.headers}
+        headers = {**self._headers(frame, ctx), **self._agent, **who.headers}
         return tuple(headers.items())
 
     async def _answer(

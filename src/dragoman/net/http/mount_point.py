@@ -16,6 +16,8 @@ from msgspec import Struct
 from .asgi import Scope
 from .forwarded import typed_base
 
+AGENTS = "/agents"
+"""Below it lie the agents of a server that has several, each at its name."""
 IN_PATHS = "/:@!$&'()*+,;=~"
 """What stands in a path as it is (RFC 3986 §3.3)."""
 

@@ -13,10 +13,8 @@ import msgspec
 from dragoman.security.allowed_hosts import AllowedHosts, Refusal
 
 from .asgi import Handler, Receive, Scope, Send, answer, drain_body, headers_in
-from .mount_point import below, relative
+from .mount_point import AGENTS, below, relative
 
-AGENTS = "/agents"
-"""Below it lie the agents of a server that has several, each at its name."""
 Routes = Mapping[str, Mapping[str, Handler]]
 """Path to method to handler; the method `*` is any. `/` is the agent's JSON-RPC address."""
 SOCKET = "websocket"
