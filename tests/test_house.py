@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src" / "dragoman"
-TREES = {
-    path.relative_to(SRC).as_posix(): ast.parse(path.read_text("utf-8"))
-    for path in sorted(SRC.rglob("*.py"))
-}
+
+
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """All modules by their paths."""
+    return {
+        path.relative_to(SRC).as_posix(): ast.parse(path.read_text("utf-8"))
+        for path in sorted(SRC.rglob("*.py"))
+    }
 
 
 def _literals(tree: ast.Module) -> set[str]:
@@ -26,7 +32,7 @@ def _literals(tree: ast.Module) -> set[str]:
 
 def test_the_uris_of_our_extensions_are_written_in_one_module() -> None:
     found = defaultdict(set)
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         for text in _literals(tree):
             if text.startswith("urn:dragoman:"):
                 found[name].add(text)
@@ -44,7 +50,7 @@ def _imports(tree: ast.Module) -> set[str]:
 
 
 def _importers(*modules: str) -> list[str]:
-    return [name for name, tree in TREES.items() if _imports(tree) & set(modules)]
+    return [name for name, tree in trees().items() if _imports(tree) & set(modules)]
 
 
 def test_signatures_of_tokens_are_verified_in_one_module() -> None:
@@ -67,7 +73,7 @@ def test_there_is_one_http_client_and_one_for_broken_requests() -> None:
 def test_no_two_public_classes_share_a_name() -> None:
     """Wire structs keep the words of their specification, which versions share."""
     found: dict[str, list[str]] = defaultdict(list)
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         if name.startswith("dialects/") and name.endswith(("wire.py", "objects.py")):
             continue
         for node in tree.body:
@@ -80,7 +86,10 @@ def test_what_the_garbage_collector_passes_by_holds_values_only() -> None:
     """A struct with `gc=False` that holds an error, a function or an object of ours can be a part
     of a cycle, which then is never freed: an error holds the frames that it went through."""
     classes = [
-        node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+        node
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
     ]
 
     values = {"Struct", "Enum", "StrEnum", "IntEnum"}

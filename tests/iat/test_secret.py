@@ -67,7 +67,7 @@ async def test_whoever_registers_is_never_sent_the_secret(
     tmp_path: Path, kind: type[Thief]
 ) -> None:
     """HELO, pulse, execute and what follows: all of it goes to an address that somebody named."""
-    host = engine_host(pulse=0.05)
+    host = engine_host(pulse=0.5)
     with running(kind()) as thief:
         async with (
             served(host, settings(tmp_path, "engine")) as url,
@@ -196,7 +196,7 @@ async def test_nothing_is_signed_for_a_name_that_an_address_claims(
     tmp_path: Path, kind: type[Liar], claims: str
 ) -> None:
     with running(kind(claims)) as liar:
-        host = engine_host(agents=[liar.url], pulse=0.05)
+        host = engine_host(agents=[liar.url], pulse=0.5)
         async with served(host, settings(tmp_path, "engine")):
             await liar.heard("HELO" if kind.refuses else "pulse", 3)
         assert signed_for(liar) == set()
@@ -207,14 +207,14 @@ async def test_what_goes_to_a_named_address_is_signed_for_that_name(
     tmp_path: Path, kind: type[Liar]
 ) -> None:
     with running(kind("worker")) as liar:
-        host = engine_host(agents=[f"go={liar.url}"], pulse=0.05)
+        host = engine_host(agents=[f"go={liar.url}"], pulse=0.5)
         async with served(host, settings(tmp_path, "engine")):
             await liar.heard("HELO" if kind.refuses else "pulse", 3)
         assert signed_for(liar) == {"go"}
 
 
 async def test_whoever_registers_without_the_secret_is_sent_nothing_signed(tmp_path: Path) -> None:
-    host = engine_host(pulse=0.05)
+    host = engine_host(pulse=0.5)
     (tmp_path / "key").write_text("alice-has-this-long-key")
     alice = Known(secret=Secret(file=str(tmp_path / "key")))
     host.auth["keys"] = ApiKeys(callers={"alice": alice})

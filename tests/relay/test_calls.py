@@ -260,14 +260,20 @@ async def test_what_is_given_up_is_stopped_there_too(how: str) -> None:
         await worker.started.wait()
         raise RuntimeError("broken")
 
+    async def too_late(limit: asyncio.Timeout) -> None:
+        await worker.started.wait()
+        limit.reschedule(0)
+
     @boss.skill("go")
     async def go(turn: Turn) -> str:
         other = turn.agent(url_of(boss))
         if how == "timeout":
             try:
-                async with asyncio.timeout(0.3):
+                async with asyncio.timeout(None) as limit:
+                    ending = asyncio.create_task(too_late(limit))
                     await other.send("x", skill="slow")
             except TimeoutError:
+                await ending
                 return "too slow"
         await asyncio.gather(other.send("x", skill="slow"), broken())
         return "never"

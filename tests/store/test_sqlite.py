@@ -36,7 +36,7 @@ def _fixture(folder: Path, worker: str = "w1") -> StoreFixture:
 
 
 def _sql(folder: Path, statement: str) -> list[tuple[object, ...]]:
-    connection = sqlite3.connect(folder / "tasks.db", timeout=5)
+    connection = sqlite3.connect(folder / "tasks.db", timeout=60)
     try:
         with connection:
             return connection.execute(statement).fetchall()
@@ -76,7 +76,7 @@ async def test_many_changes_share_a_commit(tmp_path: Path, monkeypatch: pytest.M
             fixture.store.create(draft, note)
             end = fixture.write(draft.row.claim, StateChanged(state=State.COMPLETED))
             fixture.store.append(end, note)
-        await asyncio.wait_for(last, 5)
+        await asyncio.wait_for(last, 60)
         assert landed == [None] * 64
         assert statements.count("COMMIT") == 1
         # A task that came and went in one commit is written once.
