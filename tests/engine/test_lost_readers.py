@@ -72,7 +72,7 @@ async def test_an_answer_that_was_kept_is_no_error_when_the_run_is_lost_meanwhil
         store.hold("inputs")
         async with background(client.send("this", task=task)) as sending:
             await until(lambda: store.waiting)
-            row = await store.row(client.engine.runner.runs[task.id].row.scope, task.id)
+            row = await store.row(client.engine.runner.runs[task.id].writer.row.scope, task.id)
             await store.enlist("another", 60_000)
             taken = await store.seize("another", task.id, row.epoch)
             assert taken is not None

@@ -219,6 +219,9 @@ class FileStore(MemoryStore):
             self._files.forget(row.task_id)
         done(error)
 
+    def _take(self, live: LiveTask, worker: str, how: str) -> Row:
+        return super()._take(live, worker, f"{how} by {worker}, attempt {live.row.attempt + 1}")
+
     async def claim(self, worker: str, agent: str, limit: int) -> list[Row]:
         return await self._commit(super().claim(worker, agent, limit))
 

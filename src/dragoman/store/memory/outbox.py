@@ -24,18 +24,15 @@ class MemoryOutbox:
 
     def __init__(self) -> None:
         self._cursors: dict[int, HookCursor] = {}
-        self._tasks: dict[str, dict[str, int]] = {}
+        self.tasks: dict[str, dict[str, int]] = {}
+        """The numbers of the webhooks of each task that has any, by their ids."""
         self._due: set[int] = set()
         self._n = 0
         self._hold = 0
 
-    def __contains__(self, task_id: object) -> bool:
-        """Whether a task has webhooks."""
-        return task_id in self._tasks
-
     def set(self, scope: Scope, hook: Hook, *, sent: int, last: int, now: int) -> None:
         """Stores a webhook in the place of the one with its id."""
-        known = self._tasks.get(hook.task_id, {}).get(hook.hook_id)
+        known = self.tasks.get(hook.task_id, {}).get(hook.hook_id)
         if known is not None:
             self.keep(rules.move(self._cursors[known], hook, now))
             return
@@ -50,7 +47,7 @@ class MemoryOutbox:
         """Stores a cursor in the place of the one with its number."""
         self._n = max(self._n, cursor.n)
         self._cursors[cursor.n] = cursor
-        self._tasks.setdefault(cursor.hook.task_id, {})[cursor.hook.hook_id] = cursor.n
+        self.tasks.setdefault(cursor.hook.task_id, {})[cursor.hook.hook_id] = cursor.n
         if cursor.due_at:
             self._due.add(cursor.n)
         else:
@@ -58,7 +55,7 @@ class MemoryOutbox:
 
     def of(self, task_id: str) -> list[HookCursor]:
         """The cursors of a task's webhooks, oldest first."""
-        return [self._cursors[n] for n in sorted(self._tasks.get(task_id, {}).values())]
+        return [self._cursors[n] for n in sorted(self.tasks.get(task_id, {}).values())]
 
     def grow(self, task_id: str, last: int, now: int) -> None:
         """Notes that the log of a task has grown."""
@@ -67,7 +64,7 @@ class MemoryOutbox:
 
     def drop(self, task_id: str, hook_ids: Iterable[str] | None = None) -> bool:
         """Forgets some webhooks of a task, or all of them; whether there were any."""
-        hooks = self._tasks.get(task_id, {})
+        hooks = self.tasks.get(task_id, {})
         gone = [
             hook_id
             for hook_id in (list(hooks) if hook_ids is None else hook_ids)
@@ -78,7 +75,7 @@ class MemoryOutbox:
             del self._cursors[n]
             self._due.discard(n)
         if not hooks:
-            self._tasks.pop(task_id, None)
+            self.tasks.pop(task_id, None)
         return bool(gone)
 
     def due(

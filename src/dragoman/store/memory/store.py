@@ -144,7 +144,7 @@ class MemoryStore(OutboxCalls):
     def append(self, write: Write, done: Done) -> None:
         error = self._append(write)
         task_id = write.claim.task_id
-        if error is None and task_id in self._outbox:
+        if error is None and task_id in self._outbox.tasks:
             self._outbox.grow(task_id, write.base + len(write.entries), self._clock())
         done(error)
 
@@ -208,8 +208,7 @@ class MemoryStore(OutboxCalls):
         return self._take(live, worker, "seized")
 
     def _take(self, live: LiveTask, worker: str, how: str) -> Row:
-        row = rules.claim(live.row, worker)
-        return self._put(live, row, f"{how} by {worker}, attempt {row.attempt}")
+        return self._put(live, rules.claim(live.row, worker), how)
 
     async def release(self, claim: Claim, *, runnable: bool) -> None:
         live = self._live.get(claim.task_id)
