@@ -35,7 +35,7 @@ class File(Object, frozen=True, gc=False):
     uri: str | None = None
 
 
-class Message(Object, Generic[P], frozen=True, gc=False):
+class SharedMessage(Object, Generic[P], frozen=True, gc=False):
     message_id: Word = ""
     role: Name = None
     parts: tuple[P, ...] | None = None
@@ -46,7 +46,7 @@ class Message(Object, Generic[P], frozen=True, gc=False):
     reference_task_ids: Words = ()
 
 
-class Artifact(Object, Generic[P], frozen=True, gc=False):
+class SharedArtifact(Object, Generic[P], frozen=True, gc=False):
     artifact_id: Word = ""
     parts: tuple[P, ...] | None = None
     name: Word = ""
@@ -55,13 +55,13 @@ class Artifact(Object, Generic[P], frozen=True, gc=False):
     extensions: Words = ()
 
 
-class Status(Object, Generic[M], frozen=True, gc=False):
+class SharedStatus(Object, Generic[M], frozen=True, gc=False):
     state: Name = None
     timestamp: Word = ""
     message: M | None = None
 
 
-class Task(Object, Generic[S, A, M], frozen=True, gc=False):
+class SharedTask(Object, Generic[S, A, M], frozen=True, gc=False):
     id: str
     context_id: Word = ""
     status: S = None  # type: ignore[assignment]  # each version has an empty one of its own
@@ -70,7 +70,7 @@ class Task(Object, Generic[S, A, M], frozen=True, gc=False):
     metadata: Bag = None
 
 
-class ArtifactUpdate(Object, Generic[A], frozen=True, gc=False):
+class SharedArtifactUpdate(Object, Generic[A], frozen=True, gc=False):
     artifact: A
     task_id: Word = ""
     context_id: Word = ""
@@ -79,7 +79,7 @@ class ArtifactUpdate(Object, Generic[A], frozen=True, gc=False):
     metadata: Bag = None
 
 
-class StatusUpdate(Object, Generic[S], frozen=True, gc=False):
+class SharedStatusUpdate(Object, Generic[S], frozen=True, gc=False):
     """How it begins: 0.3 has `final` before the metadata, and 1.0 does not have it."""
 
     task_id: Word = ""
@@ -87,22 +87,22 @@ class StatusUpdate(Object, Generic[S], frozen=True, gc=False):
     status: S = None  # type: ignore[assignment]  # as above
 
 
-class ProtoMessage(Message[P], Generic[P], frozen=True, gc=False):
+class ProtoMessage(SharedMessage[P], Generic[P], frozen=True, gc=False):
     message_id_: str = ""
     context_id_: str = ""
     task_id_: str = ""
     reference_task_ids_: Words = ()
 
 
-class ProtoArtifact(Artifact[P], Generic[P], frozen=True, gc=False):
+class ProtoArtifact(SharedArtifact[P], Generic[P], frozen=True, gc=False):
     artifact_id_: str = ""
 
 
-class ProtoTask(Task[S, A, M], Generic[S, A, M], frozen=True, gc=False):
+class ProtoTask(SharedTask[S, A, M], Generic[S, A, M], frozen=True, gc=False):
     context_id_: str = ""
 
 
-class ProtoArtifactUpdate(ArtifactUpdate[A], Generic[A], frozen=True, gc=False):
+class ProtoArtifactUpdate(SharedArtifactUpdate[A], Generic[A], frozen=True, gc=False):
     task_id_: str = ""
     context_id_: str = ""
     last_chunk_: Flag = False

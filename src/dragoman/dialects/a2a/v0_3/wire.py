@@ -36,26 +36,30 @@ class Part(Wire, frozen=True, gc=False):
     type: Json = None
 
 
-class Message(objects.Message[Part], frozen=True, gc=False, tag_field="kind", tag="message"):
+class Message(objects.SharedMessage[Part], frozen=True, gc=False, tag_field="kind", tag="message"):
     role: Word = ""
 
 
-class Artifact(objects.Artifact[Part], frozen=True, gc=False):
+class Artifact(objects.SharedArtifact[Part], frozen=True, gc=False):
     pass
 
 
-class Status(objects.Status[Message], frozen=True, gc=False):
+class Status(objects.SharedStatus[Message], frozen=True, gc=False):
     state: Word = ""
 
 
 class Task(
-    objects.Task[Status, Artifact, Message], frozen=True, gc=False, tag_field="kind", tag="task"
+    objects.SharedTask[Status, Artifact, Message],
+    frozen=True,
+    gc=False,
+    tag_field="kind",
+    tag="task",
 ):
     status: Status = Status()
 
 
 class StatusUpdate(
-    objects.StatusUpdate[Status], frozen=True, gc=False, tag_field="kind", tag="status-update"
+    objects.SharedStatusUpdate[Status], frozen=True, gc=False, tag_field="kind", tag="status-update"
 ):
     status: Status = Status()
     final: Flag = None
@@ -63,7 +67,7 @@ class StatusUpdate(
 
 
 class ArtifactUpdate(
-    objects.ArtifactUpdate[Artifact],
+    objects.SharedArtifactUpdate[Artifact],
     frozen=True,
     gc=False,
     tag_field="kind",

@@ -39,7 +39,7 @@ class Artifact(objects.ProtoArtifact[Part], frozen=True, gc=False):
     pass
 
 
-class Status(objects.Status[Message], frozen=True, gc=False):
+class Status(objects.SharedStatus[Message], frozen=True, gc=False):
     pass
 
 
@@ -47,7 +47,7 @@ class Task(objects.ProtoTask[Status, Artifact, Message], frozen=True, gc=False):
     status: Status = Status()
 
 
-class StatusUpdate(objects.StatusUpdate[Status], frozen=True, gc=False):
+class StatusUpdate(objects.SharedStatusUpdate[Status], frozen=True, gc=False):
     status: Status = Status()
     metadata: Bag = None
     task_id_: str = ""

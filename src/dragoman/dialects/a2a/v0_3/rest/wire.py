@@ -60,7 +60,7 @@ class ArtifactUpdate(objects.ProtoArtifactUpdate[Artifact], frozen=True, gc=Fals
     pass
 
 
-class Status(objects.Status[Message], frozen=True, gc=False):
+class Status(objects.SharedStatus[Message], frozen=True, gc=False):
     message_: Message | None = field(default=None, name="update")
 
 
@@ -68,7 +68,7 @@ class Task(objects.ProtoTask[Status, Artifact, Message], frozen=True, gc=False):
     status: Status = Status()
 
 
-class StatusUpdate(objects.StatusUpdate[Status], frozen=True, gc=False):
+class StatusUpdate(objects.SharedStatusUpdate[Status], frozen=True, gc=False):
     status: Status = Status()
     final: Flag = False
     metadata: Bag = None
