@@ -1,4 +1,4 @@
-"""One exchange with an agent: something is said, what happens is shown, questions are answered.
+"""One exchange with an agent: sends a message, shows the events and answers questions.
 
 Ctrl-C cancels what waits here. The first time the task is canceled at the agent, and its end shown;
 a second time nobody waits for that either.

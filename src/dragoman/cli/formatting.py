@@ -1,4 +1,4 @@
-"""What others say, made fit for a terminal: no control codes, no surprises."""
+"""Formats text from agents for a terminal, without control characters."""
 
 from __future__ import annotations
 

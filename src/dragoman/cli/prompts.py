@@ -1,4 +1,4 @@
-"""What a task asks back, put to the person at the terminal."""
+"""Prompts the person at the terminal for answers to a task's questions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ WITHOUT_WORDS = {
 
 
 def question_shown(task: Task) -> Question | None:
-    """Returns what the task asks, in words that are safe to print, or None if it does not wait."""
+    """Returns the question of a task in a form that is safe to print, or None if it does not
+    wait."""
     found = question_of(task)
     if found is None:
         return None
@@ -107,7 +108,7 @@ def _show(question: Question) -> None:
 
 @contextmanager
 def typing() -> Iterator[None]:
-    """Makes Ctrl-C a `KeyboardInterrupt` meanwhile, since the event loop stands still."""
+    """Makes Ctrl-C raise `KeyboardInterrupt` in the block, because the event loop is blocked."""
     try:
         before = signal.getsignal(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.default_int_handler)

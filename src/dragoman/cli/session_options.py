@@ -1,4 +1,4 @@
-"""What all commands that talk to agents share: options, the connection, errors, exit codes."""
+"""The parts that all commands for agents share: options, the connection, errors, exit codes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ TaskId = Annotated[str, Parameter(help="Id of the task.")]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SessionOptions:
-    """The flags of every command that talks to an agent: how it is reached, and how to print."""
+    """The flags of every command that calls an agent: the connection and the output format."""
 
     dialect: Annotated[
         str,
@@ -161,13 +161,13 @@ def completed(url: str) -> str:
     address = f"{scheme}://{rest}"
     try:
         parse(web_form(address).partition("#")[0], Rules(allow_private=True, allow_loopback=True))
-    except BadParams as exc:  # the address itself stays untold: a password may stand in it
+    except BadParams as exc:  # the address is not printed: it may contain a password
         raise ConfigError(f"This is no address of an agent. {exc.message}.") from None
     return address
 
 
 def run(work: Callable[[], Coroutine[Any, Any, int]], url: str, *, as_json: bool) -> None:
-    """Runs a command to its exit code. What goes wrong is said in a line or two."""
+    """Runs a command and exits with its code. Errors are printed in one or two lines."""
 
     async def main() -> int:
         with interruptible():
@@ -231,7 +231,7 @@ NEXT: tuple[tuple[type[DragomanError], str], ...] = (
 
 
 def advice(error: DragomanError, url: str) -> str:
-    """What to do next, unless the error says it already."""
+    """Returns a hint about what to do next, unless the error contains it."""
     named = isinstance(error, Unauthenticated) and "+" in url.partition("://")[0]
     if named and (proof := _proof(url)) is not None:
         return f"If you share a secret with it, set {proof.variable} and name it: --to NAME"

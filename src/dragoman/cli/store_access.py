@@ -1,4 +1,4 @@
-"""The store of a server, opened beside it: what commands that look after tasks share."""
+"""Opens the store of a server from another process, for commands that manage tasks."""
 
 from __future__ import annotations
 

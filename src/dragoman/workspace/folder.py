@@ -59,7 +59,7 @@ class Folder:
     # Files.
 
     def open(self, path: AnyPath, mode: str = "r", *, encoding: str | None = None) -> IO[Any]:
-        """Opens a file as the built-in `open` does; text is UTF-8 unless said otherwise."""
+        """Opens a file like the built-in `open`; the default encoding of text is UTF-8."""
         if mode not in _MODES:
             raise ValueError(f"invalid mode: {mode!r}")
         descriptor = self._descriptor(path, mode)
@@ -82,8 +82,8 @@ class Folder:
         return self.read_bytes(path).decode(encoding)
 
     def write_bytes(self, path: AnyPath, data: bytes) -> None:
-        """Makes this the content of a file. Whoever reads it sees all of the old or all of the
-        new, even if we die meanwhile."""
+        """Replaces the content of a file atomically: a reader sees all of the old or all of the new
+        content, even if the process dies."""
         self._usage.check_file(len(data))
         with self._parent(path) as (folder, name):
             old = self._entry(path, folder, name)
@@ -189,8 +189,8 @@ class Folder:
 
     @contextmanager
     def _parent(self, path: AnyPath) -> Iterator[tuple[int, str]]:
-        """The open folder something lies in, and its name there: what links lead to is no matter
-        for calls that take these two."""
+        """Yields the open parent folder of a path, and the last name. Calls that take these two do
+        not follow links."""
         if not steps_of(path):
             raise violation(path, "is the workspace itself")
         with told_of(path):
@@ -250,7 +250,7 @@ class Folder:
                 file.write(data)
                 if old is not None:
                     os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode) & 0o777)
-            # Replaces the name, whatever it stands for by now; a link is not followed.
+            # Replaces the entry of this name, whatever it is by now; a link is not followed.
             os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(OSError):
@@ -266,7 +266,7 @@ def _looked_at(path: AnyPath, found: os.stat_result) -> os.stat_result:
         raise violation(path, "is a link")
     if not stat.S_ISREG(found.st_mode):
         raise violation(path, "is no file")
-    if found.st_nlink > 1:  # the other name may lie anywhere
+    if found.st_nlink > 1:  # the other name may be anywhere
         raise violation(path, "has another name (a hard link)")
     return found
 
@@ -295,7 +295,7 @@ class Workspace:
         return Workspace(self.blocking.inside(path))
 
     async def open(self, path: AnyPath, mode: str = "r", *, encoding: str | None = None) -> IO[Any]:
-        """Opens a file as the built-in `open` does; text is UTF-8 unless said otherwise."""
+        """Opens a file like the built-in `open`; the default encoding of text is UTF-8."""
         return await asyncio.to_thread(self.blocking.open, path, mode, encoding=encoding)
 
     async def read_bytes(self, path: AnyPath) -> bytes:

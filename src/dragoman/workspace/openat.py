@@ -1,11 +1,11 @@
-"""Opens what lies beneath a folder, and nothing else, whoever changes the tree meanwhile.
+"""Opens files under a folder and nothing else, even if other processes change the tree.
 
-Theory. A path that is checked and then opened can be another one when it is opened: someone puts a
-symbolic link where a folder was. So nothing here checks first. A path is taken apart into steps
-(`steps_of` refuses every one that leads up), and the steps are walked from a descriptor of the
-root, either by the kernel in one call (`openat2`, Linux 5.6) or by us, each from the descriptor of
-the one before, without following links. What was opened is then looked at through its own
-descriptor: that cannot be exchanged any more.
+Theory. A path that is checked and then opened may have changed in between: someone puts a symbolic
+link where a folder was. So nothing here checks first. A path is split into steps (`steps_of`
+refuses every step that leads up), and the steps are walked from a descriptor of the root, either by
+the kernel in one call (`openat2`, Linux 5.6) or by us, each from the descriptor of the one before,
+without following links. The opened file is then examined through its own descriptor, which nobody
+can exchange.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from dragoman.core.errors import WorkspaceViolation
 
 Steps = tuple[str, ...]
 Door = Callable[[int, Steps, int, int], int]
-"""(root, steps, flags, mode) -> descriptor; `OSError` with `ELOOP` or `EXDEV` for a way out."""
+"""(root, steps, flags, mode) -> descriptor; raises `OSError` with `ELOOP` or `EXDEV` if the path
+leads out of the root."""
 
 MOST_STEPS = 64
 MOST_SHOWN = 200
 
 PASSING = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
-"""A folder on the way to something. Where it is possible it need not be readable itself."""
+"""The flags to open a folder in the middle of a path. With `O_PATH` it need not be readable."""
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-# A pipe must not make us wait, a terminal must not become ours.
+# Opening a pipe must not block, and a terminal must not become our controlling terminal.
 _CAREFUL = (
     getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_CLOEXEC", 0)
@@ -41,16 +42,17 @@ _CAREFUL = (
 )
 
 _O_PATH = getattr(os, "O_PATH", 0)
-# All that goes with O_PATH, which opens nothing; openat2 refuses the rest.
+# The flags that are allowed with O_PATH, which opens nothing; openat2 refuses all others.
 _PASSING_BY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 _FOREIGN = re.compile(r"[\0\\]|^[A-Za-z]:|[\ud800-\udfff]")
-"""NUL, and what is a way out on other systems: backslashes, drives. A path means one thing."""
+"""NUL, and separators of other systems (backslashes, drives), so that a path means the same on
+every system."""
 
 
 def steps_of(path: str | PurePath) -> Steps:
-    """The names on the way, root left out: () is the root itself. `WorkspaceViolation` for `..`,
-    absolute paths, and whatever else is no plain relative path."""
+    """Splits a path into names; () is the root itself. Raises `WorkspaceViolation` for `..`,
+    absolute paths, and everything else that is not a plain relative path."""
     text = str(path) if isinstance(path, PurePath) else path
     if not isinstance(text, str) or text.startswith("/") or _FOREIGN.search(text):
         raise violation(path)
@@ -66,7 +68,7 @@ def violation(path: object, why: str = "lies outside of the workspace") -> Works
     return WorkspaceViolation(f"`{shown}` {why}", path=shown)
 
 
-# The two doors.
+# The two implementations.
 
 
 def _careful(flags: int) -> int:
@@ -89,10 +91,10 @@ _TRIES = 64
 
 
 def by_kernel(root: int, steps: Steps, flags: int, mode: int = 0) -> int:
-    """Opens with openat2: the kernel promises that the whole way lies beneath the root."""
+    """Opens with openat2: the kernel guarantees that the whole path is under the root."""
     create = bool(flags & os.O_CREAT)
     resolve = _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS
-    # NO_SYMLINKS says ELOOP of the last step too, unless O_NOFOLLOW asks for the link itself.
+    # NO_SYMLINKS returns ELOOP for the last step too, unless O_NOFOLLOW asks for the link itself.
     how = _How(_careful(flags) & ~os.O_NOFOLLOW, mode if create else 0, resolve)
     path = os.fsencode("/".join(steps) or ".")
     for _ in range(_TRIES):
@@ -100,7 +102,7 @@ def by_kernel(root: int, steps: Steps, flags: int, mode: int = 0) -> int:
         if found >= 0:
             return found
         code = ctypes.get_errno()
-        # EAGAIN: the tree was moved while it walked, so it cannot promise anything.
+        # EAGAIN: the tree was moved during the walk, so the kernel cannot guarantee anything.
         if code not in (errno.EAGAIN, errno.EINTR):
             raise OSError(code, os.strerror(code))
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
@@ -140,7 +142,7 @@ def _step(name: str, flags: int, mode: int, folder: int) -> int:
     try:
         found = os.open(name, _careful(flags), mode, dir_fd=folder)
     except NotADirectoryError:
-        # O_DIRECTORY says so of a link too. Only the words depend on this second look.
+        # O_DIRECTORY returns the same error for a link. This check only chooses the error text.
         if _is_link(name, folder):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
@@ -158,7 +160,8 @@ def _is_link(name: str, folder: int) -> bool:
 
 
 def best_door(root: int) -> Door | None:
-    """The strongest door this system has; None if it has none: then there are no workspaces."""
+    """Returns the safest implementation that this system supports; None if it supports none, so
+    that there are no workspaces."""
     if sys.platform == "linux":
         try:
             os.close(by_kernel(root, (), PASSING))
@@ -179,16 +182,16 @@ class Root:
         self._closed = False
 
     def open(self, steps: Steps, flags: int, mode: int = 0) -> int:
-        """Returns a descriptor of what lies at the path. Raises the `OSError` of the system."""
+        """Returns a descriptor of the file at the path. Raises the `OSError` of the system."""
         if self._closed:
             raise OSError(errno.EBADF, "The workspace is closed")
         return self._door(self._descriptor, steps, flags, mode)
 
     def close(self) -> None:
-        """Nothing can be opened any more.
+        """Makes sure that nothing can be opened any more.
 
-        The descriptor itself goes with the last who knows it: a thread that is about to use its
-        number must not find another folder behind it.
+        The descriptor itself is closed with its last reference: a thread that is about to use its
+        number must not reach another folder.
         """
         self._closed = True
 
@@ -197,7 +200,7 @@ class Root:
 
 
 _OUT = frozenset((errno.ELOOP, errno.EXDEV, errno.EMLINK))
-"""What doors say of a way out. FreeBSD says EMLINK of a link that must not be followed."""
+"""The errors of a path that leads out. FreeBSD returns EMLINK for a link that is not followed."""
 
 
 class _Given(str):
@@ -208,7 +211,7 @@ class _Given(str):
 
 @contextmanager
 def told_of(path: object) -> Iterator[None]:
-    """Errors inside name the path as it was given, never where it lies on this machine."""
+    """Makes errors name the path as it was passed, never its location on this machine."""
     try:
         yield
     except OSError as exc:

@@ -1,7 +1,7 @@
-"""Paths as they are said on the wire, compared by name: which lies in which.
+"""Compares paths from the wire by name: whether one is inside another.
 
-Nothing is opened here. A path that passes is opened beneath the root like all others, so a link on
-the way is refused there (`beneath`).
+Nothing is opened here. A path that passes is opened under the root like all others, so a link in it
+is refused there (`openat`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WISH = "workspace_root"
 
 
 def inside(path: str, root: str) -> bool:
-    """Returns whether an absolute path is this root or lies in it."""
+    """Returns whether an absolute path is this root or inside it."""
     if not (path.startswith("/") and root.startswith("/")):
         return False
     ours = _steps(root)
@@ -23,8 +23,8 @@ def inside(path: str, root: str) -> bool:
 
 
 def within(limit: str, wish: Json) -> str:
-    """A wish as a path in this limit, or the limit itself if nothing is wished for;
-    `WorkspaceViolation` if it leads out."""
+    """Returns the requested path inside this limit, or the limit itself if none is requested.
+    Raises `WorkspaceViolation` if the path leads out."""
     if wish is None:
         return limit
     if not isinstance(wish, str):

@@ -14,10 +14,10 @@ from .settings import Space
 
 
 class Usage:
-    """What lies in one folder, counted as it is written.
+    """The used space of one folder, counted as files are written.
 
-    It is measured before the first write, and again when it seems to be full: others may have
-    removed something. What others add meanwhile is seen then.
+    It is measured before the first write, and again when the folder seems to be full, because other
+    programs may have removed or added files.
     """
 
     def __init__(self, space: Space, root: Root, home: Steps) -> None:

@@ -38,7 +38,7 @@ def _task(task_id: str, context_id: str, owner: Owner) -> Steps:
     return "tasks", task_id if _PLAIN.fullmatch(task_id) else _digest(task_id)
 
 
-# A context's id is the caller's own word, so others must not come upon its folder by guessing it.
+# The caller chooses the id of a context, so the folder's name must not be guessable from it.
 _FOLDERS: dict[Per, Callable[[str, str, Owner], Steps]] = {
     "task": _task,
     "context": lambda _, context, owner: ("contexts", _digest(*owner, context)),
@@ -74,7 +74,7 @@ class Workspaces:
         path = Path(self.space.root)
         try:
             path.mkdir(0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, FOLDER)  # where the root lies is the operator's choice
+            descriptor = os.open(path, FOLDER)  # the operator chooses the root, so links are fine
         except OSError as exc:
             raise ConfigError(f"The workspace {path} cannot be opened: {exc.strerror}.") from None
         door = self._choose(descriptor)
@@ -92,8 +92,8 @@ class Workspaces:
     def folder(
         self, task_id: str, context_id: str, caller: Context, *wishes: Mapping[str, Json] | None
     ) -> Folder:
-        """The folder of a run, as narrow as its caller wishes in the first metadata that says so;
-        `WorkspaceViolation` if that is not within what the run would have anyway."""
+        """Returns the folder of a run, narrowed to what its caller requests in the first metadata
+        with such a request. Raises `WorkspaceViolation` if that is outside of the run's folder."""
         if self._root is None:
             raise Unsupported("The workspace is closed")
         home = self._home(task_id, context_id, caller)
@@ -123,8 +123,8 @@ class Workspaces:
             raise violation(wanted, "is no path")
         if not wanted.startswith("/"):
             return steps_of(wanted)
-        # An IAT host names folders of the machine both are on. Compared by names, opened beneath
-        # the root like all others: what is a link on the way is refused there.
+        # An IAT host on the same machine names folders by absolute paths. They are compared by name
+        # here and opened under the root like all others, where a link in the path is refused.
         steps = steps_of(wanted.lstrip("/"))
         for root in (Path(self.space.root).absolute(), Path(self.space.root).resolve()):
             ours = (*PurePosixPath(root).parts[1:], *home)

@@ -1,4 +1,4 @@
-"""`dragoman approvals`: what waits for a yes or a no, and who decided what."""
+"""`dragoman approvals`: lists, answers and audits approvals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dragoman data`: what is kept about someone, given out or erased."""
+"""`dragoman data`: exports or erases stored tasks."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def chat(
 async def _read(
     agent: RemoteAgent, skill: str, context: str, save: Path | None, *, as_json: bool
 ) -> int:
-    """Says line after line."""
+    """Sends every line of standard input as a message."""
     talk = agent.conversation(context, skill=skill)
     exchange = Dialogue(agent, chosen(as_json=as_json, growing=False), None, save)
     code = DONE
@@ -133,7 +133,7 @@ class Room:
         return DONE
 
     async def _take(self, text: str) -> None:
-        """Says a line, or does what it commands. What goes wrong ends the line, not the chat."""
+        """Sends a line, or executes its command. An error ends the line, not the chat."""
         try:
             word, _, rest = text.strip().partition(" ")
             if not word.startswith("/"):

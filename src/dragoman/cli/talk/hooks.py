@@ -1,4 +1,4 @@
-"""`dragoman hooks`: have an agent call somewhere when something happens to a task."""
+"""`dragoman hooks`: sets, shows and deletes the webhooks of a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dragoman login`: proves who you are to an agent, as its card asks for it."""
+"""`dragoman login`: authenticates the user to an agent with the scheme that its card requires."""
 
 from __future__ import annotations
 

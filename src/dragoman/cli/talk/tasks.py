@@ -1,4 +1,4 @@
-"""`dragoman tasks`: what became of what was said."""
+"""`dragoman tasks`: lists, shows, watches and cancels tasks."""
 
 from __future__ import annotations
 
