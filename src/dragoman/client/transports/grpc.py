@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from dragoman.core.errors import ConfigError, PeerUnreachable
+from dragoman.core.errors import ConfigError, PeerMisbehaved, PeerUnreachable
 from dragoman.core.events import Stamped
 from dragoman.core.extensions import CURSOR
 from dragoman.core.operations import Streamed
@@ -23,6 +23,7 @@ from .transport import Asking, Destination, Transport, first_answer, steps
 
 _DETAILS = "grpc-status-details-bin"
 _EXTENSIONS = ("a2a-extensions", "x-a2a-extensions")
+_TOO_LARGE = ("client: received message larger", "decompressed message larger")
 _NEVER_LEFT = ("failed to connect", "dns resolution failed", "name resolution failure")
 
 
@@ -159,6 +160,10 @@ class GrpcTransport(Transport):
             self._broken = True
             sent = not any(words in text.lower() for words in _NEVER_LEFT)
             raise PeerUnreachable(f"{self.origin} cannot be reached: {text}", sent=sent) from exc
+        if any(words in text.lower() for words in _TOO_LARGE) and not details:
+            # Our own side of the channel says so, and not the server, for which we are too large.
+            size = self.limits.event_size
+            raise PeerMisbehaved(f"The answer is larger than {size} bytes") from exc
         if code is grpc.StatusCode.DEADLINE_EXCEEDED and not details:
             raise PeerUnreachable(f"{self.origin} did not answer in time", sent=True) from exc
         return failed(code.value[0], text, details if isinstance(details, bytes) else b"")

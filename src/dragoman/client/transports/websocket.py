@@ -73,7 +73,8 @@ async def open_websocket(
             ping_interval=limits.idle / 2,
             ping_timeout=limits.idle / 2,
             proxy=None,
-            max_queue=32,
+            # Frames that wait in the library; each may be as large as a message.
+            max_queue=8,
         )
     except InvalidStatus as exc:
         raise _refusal(exc, address, headers) from exc

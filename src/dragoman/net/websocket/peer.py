@@ -20,10 +20,52 @@ from dragoman.core.operations import AnyOperation, Operation, R, Streamed
 from dragoman.core.peer import Batch, Context
 from dragoman.core.session import CallerSession, Frame, Id, Signal
 
-AHEAD = 256
-"""Events that wait for their reader."""
+AHEAD, AHEAD_SIZE = 256, 4 * 1024 * 1024
+"""Events that wait for their reader, and the bytes of the frames they came in; a larger one waits
+alone."""
 TIMEOUT = 330.0
 """Seconds for an answer; a blocking send may take `max_wait`."""
+
+
+class Inbox:
+    """What has come for one call, and waits for its reader."""
+
+    def __init__(self) -> None:
+        self._signals: asyncio.Queue[tuple[Signal, int]] = asyncio.Queue(AHEAD)
+        self._size = 0
+        self._room = asyncio.Event()
+
+    async def put(self, signal: Signal, size: int) -> None:
+        """Waits while there is too much in it."""
+        while self._size and self._size + size > AHEAD_SIZE:
+            self._room.clear()
+            await self._room.wait()
+        self._size += size
+        await self._signals.put((signal, size))
+
+    def end(self, fault: signals.Fault) -> None:
+        """Puts in that nothing more will come, if need be in the place of something else."""
+        while self._signals.full():
+            self.get_nowait()
+        self._signals.put_nowait((fault, 0))
+
+    async def get(self) -> Signal:
+        """Waits for the next one."""
+        return self._taken(await self._signals.get())
+
+    def get_nowait(self) -> Signal:
+        """The next one, which must be there."""
+        return self._taken(self._signals.get_nowait())
+
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return self._signals.empty()
+
+    def _taken(self, waiting: tuple[Signal, int]) -> Signal:
+        signal, size = waiting
+        self._size -= size
+        self._room.set()
+        return signal
 
 
 class WebSocketPeer:
@@ -35,7 +77,7 @@ class WebSocketPeer:
         self.caller = caller
         self._say = say
         self._names = (f"{prefix}{number}" for number in count(1))
-        self._waiting: dict[Id, asyncio.Queue[Signal]] = {}
+        self._waiting: dict[Id, Inbox] = {}
         self.closed = False
         self.on_lost: Callable[[], None] = lambda: None
         """Called as soon as the channel is closed."""
@@ -43,9 +85,9 @@ class WebSocketPeer:
     async def hear(self, frame: Frame) -> None:
         """Takes a frame that answers a call of ours."""
         for signal in self.caller.receive(frame):
-            queue = self._waiting.get(signal.id)
-            if queue is not None:
-                await queue.put(signal)
+            inbox = self._waiting.get(signal.id)
+            if inbox is not None:
+                await inbox.put(signal, len(frame.body))
         for again in self.caller.repeated():
             await self._say(again.body)
 
@@ -53,14 +95,8 @@ class WebSocketPeer:
         """The channel is closed: nobody will answer any more."""
         self.closed = True
         self.on_lost()
-        for id, queue in self._waiting.items():
-            error = PeerUnreachable("The connection was closed", sent=True)
-            while True:
-                try:
-                    queue.put_nowait(signals.Fault(id, error))
-                    break
-                except asyncio.QueueFull:
-                    queue.get_nowait()
+        for id, inbox in self._waiting.items():
+            inbox.end(signals.Fault(id, PeerUnreachable("The connection was closed", sent=True)))
 
     async def tell(self, op: AnyOperation, ctx: Context) -> None:
         """Says something that is not answered: a foreign agent answers no answer."""
@@ -100,10 +136,10 @@ class WebSocketPeer:
 
     async def say_prepared(self, id: str, frames: list[Frame], seconds: float = TIMEOUT) -> Signal:
         """The one answer to what was prepared."""
-        queue = await self._say_all(id, frames)
+        inbox = await self._say_all(id, frames)
         try:
             async with asyncio.timeout(seconds):
-                found = await queue.get()
+                found = await inbox.get()
         except TimeoutError:
             raise PeerUnreachable("There was no answer in time", sent=True) from None
         finally:
@@ -112,16 +148,16 @@ class WebSocketPeer:
             raise found.error
         return found
 
-    async def _say_all(self, id: str, frames: list[Frame]) -> asyncio.Queue[Signal]:
+    async def _say_all(self, id: str, frames: list[Frame]) -> Inbox:
         self._check_open()
-        queue = self._waiting[id] = asyncio.Queue(AHEAD)
+        inbox = self._waiting[id] = Inbox()
         try:
             for frame in frames:
                 await self._say(frame.body)
         except BaseException:
             self._abandon(id)
             raise
-        return queue
+        return inbox
 
     def _abandon(self, id: str) -> None:
         del self._waiting[id]
@@ -150,13 +186,13 @@ class WebSocketPeer:
     ) -> AsyncGenerator[Batch, None]:
         """Every step, as it comes. An empty batch tells of so many seconds of silence."""
         id, frames = self.prepare(lambda id: signals.Call(id, op, stream=True), ctx)
-        queue = await self._say_all(id, frames)
+        inbox = await self._say_all(id, frames)
         try:
             while True:
                 entries: list[Stamped | Message] = []
                 try:
                     async with asyncio.timeout(silence):
-                        signal = await queue.get()
+                        signal = await inbox.get()
                 except TimeoutError:
                     yield Batch((), last=False)
                     continue
@@ -168,9 +204,9 @@ class WebSocketPeer:
                     if isinstance(signal, signals.End):
                         yield Batch(entries, last=True)
                         return
-                    if queue.empty():
+                    if inbox.empty():
                         break
-                    signal = queue.get_nowait()
+                    signal = inbox.get_nowait()
                 yield Batch(entries, last=False)
         finally:
             self._abandon(id)
