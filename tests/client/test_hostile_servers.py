@@ -284,6 +284,31 @@ async def test_a_slow_reader_holds_little_of_a_flood(size: int, most: int) -> No
     flooding.cancel()
 
 
+@pytest.mark.parametrize("size", [10, MIB])
+async def test_a_reader_that_leaves_a_flood_holds_up_no_other_call(size: int) -> None:
+    async def say(body: bytes) -> None:
+        return
+
+    peer, heard = WebSocketPeer(Flood(), say), 0
+
+    async def flood() -> None:
+        nonlocal heard
+        frame = Frame(b"x" * size)
+        while heard < 3 * AHEAD:
+            await peer.hear(frame)
+            heard += 1
+
+    events = peer.stream(Watch(task_id="t"), ANYONE)
+    first = asyncio.ensure_future(anext(events))
+    await turns(2)  # it has asked
+    flooding = asyncio.create_task(flood())
+    await first
+    await until(lambda: heard >= min(AHEAD, AHEAD_SIZE // size))
+    await events.aclose()
+    async with asyncio.timeout(60):
+        await flooding
+
+
 # Where we go, and what we show there.
 
 
