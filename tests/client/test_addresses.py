@@ -167,11 +167,12 @@ async def test_whoever_only_asks_a_host_is_no_sub_agent(tmp_path: Path, way: str
 # Where we go.
 
 
-async def test_a_websocket_goes_where_its_name_was_checked(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_agent_is_called_where_its_name_was_checked(
+    monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     async with house() as home:
-        url = f"iat+ws://{HOST}:{home.port}"
+        url = f"{way}://{HOST}:{home.port}"
         names = Names(["127.0.0.1"])
         async with internet(monkeypatch, names), connect(url, auth=AUTH, limits=QUICK) as agent:
             assert (await agent.send("hi")).text == "HI"
@@ -181,11 +182,12 @@ async def test_a_websocket_goes_where_its_name_was_checked(
                 await agent.send("hi")
 
 
-async def test_addresses_that_a_card_lists_are_guarded() -> None:
+@pytest.mark.parametrize("dialect", ["iat", "iat-ws"])
+async def test_addresses_that_a_card_lists_are_guarded(dialect: str) -> None:
     async with house() as home:
         card = home.card()
         with pytest.raises(BadParams, match="may not be called"):
-            async with connect("https://agent.example.com", card=card, dialect="iat-ws"):
+            async with connect("https://agent.example.com", card=card, dialect=dialect):
                 pass
 
 

@@ -19,9 +19,10 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from client.test_lines import at
 from dragoman import connect
 from dragoman.client import ClientLimits, SharedSecret
-from dragoman.core.errors import PeerError, PeerUnreachable
+from dragoman.core.errors import BadParams, DragomanError, PeerError, PeerUnreachable
 from dragoman.core.model import Message, Role
 from dragoman.core.operations import Watch
 from dragoman.core.peer import ANYONE
@@ -281,3 +282,66 @@ async def test_a_slow_reader_holds_little_of_a_flood(size: int, most: int) -> No
         async for _ in events:
             pass
     flooding.cancel()
+
+
+@pytest.mark.parametrize("size", [10, MIB])
+async def test_a_reader_that_leaves_a_flood_holds_up_no_other_call(size: int) -> None:
+    async def say(body: bytes) -> None:
+        return
+
+    peer, heard = WebSocketPeer(Flood(), say), 0
+
+    async def flood() -> None:
+        nonlocal heard
+        frame = Frame(b"x" * size)
+        while heard < 3 * AHEAD:
+            await peer.hear(frame)
+            heard += 1
+
+    events = peer.stream(Watch(task_id="t"), ANYONE)
+    first = asyncio.ensure_future(anext(events))
+    await turns(2)  # it has asked
+    flooding = asyncio.create_task(flood())
+    await first
+    await until(lambda: heard >= min(AHEAD, AHEAD_SIZE // size))
+    await events.aclose()
+    async with asyncio.timeout(60):
+        await flooding
+
+
+# Where we go, and what we show there.
+
+
+async def test_credentials_over_grpc_stay_at_the_origin_that_was_typed() -> None:
+    shown: list[dict[str, str]] = []
+
+    class Listening(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped
+        def service(self, details: Any) -> Any:
+            shown.append(dict(details.invocation_metadata))
+            return None  # UNIMPLEMENTED
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Listening(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    card = at((f"127.0.0.1:{port}", "GRPC", "1.0"))
+
+    async def call(typed: str, **more: Any) -> str:
+        with suppress(DragomanError):
+            async with connect(typed, auth="s3cret-of-ann", limits=LIMITS, **more) as agent:
+                await agent.get("t")
+        return shown[-1].get("authorization", "")
+
+    try:
+        assert await call("http://127.0.0.1:9", card=card) == ""
+        assert await call(f"a2a+grpc://127.0.0.1:{port}") == "Bearer s3cret-of-ann"
+    finally:
+        await server.stop(0)
+
+
+@pytest.mark.parametrize("near", ["127.0.0.1:1", "[::1]:1", "10.0.0.1:1", "169.254.169.254:80"])
+async def test_private_grpc_addresses_of_a_card_are_not_called(near: str) -> None:
+    card = at((near, "GRPC", "1.0"))
+    with pytest.raises(BadParams, match="may not be called"):
+        async with connect("https://agent.example.com", card=card, limits=LIMITS):
+            pass

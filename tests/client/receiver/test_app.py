@@ -6,9 +6,10 @@ import asyncio
 import logging
 
 import pytest
+from joserfc.jwk import OKPKey
 
 from client.receiver.calls import TOKEN, Diary, body_of, call, post, receiver, task_1_0
-from dragoman.client.receiver import Proof
+from dragoman.client.receiver import Issuer, Proof
 from dragoman.client.receiver.replay_cache import ReplayCache, SeenCall
 from waiting import until
 
@@ -83,6 +84,37 @@ async def test_a_stranger_is_sent_away_before_its_body_is_read() -> None:
     async with asyncio.timeout(60):
         status, _ = await post(app, headers, forever=True)
     assert status == 401
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"webhook-id": ""},
+        {"webhook-timestamp": "soon"},
+        {"webhook-timestamp": "1700000000"},
+        {"webhook-signature": "v2,abc"},
+        {"webhook-signature": "v1,short"},
+    ],
+    ids=str,
+)
+async def test_a_signature_that_no_body_fits_is_refused_before_the_body(
+    wrong: dict[str, str],
+) -> None:
+    app = receiver(Diary(), Proof(secrets=("a-secret-of-both",)), read_timeout=0.05)
+    headers = call(BODY, key="a-secret-of-both")
+    assert (await post(app, headers, BODY))[0] == 204
+    async with asyncio.timeout(60):
+        assert (await post(app, headers | wrong, forever=True))[0] == 401
+
+
+@pytest.mark.parametrize("token", ["", "Bearer x", "Bearer eyJhbGciOiJub25lIn0.e30."])
+async def test_a_wrong_token_of_an_issuer_is_refused_before_the_body(token: str) -> None:
+    key = OKPKey.generate_key("Ed25519").as_dict(private=False)
+    proof = Proof(issuer=Issuer(keys=[key]))
+    app = receiver(Diary(), proof, read_timeout=0.05)
+    async with asyncio.timeout(60):
+        shown = {"content-type": "application/json", "authorization": token}
+        assert (await post(app, shown, forever=True))[0] == 401
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import time
 from collections import defaultdict
@@ -271,3 +272,41 @@ async def test_a_call_without_a_message_is_refused(app: App, rpc: str) -> None:
         asked = head(app.ports["grpc"], "POST", f"/lf.a2a.v1.A2AService/{rpc}", *CALLED)
         peer.writer.write(greeting() + request(1, asked))
         assert (await refusal(peer))["grpc-status"] not in ("0", "13")  # INTERNAL
+
+
+def _has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize(
+    ("host", "called"), [("::1", "[::1]"), ("::", "[::1]"), ("::", "127.0.0.1")]
+)
+async def test_the_limits_hold_over_ipv6(host: str, called: str) -> None:
+    """A connection is known again by the address that gRPC tells of it, or its call would count as
+    silence; and one that is silent is closed."""
+    settings = Settings(
+        server=Server(host=host, grpc=True, grpc_port=0, store="memory:", insecure=True),
+        limits=Limits(hello_time=0.5, head_time=0.5),
+    )
+    app = App(agent, engine_for(agent, settings), settings, Log("error"), "http://127.0.0.1:1")
+    await app.start()
+    try:
+        reader, writer = await asyncio.open_connection(called.strip("[]"), app.ports["grpc"])
+        async with grpc.aio.insecure_channel(f"{called}:{app.ports['grpc']}") as channel:
+            stream = Caller(channel, "1.0").stream("go", "slow")
+            began = time.monotonic()
+            while time.monotonic() < began + 4:
+                assert await stream.read() is not grpc.aio.EOF
+            stream.cancel()
+        async with asyncio.timeout(HANG):
+            with suppress(ConnectionError):
+                while await reader.read(1000):
+                    pass
+        writer.close()
+    finally:
+        await app.stop()

@@ -97,7 +97,7 @@ class Receiver:
 
     async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
         """Reads the body, from callers that have shown what `Proof` asks for."""
-        greet(headers, self._proof)
+        greet(headers, self._proof, self._clock())
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:
             raise ContentTypeUnsupported("Expected application/json")

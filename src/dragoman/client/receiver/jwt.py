@@ -16,10 +16,11 @@ LONGEST = 8192
 BODY = "request_body_sha256"
 
 
-def claimed(
-    headers: Mapping[str, str], body: bytes, issuer: Issuer, now: float, tolerance: float
-) -> Proved:
-    """Returns what the token proves. Raises `Unauthenticated` if that is not enough."""
+def check_token(
+    headers: Mapping[str, str], issuer: Issuer, now: float, tolerance: float
+) -> tuple[str, Claims]:
+    """Returns the token and what it claims. Raises `Unauthenticated` if it is not good here,
+    whatever the body is."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST:
         raise Unauthenticated("The sender's signed token is missing.")
@@ -32,9 +33,17 @@ def claimed(
         raise Unauthenticated("The signed token comes from another sender.")
     if issuer.audience and issuer.audience not in audience_of(claims):
         raise Unauthenticated("The signed token is meant for someone else.")
-    digest = claims.get(BODY)
-    if digest is None and issuer.body:
+    if claims.get(BODY) is None and issuer.body:
         raise Unauthenticated("The signed token does not cover this body.")
+    return token, claims
+
+
+def claimed(
+    headers: Mapping[str, str], body: bytes, issuer: Issuer, now: float, tolerance: float
+) -> Proved:
+    """Returns what the token proves. Raises `Unauthenticated` if that is not enough."""
+    token, claims = check_token(headers, issuer, now, tolerance)
+    digest = claims.get(BODY)
     if digest is not None and not (
         isinstance(digest, str)
         and hmac.compare_digest(digest.encode(), hashlib.sha256(body).hexdigest().encode())

@@ -99,8 +99,18 @@ class Proved(Struct, frozen=True):
     signed: bool
 
 
-def greet(headers: Mapping[str, str], proof: Proof) -> None:
-    """Raises `Unauthenticated` for what can be refused before the body is read."""
+def greet(headers: Mapping[str, str], proof: Proof, now: float) -> None:
+    """Raises `Unauthenticated` for all that can be refused before the body is read."""
+    _check_shown(headers, proof)
+    if proof.issuer is not None:
+        from .jwt import check_token  # joserfc is loaded only where someone needs it
+
+        check_token(headers, proof.issuer, now, proof.tolerance)
+    if _has_signature(headers) and (proof.issuer is None or _keys(proof)):
+        _check_form(headers, proof, now)
+
+
+def _check_shown(headers: Mapping[str, str], proof: Proof) -> None:
     if proof.tokens:
         given = {headers[name] for name in TOKENS if name in headers}
         if len(given) != 1 or not _among(given.pop(), proof.tokens):
@@ -116,17 +126,25 @@ def greet(headers: Mapping[str, str], proof: Proof) -> None:
 def prove(headers: Mapping[str, str], body: bytes, proof: Proof, now: float) -> Proved:
     """Raises `Unauthenticated` unless all that `proof` requires is there. Names of headers are in
     lower case."""
-    greet(headers, proof)
+    _check_shown(headers, proof)
     said: Proved | None = None
     if proof.issuer is not None:
         from .jwt import claimed  # joserfc is loaded only where someone needs it
 
         said = claimed(headers, body, proof.issuer, now, proof.tolerance)
-    keys = [key_of(each) for each in (proof.secrets or proof.tokens)]
+    keys = _keys(proof)
     if said is not None and not (keys and _has_signature(headers)):
         return said  # nobody vouches for what the other headers say
     if not _has_signature(headers):
         return Proved("", False)
+    id, at = _check_form(headers, proof, now)
+    if keys and not _is_signed(headers.get(SIGNATURE, ""), keys, id, at, body):
+        raise Unauthenticated("The signature is wrong.")
+    return Proved(id, bool(keys))
+
+
+def _check_form(headers: Mapping[str, str], proof: Proof, now: float) -> tuple[str, str]:
+    """The name and the time of a signed call; `Unauthenticated` if no body could fit them."""
     id = headers.get(ID, "")
     if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
         raise Unauthenticated("The call has no webhook-id.")
@@ -135,9 +153,13 @@ def prove(headers: Mapping[str, str], body: bytes, proof: Proof, now: float) -> 
         raise Unauthenticated("The call does not say when it was made.")
     if abs(now - int(at)) > proof.tolerance:
         raise Unauthenticated("The call is too old, or a clock is wrong.")
-    if keys and not _is_signed(headers.get(SIGNATURE, ""), keys, id, at, body):
+    if _keys(proof) and not _given(headers.get(SIGNATURE, "")):
         raise Unauthenticated("The signature is wrong.")
-    return Proved(id, bool(keys))
+    return id, at
+
+
+def _keys(proof: Proof) -> list[bytes]:
+    return [key_of(each) for each in (proof.secrets or proof.tokens)]
 
 
 def key_of(secret: str) -> bytes:
@@ -157,12 +179,16 @@ def _has_signature(headers: Mapping[str, str]) -> bool:
 
 
 def _is_signed(said: str, keys: list[bytes], id: str, at: str, body: bytes) -> bool:
-    given = [each.removeprefix("v1,") for each in said.split() if each.startswith("v1,")]
     # All of them are compared, so that the time tells nothing about which one fits.
-    fits = [
-        _same(each, signed(key, id, at, body)) for each in given[:MOST_SIGNATURES] for key in keys
-    ]
+    fits = [_same(each, signed(key, id, at, body)) for each in _given(said) for key in keys]
     return any(fits)
+
+
+def _given(said: str) -> list[str]:
+    """The first signatures in a header, as far as they can be those of a body: base64 of 32
+    bytes."""
+    found = [each.removeprefix("v1,") for each in said.split() if each.startswith("v1,")]
+    return [each for each in found[:MOST_SIGNATURES] if len(each) == 44]
 
 
 def _among(given: str, known: tuple[str, ...]) -> bool:

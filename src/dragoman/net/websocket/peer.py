@@ -34,12 +34,15 @@ class Inbox:
         self._signals: asyncio.Queue[tuple[Signal, int]] = asyncio.Queue(AHEAD)
         self._size = 0
         self._room = asyncio.Event()
+        self._closed = False
 
     async def put(self, signal: Signal, size: int) -> None:
-        """Waits while there is too much in it."""
-        while self._size and self._size + size > AHEAD_SIZE:
+        """Waits while there is too much in it; nothing is put in when its reader has left."""
+        while self._size and self._size + size > AHEAD_SIZE and not self._closed:
             self._room.clear()
             await self._room.wait()
+        if self._closed:
+            return
         self._size += size
         await self._signals.put((signal, size))
 
@@ -48,6 +51,14 @@ class Inbox:
         while self._signals.full():
             self.get_nowait()
         self._signals.put_nowait((fault, 0))
+
+    def close(self) -> None:
+        """Its reader has left. Whoever waits to put something in must not wait any longer: it reads
+        the channel for all other calls too."""
+        self._closed = True
+        self._room.set()
+        while not self._signals.empty():
+            self.get_nowait()
 
     async def get(self) -> Signal:
         """Waits for the next one."""
@@ -160,7 +171,7 @@ class WebSocketPeer:
         return inbox
 
     def _abandon(self, id: str) -> None:
-        del self._waiting[id]
+        self._waiting.pop(id).close()
         self.caller.abandon(id)
 
     def _check_open(self) -> None:
