@@ -164,9 +164,12 @@ async def test_one_look_does_for_some_seconds_and_not_for_longer(
     loop = asyncio.get_running_loop()
     for hangs, status in ((False, 200), (True, 503), (False, 200)):
         peer.hangs, before = hangs, peer.looks
-        while peer.looks == before:  # what was seen before counts until its time is over
+
+        async def looked_again(before: int = before) -> bool:
             await asked()
-            await asyncio.sleep(0.02)  # the pace of a probe that asks too often
+            return peer.looks > before
+
+        await until(looked_again)  # what was seen before counts until its time is over
         began = loop.time()
         answers = await asyncio.gather(*(asked() for _ in range(50)))
         if loop.time() - began < 1:  # else this machine was away for longer than a look counts
