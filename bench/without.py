@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 
 def _no_batch_scheduling() -> None:
-    from dragoman.observability import scheduling
+    from dragoman.server import process_tuning
 
-    scheduling.finish_first = lambda: None
+    process_tuning.use_batch_scheduling = lambda: None
 
 
 def _default_collector() -> None:
-    from dragoman.server import serve
+    from dragoman.server import process_tuning
 
-    serve._collect_less = lambda: None
+    process_tuning.collect_less_often = lambda: None
 
 
 def _no_tap() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import uvloop
 
 from dragoman.net.http.granian_server import GranianServer, bind
-from dragoman.observability.scheduling import finish_first
+from dragoman.server.process_tuning import use_batch_scheduling
 from dragoman.settings import Limits
 
 Scope = dict[str, Any]
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--policy", action="store_true")
     options = parser.parse_args()
     if options.policy:
-        finish_first()
+        use_batch_scheduling()
     uvloop.run(serve(options.port, Path(os.environ["BENCH_BARE_ANSWER"]).read_bytes()))
 
 

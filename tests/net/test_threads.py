@@ -10,9 +10,9 @@ import pytest
 
 TOLD = """
 import os, threading
-from dragoman.observability.scheduling import finish_first
+from dragoman.server.process_tuning import use_batch_scheduling
 {before}
-finish_first()
+use_batch_scheduling()
 print(os.sched_getscheduler(0))
 later = threading.Thread(target=lambda: print(os.sched_getscheduler(0)))
 later.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from dragoman.observability.log import Log, set_up
 from dragoman.security.access_control import check_certificates, check_exposure
 from dragoman.settings import Settings
 
+from . import process_tuning
 from .agent_names import Agents, by_name
 from .app import App
 from .engines import engines_for
@@ -72,7 +72,6 @@ async def _serve(
     on_start: Callable[[str], None] | None,
 ) -> None:
     from dragoman.net.http.granian_server import GranianServer
-    from dragoman.observability.scheduling import finish_first
 
     url = address(sock, tls=bool(settings.tls.cert))
     anywhere = _wildcard(settings.server.host) or settings.server.trusted_proxies
@@ -80,9 +79,9 @@ async def _serve(
     peers, store = engines_for(agents, settings)
     app = App(agents, peers, settings, log, base, store=store)
     stopping = _signals(log)
-    finish_first()
+    process_tuning.use_batch_scheduling()
     await app.start()
-    _collect_less()
+    process_tuning.collect_less_often()
     listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
     serving = listener.begin()
     log.info(
@@ -119,15 +118,6 @@ async def wind_down(app: App, listener: GranianServer) -> None:
     listener.refuse()
     await app.stop()
     await listener.end(LINGER)
-
-
-def _collect_less() -> None:
-    """What is loaded by now stays, so the collector need not look at it again. And a few dozen
-    requests under way are more than its 700 objects: it would look for garbage all the time, where
-    almost all of ours is gone by counting references."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
 
 
 def _signals(log: Log) -> asyncio.Future[None]:
