@@ -113,7 +113,7 @@ class AgentMount:
         signer = self._shared.signer
         if signer is None or not self.mount_point.base:
             return card
-        return signer.signed(card, url.removesuffix(self.mount_point.path))
+        return signer.signed(card, url.rstrip("/").removesuffix(self.mount_point.path))
 
     def check_card(self) -> None:
         """`ConfigError` if the card breaks the rules of its versions, or shows a secret.

@@ -74,15 +74,22 @@ def interfaces(
 ) -> tuple[Interface, ...]:
     """The entries of the card of an agent that is reached at `base`, in the order wanted; those
     `elsewhere` have ports of their own. Where nobody knows `base`, only those can be named."""
-    # Clients put paths such as /v1/card behind the address, so it ends without a slash. Bindings
-    # may share one (A2A 0.3 §5.6.2).
+    # Bindings may share an address (A2A 0.3 §5.6.2).
     offered = {
-        each.interface: Interface(url=base, binding=each.interface[0], version=each.interface[1])
+        each.interface: Interface(
+            url=_address_of(each, base), binding=each.interface[0], version=each.interface[1]
+        )
         for each in dialects.DIALECTS.values()
         if base and each.interface is not None and each.wire is Wire.HTTP
     }
     offered |= {(each.binding, each.version): each for each in elsewhere}
     return tuple(offered[pair] for pair in wanted if pair in offered)
+
+
+def _address_of(dialect: Dialect, base: str) -> str:
+    """The address on the card of a dialect that has an interface there. Clients of REST put paths
+    such as /v1/card behind it, so it ends without a slash; others call it as it is."""
+    return base if dialect.routes[0].path == "/" else base.rstrip("/")
 
 
 def extension(base: str, found: Iterable[Dialect]) -> Extension:
@@ -91,7 +98,7 @@ def extension(base: str, found: Iterable[Dialect]) -> Extension:
         {
             "dialect": each.name,
             "binding": each.listed_as,
-            "url": f"{base}{each.routes[0].path}".rstrip("/"),
+            "url": base if (path := each.routes[0].path) == "/" else base.rstrip("/") + path,
         }
         for each in found
         if base and each.listed_as

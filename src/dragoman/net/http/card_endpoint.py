@@ -54,7 +54,7 @@ class CardEndpoint:
         await self._answer("legacy", scope, headers_in(scope["headers"]), send)
 
     def _alone(self, path: str) -> Handler:
-        self._forms[path] = lambda card, base: documents.alone(card, f"{base}{path}")
+        self._forms[path] = lambda card, base: documents.alone(card, base.rstrip("/") + path)
 
         @policy(Policy.CARD)
         async def page(scope: Scope, receive: Receive, send: Send) -> None:

@@ -36,14 +36,15 @@ class MountPoint(Struct, frozen=True):
         return f"{self.base}{self.path}" if self.base else ""
 
     def url_in(self, scope: Scope, headers: Mapping[str, str]) -> str:
-        """The address of the agent for the caller of this request."""
+        """The address of the agent for the caller of this request. In another app it ends with a
+        slash: what has none is that app's own path, which it redirects at best."""
         root = quote(scope.get("root_path", "").rstrip("/"), safe=IN_PATHS)
         around = root.removesuffix(self.path)
         base = self.base or typed_base(scope, headers)
         own = urlsplit(base).path.rstrip("/")
         if own and f"{around}/".startswith(f"{own}/"):
             base = base.rstrip("/").removesuffix(own)  # the operator has named it there already
-        return f"{base}{around}{self.path}"
+        return f"{base}{around}{self.path}{'/' if around and not self.path else ''}"
 
 
 def relative(scope: Scope) -> Scope:
