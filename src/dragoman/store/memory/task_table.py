@@ -22,9 +22,7 @@ class ContextIndex:
         self._tasks: dict[str, str | dict[str, None]] = {}
 
     def add(self, row: Row) -> None:
-        """Adds a new task."""
-        if row.context_id == row.task_id:
-            return
+        """Adds a new task that did not begin its context."""
         known = self._tasks.get(row.context_id)
         if known is None:
             self._tasks[row.context_id] = row.task_id
@@ -78,10 +76,12 @@ class TaskTable:
     def add(self, kept: LiveTask | FrozenTask, digest: bytes | None) -> str:
         """Adds a task and the digest that belongs to its key; the id of the finished task that
         had to make room for it, or empty."""
-        task_id = kept.row.task_id
+        row = kept.row
+        task_id = row.task_id
         if kept.key is not None and digest is not None:
             self.keys[kept.key] = (task_id, digest)
-        self._contexts.add(kept.row)
+        if row.context_id != task_id:  # most tasks need no entry, and this is the hot path
+            self._contexts.add(row)
         if isinstance(kept, LiveTask):
             self.live[task_id] = kept
             return ""
