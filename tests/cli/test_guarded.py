@@ -81,13 +81,13 @@ def test_who_has_nothing_is_told_where_to_put_it(guarded: Served, tmp_path: Path
 
 def test_chat_with_a_token_and_without(guarded: Served, tmp_path: Path) -> None:
     with terminal("chat", guarded.url, cwd=tmp_path, **login(guarded)) as screen:
-        screen.until("leaves.\n>")
+        screen.until("exits.\n>")
         screen.type("hello\n")
         screen.until("HELLO")
         screen.type("/quit\n")
         assert screen.ends() == 0
     with terminal("chat", guarded.url, cwd=tmp_path) as screen:
-        screen.until("leaves.\n>")
+        screen.until("exits.\n>")
         screen.type("hello\n")
         screen.until("dragoman login")  # the chat goes on: the token may come meanwhile
         screen.type("/quit\n")

@@ -108,7 +108,7 @@ def test_files_go_and_come(server: Served, tmp_path: Path) -> None:
         (("send", "http://127.0.0.1:9", "x"), 3, "cannot be reached", "is the address right?"),
         (("send", "URL", "x", "--task", "none"), 1, "no such task", "dragoman tasks list"),
         (("send", "URL", "x", "--skill", "fails"), 1, "no paper", ""),
-        (("send", "URL"), 2, "Say something", ""),
+        (("send", "URL"), 2, "nothing to send", ""),
         (("send", "URL", "x", "--file", "none"), 2, "no file none", ""),
         (("send", "URL", "--data", "{"), 2, "not JSON", ""),
         (("send", "URL", "x", "--dialect", "klingon"), 2, "klingon", ""),

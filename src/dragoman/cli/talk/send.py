@@ -119,7 +119,7 @@ def _said(text: str, files: tuple[Path, ...], data: str | None) -> list[object]:
     if data is not None:
         what.append(_json(data))
     if not what:
-        raise ConfigError("Say something: give TEXT, --file or --data.")
+        raise ConfigError("There is nothing to send: pass TEXT, --file or --data.")
     return what
 
 
