@@ -668,7 +668,7 @@ def _once(asked: Asked) -> Told | None:
 
 def _hanging() -> Told:
     def never() -> Iterator[Any]:
-        time.sleep(3)  # the fault: it hangs
+        time.sleep(15)  # the fault: it hangs
         yield {}
 
     return Told(200, {"content-type": "text/event-stream"}, events=never())

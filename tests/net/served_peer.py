@@ -115,7 +115,7 @@ class House:
         self.app, self.peer, self.port, self.listener = app, peer, port, listener
         self.url = f"http://127.0.0.1:{port}"
 
-    async def raw(self, data: bytes, wait: float = 2.0) -> bytes:
+    async def raw(self, data: bytes, wait: float = 60.0) -> bytes:
         """What the server says to these bytes until it closes or falls silent."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(data)

@@ -105,7 +105,7 @@ async def test_an_error_after_it_is_an_event() -> None:
 
 async def test_silence_is_filled_with_comments() -> None:
     async with house() as home:
-        heard = await home.raw(stream("wait"), wait=0.5)
+        heard = await home.raw(stream("wait"), wait=3)
         assert heard.count(b": keep-alive\n") > 2
         assert b": keep-alive\n\n" not in heard
         await open_streams(home, 0)

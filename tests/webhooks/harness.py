@@ -21,7 +21,7 @@ from waiting import LIMIT, until
 SECRET = b"s" * 32
 ALICE = Context(principal="alice", dialect="a2a-1.0")
 BOB = Context(principal="bob", dialect="a2a-1.0")
-QUICK = Push(schedule=(0, 0.02, 0.05), timeout=2.0, probe=0.05)
+QUICK = Push(schedule=(0, 0.02, 0.05), timeout=60.0, probe=0.05)
 
 agent = Agent("Push", description="Says things.")
 
@@ -40,7 +40,7 @@ async def wait(turn: Turn) -> str:
 def sender(rules: Rules | None = None, **options: Any) -> WebhookSender:
     """One that may call this machine."""
     return WebhookSender(
-        GuardedHttp(rules or Rules(allow_private=True), **options), SecretBox(SECRET), 2.0
+        GuardedHttp(rules or Rules(allow_private=True), **options), SecretBox(SECRET), 60.0
     )
 
 

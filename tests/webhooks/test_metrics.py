@@ -61,7 +61,7 @@ async def test_a_receiver_that_fails_is_seen(store: str, tmp_path: Path) -> None
     def moody(heard: Heard) -> tuple[int, dict[str, str]]:
         return answers["status"], {}
 
-    push = Push(schedule=(0, 0.01, 0.01, 30), timeout=2.0, probe=0.02, failures=3)
+    push = Push(schedule=(0, 0.01, 0.01, 30), timeout=60.0, probe=0.02, failures=3)
     async with Receiver(moody) as receiver, engine(push, store.format(tmp_path)) as running:
         await send(running, "0", hook(receiver.url))
         await receiver.until(3)
@@ -77,7 +77,7 @@ async def test_dead_and_gone_ones_are_counted() -> None:
 
     async with (
         Receiver(lambda heard: (answers.pop(0), {})) as receiver,
-        engine(Push(schedule=(0, 0.01, 0.01), timeout=2.0)) as running,
+        engine(Push(schedule=(0, 0.01, 0.01), timeout=60.0)) as running,
     ):
         await send(running, "0", hook(receiver.url))
         await receiver.until(4)

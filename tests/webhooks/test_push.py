@@ -160,7 +160,7 @@ async def test_a_receiver_may_ask_for_a_pause() -> None:
 
 
 async def test_a_failing_host_is_left_alone_but_for_probes() -> None:
-    push = Push(schedule=(0, *[0.001] * 200), timeout=2.0, failures=3, probe=0.3)
+    push = Push(schedule=(0, *[0.001] * 200), timeout=60.0, failures=3, probe=0.3)
     down = True
 
     def answer(one: Heard) -> tuple[int, dict[str, str]]:
