@@ -138,11 +138,16 @@ class Agent {
   }
 
   async register(id, said) {
-    const answer = this.answered(id);
+    const answer = new Promise((resolve) =>
+      this.waiting.set(id, (welcome) => {
+        // At once: the host's first request may stand right behind its answer.
+        this.token = welcome.session_token ?? "";
+        resolve(welcome);
+      }),
+    );
     this.write(said);
     const welcome = await answer;
     if (welcome.error) throw new Error(welcome.error.message);
-    this.token = welcome.session_token;
     console.log(`registered as ${me}`);
   }
 
