@@ -33,6 +33,9 @@ def listening(answer: bytes, tls: ssl.SSLContext | None = None) -> Iterator[int]
             one.settimeout(30)
             one.recv(65536)
             one.sendall(answer)
+            one.shutdown(socket.SHUT_WR)
+            while one.recv(65536):  # what is closed unread would reset the answer
+                pass
         except OSError:
             pass
         finally:
