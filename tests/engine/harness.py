@@ -145,6 +145,10 @@ class Slow:
         """How many calls are held up now."""
         return len(self._waiting)
 
+    def holds(self, name: str) -> bool:
+        """Whether a call of this method is held up now."""
+        return any(each == name for each, _ in self._waiting)
+
     def create(self, draft: Draft, done: Done) -> None:
         self._hand_over("create", lambda: self._store.create(draft, done))
 

@@ -590,10 +590,10 @@ async def test_words_that_came_sealed_as_a_task_ends_are_kept(
         task = await client.send("pay")
         store.hold_back("inputs")
         async with background(client.send(CANARY, task=task)) as first:
-            await until(lambda: store.waiting == 1, 60)
+            await until(lambda: store.holds("inputs"))
             store.hold_back("add_input")
             async with background(client.send("and hurry", task=task)) as second:
-                await until(lambda: store.waiting == 2, 60)
+                await until(lambda: store.holds("add_input"))
                 store.let_go("inputs")
                 done = await first
                 store.let_go("add_input")
