@@ -1,7 +1,7 @@
 """What `serve` asks of the operating system and of Python for the whole process.
 
 Two more optimizations live where they work: live events that pass a reader (`core.peer.Tap`) and
-messages that a WebSocket asks for ahead (`net.websocket.reader`). ADR 0011 lists all four with the
+messages that a WebSocket asks for ahead (`net.websocket.reader`). ADR 0016 lists all four with the
 CPU that each of them saves; `python -m bench.paired --without NAME` measures it again.
 """
 
