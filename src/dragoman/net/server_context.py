@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
 from dragoman.core.peer import Peer
 from dragoman.observability.log import Log
 from dragoman.observability.metrics import Metrics
-from dragoman.security.authentication import Admit
+from dragoman.security.authentication import Admit, Recognizes
 from dragoman.settings import Limits
 
 from .http.asgi import Header
@@ -124,8 +124,8 @@ class ServerContext:
         self.streams = self.opened.streams
         self.sockets = self.opened.sockets
         self.mount_point = MountPoint()
-        self.recognize = admit
-        """Like `admit`, for a call that may be for another agent: it is not counted."""
+        self.recognizes: Recognizes = _everyone
+        """Whether a caller may be let in, for a call that may be for another agent."""
         self.extensions: frozenset[str] = frozenset()
         """What the card declares; of these we echo what a caller activates."""
         self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
@@ -140,6 +140,10 @@ class ServerContext:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that serves. Asked for once: in Python 3.11 that is a system call."""
         return asyncio.get_running_loop()
+
+
+async def _everyone(headers: Mapping[str, str], target: str, certificate: str) -> bool:
+    return True
 
 
 def _no_headers(error: Exception) -> tuple[Header, ...]:

@@ -59,14 +59,8 @@ class AccessControl:
         self.admit_or_anyone = self.admit
         """Admits callers of A2A operations; what is not open to strangers is refused by the peer
         that `before` returns."""
-        open_to_some = self.locked and bool(self.anonymous)
-        if open_to_some:
+        if self.locked and self.anonymous:
             self.admit_or_anyone = self.authenticator.admit_or_anyone
-        self.recognize: Admit = self.admit_or_anyone
-        """The same, but the call does not count: it may be for another agent."""
-        if metered is not None:
-            same = Authenticator(schemes, agent.name, fetch=self._fetch, scopes=agent.scopes)
-            self.recognize = same.admit_or_anyone if open_to_some else same.admit
         self._access = _accesses(settings)
         if not schemes and any(each.authenticated for each in self._access.values()):
             raise ConfigError(
@@ -125,6 +119,13 @@ class AccessControl:
     async def close(self) -> None:
         """Closes the connections to issuers."""
         await self._fetch.close()
+
+    async def recognizes(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
+        """Whether this agent may let the caller in. It is not counted as a call, which may be for
+        another agent."""
+        if not self.locked or self.anonymous:
+            return True
+        return await self.authenticator.recognizes(headers, target, certificate)
 
     async def check_card(self, scope: Scope) -> None:
         """Raises what a caller is told that may not read the card."""

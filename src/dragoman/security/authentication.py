@@ -25,6 +25,9 @@ Admit = Callable[[Mapping[str, str], str, str], Context | Awaitable[Context]]
 `target` is method, path and query ("POST /?key=x"); `certificate` the name in the client's verified
 certificate, or nothing. An awaitable comes back only when an issuer's keys must be fetched first.
 """
+Recognizes = Callable[[Mapping[str, str], str, str], Awaitable[bool]]
+"""`recognizes(headers, target, certificate)`: whether they show a caller, without counting a
+call."""
 MOST_FETCHES = 3
 """The number of key sets that are fetched for one request."""
 

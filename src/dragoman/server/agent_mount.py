@@ -60,7 +60,7 @@ class AgentMount:
             guarded, self.access.admit_or_anyone, settings.limits, log, shared.opened
         )
         self.server.mount_point = mount_point
-        self.server.recognize = self.access.recognize
+        self.server.recognizes = self.access.recognizes
         self.server.refusal_headers = self.access.authenticator.refusal_headers
         self.server.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         self.services = services_of(

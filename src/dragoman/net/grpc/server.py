@@ -17,14 +17,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 
 from dragoman.core.errors import (
-    BadParams,
     ConfigError,
     DragomanError,
     StoreUnavailable,
     TooSlow,
+    Unauthenticated,
     Unparseable,
 )
-from dragoman.core.peer import AGENT, Batch, Context
+from dragoman.core.peer import AGENT, Batch
 from dragoman.core.session import Call, Fault, Frame, Session, Update
 from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
 from dragoman.dialects.a2a.scalars import Wrong
@@ -241,21 +241,18 @@ class GrpcServer:
         certificate = _certificate(servicer) if self._secured else ""
         target = f"POST {path}"
         try:
-            if not self._agents:
-                await exchange.admit(headers, target, certificate)
-                body = await self._read(servicer)
-            elif (named := headers.get(AGENT)) is not None:
-                if named in self._agents:
-                    exchange.redirect(self._agents[named][0])
-                await exchange.admit(headers, target, certificate)
-                body = await self._read(servicer)
-            else:
+            if self._agents and AGENT not in headers:
                 # Which agent is meant stands in the message. It is read for a caller that at least
                 # one agent knows.
                 await self._recognize(headers, target, certificate)
                 body = await self._read(servicer)
                 exchange.redirect(self._tenants_driver(path, body))
                 await exchange.admit(headers, target, certificate)
+            else:
+                if (named := self._agents.get(headers.get(AGENT, ""))) is not None:
+                    exchange.redirect(named[0])
+                await exchange.admit(headers, target, certificate)
+                body = await self._read(servicer)
         except DragomanError:
             exchange.identify(Frame(b"", path, headers))  # for the version of the path
             raise
@@ -268,20 +265,11 @@ class GrpcServer:
         return signal
 
     async def _recognize(self, headers: Mapping[str, str], target: str, certificate: str) -> None:
-        """Returns if one of the agents admits the caller; raises why the last one does not."""
-        refusal: DragomanError | None = None
+        """Returns if one of the agents may let the caller in."""
         for driver, _ in self._agents.values():
-            try:
-                found = driver.server.recognize(headers, target, certificate)
-                if not isinstance(found, Context):
-                    await found
+            if await driver.server.recognizes(headers, target, certificate):
                 return
-            except BadParams:
-                return  # a header is wrong, not the caller
-            except DragomanError as exc:
-                refusal = exc
-        if refusal is not None:
-            raise refusal
+        raise Unauthenticated()
 
     def _tenants_driver(self, path: str, body: bytes) -> Driver:
         """The driver for the agent whose name is the tenant of a message."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -24,7 +24,7 @@ from dragoman.dialects.iat.wire import SESSION_HEADER, Envelope, Kind, bare_toke
 from dragoman.settings import Iat
 from dragoman.store.sessions import SessionStore
 
-from ..authentication import Admit, told
+from ..authentication import Admit, Recognizes, told
 from ..rate_limits import Meter
 from ..verifiers import read_secret
 from .sessions import IatSession, Sessions
@@ -37,8 +37,6 @@ PROVED = "iat"
 """The scheme of a caller that has the shared secret."""
 UNREAD = Envelope(kind=Kind.REQUEST)
 """A message that has not come yet."""
-Recognizes = Callable[[Mapping[str, str], str, str], Awaitable[bool]]
-"""`recognizes(headers, target, certificate)`: whether they show a caller of another scheme."""
 
 
 class IatAuthenticator:
