@@ -1,8 +1,10 @@
-"""Ports for servers that must know theirs before they start."""
+"""Ports for servers that must know theirs before they start, and whether there is IPv6."""
 
 from __future__ import annotations
 
 import socket
+
+import pytest
 
 _HELD: list[socket.socket] = []
 
@@ -19,3 +21,14 @@ def own_port() -> int:
     held.bind(("127.0.0.1", 0))
     _HELD.append(held)
     return int(held.getsockname()[1])
+
+
+def _has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+NEEDS_IPV6 = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")

@@ -23,21 +23,13 @@ from dragoman.net.http.descriptors import (
 from dragoman.settings import Limits
 from hostile.frames import ACK, PREFACE, SETTINGS, frame, greeting, head, request
 from net.served_peer import House, call, house, post, said
+from ports import NEEDS_IPV6
 from waiting import stays, until
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 HANG = 60.0
 
 
-def _has_ipv6() -> bool:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return False
-    return True
-
-
-NEEDS_IPV6 = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
 HALVES = {
     "nothing": b"",
     "one letter that may begin either version": b"P",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 import time
 from collections import defaultdict
@@ -34,6 +33,7 @@ from hostile.frames import (
     head,
     request,
 )
+from ports import NEEDS_IPV6
 from waiting import until
 
 from .conftest import Caller, agent, state
@@ -274,15 +274,7 @@ async def test_a_call_without_a_message_is_refused(app: App, rpc: str) -> None:
         assert (await refusal(peer))["grpc-status"] not in ("0", "13")  # INTERNAL
 
 
-def _has_ipv6() -> bool:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
+@NEEDS_IPV6
 @pytest.mark.parametrize(
     ("host", "called"), [("::1", "[::1]"), ("::", "[::1]"), ("::", "127.0.0.1")]
 )
