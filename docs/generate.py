@@ -12,7 +12,15 @@ from pathlib import Path
 from dragoman.core import errors
 from dragoman.core.lifecycle import FINAL, NEXT
 from dragoman.core.model import State
+from dragoman.dialects import DIALECTS
 from dragoman.dialects.a2a.errors import SPELLINGS, SPELLINGS_0_3, spelling_of
+from dragoman.dialects.losses import (
+    FEATURES,
+    OPERATIONS,
+    lost_between,
+    lost_by,
+    missing_operations,
+)
 
 DOCS = Path(__file__).parent
 Kind = type[errors.DragomanError]
@@ -80,9 +88,48 @@ def _id(state: State) -> str:
     return state.value.replace("-", "_")
 
 
+def loss_table() -> str:
+    """What each dialect carries: one row for each feature that some dialect loses."""
+    columns = list(DIALECTS.values())
+    lost = {each.name: set(lost_by(each)) for each in columns}
+    missing = {
+        each.name: set(missing_operations(each)) for each in columns if each.callee is not None
+    }
+    rows = [f"| | {' | '.join(lost)} |", f"|---|{':---:|' * len(lost)}"]
+    for feature in FEATURES:
+        marks = ["no" if feature.name in lost[name] else "yes" for name in lost]
+        rows.append(f"| {feature.name} | {' | '.join(marks)} |")
+    for operation in OPERATIONS:
+        marks = [
+            "" if name not in missing else "no" if operation in missing[name] else "yes"
+            for name in lost
+        ]
+        rows.append(f"| callers can {operation} | {' | '.join(marks)} |")
+    return "\n".join(rows)
+
+
+def pair_table() -> str:
+    """What a pair of dialects loses: one row for the caller's dialect, one column for the
+    agent's, and in each cell the numbers of the features in the list above the table."""
+    numbers = {each.name: number for number, each in enumerate(FEATURES, 1)}
+    callers = [each for each in DIALECTS.values() if each.callee is not None]
+    agents = list(DIALECTS.values())
+    lines = [f"{number}. {name}" for name, number in numbers.items()]
+    lines += ["", f"| caller | {' | '.join(each.name for each in agents)} |"]
+    lines.append(f"|---|{'---|' * len(agents)}")
+    for caller in callers:
+        cells = [
+            ", ".join(str(numbers[name]) for name in lost_between(caller, agent))
+            for agent in agents
+        ]
+        lines.append(f"| {caller.name} | {' | '.join(cell or 'nothing' for cell in cells)} |")
+    return "\n".join(lines)
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "errors.md": {"tree": error_tree, "table": error_table},
     "architecture.md": {"states": state_diagram},
+    "losses.md": {"dialects": loss_table, "pairs": pair_table},
 }
 
 

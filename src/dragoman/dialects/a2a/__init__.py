@@ -135,6 +135,7 @@ DIALECTS = (
         name=PYTHON_A2A.dialect,
         caller=_python,
         callee=None,
+        carried=Losses(V0_1, PLAIN).carried,
         binding="JSONRPC",
         versions=(PYTHON_A2A.dialect,),
         names_tasks=True,

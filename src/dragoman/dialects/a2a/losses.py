@@ -4,7 +4,7 @@ Both versions: the work behind a task is opaque (what was heard, what a question
 a chunk has no time; an opened task is told as the task it is; errors without a code are told by
 the nearest that has one; in which dialect a webhook was set is known by hearing it; a method of
 the agent's own that is given nothing is given an empty object. 1.0 has one scheme for a webhook,
-the first of 0.3's. 0.3 also has no filename or media
+the first of 0.3's. A send has no fragments of context (IAT has). 0.3 also has no filename or media
 type on text and data: they live in metadata there; it lists all webhooks at once, and one that is
 set with a send has no task yet.
 
@@ -82,7 +82,7 @@ def _carried(signal: Signal, wire: WireLosses) -> Signal:
     match signal:
         case Call(op=SendMessage() as op):
             message, hook = _message(op.message, wire), _inline(op.hook, version)
-            return replace(signal, op=replace(op, message=message, hook=hook))
+            return replace(signal, op=replace(op, message=message, hook=hook, context=()))
         case Call(op=SetHook(hook=hook)):
             return replace(signal, op=SetHook(hook=_hook(hook, version)))
         case Call(op=ListHooks(task_id=task_id)) if version is V0_3:

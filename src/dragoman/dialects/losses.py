@@ -1,0 +1,309 @@
+"""What a translation between two dialects cannot carry, found by asking the dialects themselves.
+
+Every `Dialect` declares with `carried` what of a signal survives its wire, and contract tests hold
+it to that. Here are the features of signals that people ask about. A dialect loses a feature if a
+signal that has it is carried without it; a pair of dialects loses what either of them loses. So
+the tables of `dragoman gateway losses` and the note on a relayed task cannot differ from the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from dragoman.core import events as ev
+from dragoman.core.dialect import Dialect
+from dragoman.core.events import Stamped
+from dragoman.core.model import (
+    AnyPart,
+    Artifact,
+    Blob,
+    Data,
+    Hook,
+    Link,
+    Message,
+    Role,
+    State,
+    Text,
+)
+from dragoman.core.operations import (
+    AnyOperation,
+    CancelTask,
+    GetExtendedCard,
+    GetTask,
+    ListTasks,
+    SendMessage,
+    SetHook,
+    Watch,
+)
+from dragoman.core.questions import Question, question_at, question_part
+from dragoman.core.session import Call, Signal, Update
+
+E = TypeVar("E", bound=ev.AnyEvent)
+LATE = 1_700_000_000_123
+"""A time with milliseconds."""
+
+
+class Feature(Struct, frozen=True):
+    """Something that a signal may have, and that a dialect may have no words for."""
+
+    name: str
+    sample: Signal
+    """A signal that has it."""
+    present: Callable[[Signal], bool]
+    """Whether a signal has it."""
+
+
+def lost_by(dialect: Dialect) -> tuple[str, ...]:
+    """The names of the features that this dialect does not carry."""
+    return tuple(each.name for each in FEATURES if not each.present(dialect.carried(each.sample)))
+
+
+def lost_between(caller: Dialect, agent: Dialect) -> tuple[str, ...]:
+    """The names of the features that do not come through where the caller speaks one dialect and
+    the agent the other: both have to carry them."""
+    lost = {*lost_by(caller), *lost_by(agent)}
+    return tuple(each.name for each in FEATURES if each.name in lost)
+
+
+def lost_from(dialect: Dialect, signal: Signal) -> tuple[str, ...]:
+    """The names of the features that this very signal has and that the dialect does not carry."""
+    told = dialect.carried(signal)
+    if told == signal:
+        return ()
+    return tuple(each.name for each in FEATURES if each.present(signal) and not each.present(told))
+
+
+# What a caller sends.
+
+
+def _send(parts: tuple[AnyPart, ...] = (Text("hello"),), **more: Any) -> Call:
+    about = {
+        name: more.pop(name) for name in ("metadata", "extensions", "references") & more.keys()
+    }
+    message = Message(message_id="m1", role=Role.USER, parts=parts, **about)
+    return Call(id="1", op=SendMessage(message=message, **more), stream=True)
+
+
+def _op(test: Callable[[SendMessage], object]) -> Callable[[Signal], bool]:
+    def present(signal: Signal) -> bool:
+        sends = isinstance(signal, Call) and isinstance(signal.op, SendMessage)
+        return sends and bool(test(signal.op))  # type: ignore[union-attr, arg-type]
+
+    return present
+
+
+def _part(test: Callable[[AnyPart], object]) -> Callable[[Signal], bool]:
+    return _op(lambda op: any(test(part) for part in op.message.parts))
+
+
+REQUESTS: tuple[Feature, ...] = (
+    Feature("text", _send(), _part(lambda part: isinstance(part, Text))),
+    Feature(
+        "the filename and media type of a text",
+        _send((Text("a,b", filename="a.csv", media_type="text/csv"),)),
+        _part(lambda part: isinstance(part, Text) and part.filename and part.media_type),
+    ),
+    Feature(
+        "a file by its content",
+        _send((Blob(b"\x00", filename="a.bin", media_type="application/x"),)),
+        _part(lambda part: isinstance(part, Blob)),
+    ),
+    Feature(
+        "a file by its address",
+        _send((Link("https://example.com/a"),)),
+        _part(lambda part: isinstance(part, Link)),
+    ),
+    Feature(
+        "data that is an object",
+        _send((Data({"a": 1}),)),
+        _part(lambda part: isinstance(part, Data) and isinstance(part.value, dict)),
+    ),
+    Feature(
+        "data that is no object",
+        _send((Data([1]),)),
+        _part(lambda part: isinstance(part, Data) and not isinstance(part.value, dict)),
+    ),
+    Feature(
+        "the metadata of a part",
+        _send((Text("hello", metadata={"a": 1}),)),
+        _part(lambda part: part.metadata),
+    ),
+    Feature(
+        "the metadata of a message",
+        _send(metadata={"a": 1}),
+        _op(lambda op: op.message.metadata or op.metadata),
+    ),
+    Feature(
+        "the extensions of a message",
+        _send(extensions=("urn:x",)),
+        _op(lambda op: op.message.extensions),
+    ),
+    Feature(
+        "references to other tasks",
+        _send(references=("t0",)),
+        _op(lambda op: op.message.references),
+    ),
+    Feature("fragments of context", _send(context=({"a": 1},)), _op(lambda op: op.context)),
+    Feature(
+        "the accepted output modes", _send(accepts=("text/plain",)), _op(lambda op: op.accepts)
+    ),
+    Feature("a send that does not wait", _send(wait=False), _op(lambda op: not op.wait)),
+    Feature("the id of a message", _send(), _op(lambda op: op.message.message_id)),
+)
+"""What callers say."""
+
+
+# What an agent answers.
+
+
+def _event(event: ev.AnyEvent) -> Update:
+    return Update(id="1", entry=Stamped("t1", "c1", 3, LATE, event))
+
+
+def _of(kind: type[E], test: Callable[[E], object]) -> Callable[[Signal], bool]:
+    def present(signal: Signal) -> bool:
+        return (
+            isinstance(signal, Update)
+            and isinstance(signal.entry, Stamped)
+            and isinstance(signal.entry.event, kind)
+            and bool(test(signal.entry.event))
+        )
+
+    return present
+
+
+def _stamp(test: Callable[[Stamped], object]) -> Callable[[Signal], bool]:
+    return lambda signal: (
+        isinstance(signal, Update)
+        and isinstance(signal.entry, Stamped)
+        and bool(test(signal.entry))
+    )
+
+
+def _chunk(*parts: AnyPart, append: bool = True, more: Any = None, **about: Any) -> Update:
+    artifact = Artifact(artifact_id="a1", parts=parts or (Text("one"),), **about)
+    return _event(ev.ArtifactChunk(artifact=artifact, append=append, metadata=more))
+
+
+def _state(state: State, text: str = "", metadata: Any = None) -> Update:
+    message = Message(message_id="m2", role=Role.AGENT, parts=(Text(text),)) if text else None
+    return _event(ev.StateChanged(state=state, message=message, metadata=metadata))
+
+
+def _asked(kind: ev.Ask) -> Update:
+    parts = (Text("May I?"), question_part(kind, "q1", {"a": 1}))
+    message = Message(message_id="m3", role=Role.AGENT, parts=parts)
+    return _event(ev.Asked(question="q1", kind=kind, message=message, body={"a": 1}))
+
+
+def _question(test: Callable[[Question], object]) -> Callable[[Signal], bool]:
+    def present(signal: Signal) -> bool:
+        told = isinstance(signal, Update) and isinstance(signal.entry, Stamped)
+        found = question_at(signal.entry) if told else None  # type: ignore[union-attr, arg-type]
+        return found is not None and bool(test(found))
+
+    return present
+
+
+def _made(test: Callable[[Artifact], object]) -> Callable[[Signal], bool]:
+    return _of(ev.ArtifactChunk, lambda event: test(event.artifact))
+
+
+ANSWERS: tuple[Feature, ...] = (
+    Feature(
+        "pieces of an artifact as they are made",
+        _chunk(),
+        _of(ev.ArtifactChunk, lambda event: event.append),
+    ),
+    Feature("the id of an artifact", _chunk(), _made(lambda made: made.artifact_id == "a1")),
+    Feature(
+        "the name and description of an artifact",
+        _chunk(name="report", description="a report"),
+        _made(lambda made: made.name and made.description),
+    ),
+    Feature("the metadata of an artifact", _chunk(metadata={"a": 1}), _made(lambda m: m.metadata)),
+    Feature(
+        "the extensions of an artifact",
+        _chunk(extensions=("urn:x",)),
+        _made(lambda m: m.extensions),
+    ),
+    Feature(
+        "the metadata of one piece",
+        _chunk(more={"a": 1}),
+        _of(ev.ArtifactChunk, lambda event: event.metadata),
+    ),
+    Feature(
+        "a file as a result",
+        _chunk(Blob(b"\x00", filename="a.bin")),
+        _made(lambda made: any(isinstance(part, Blob) for part in made.parts)),
+    ),
+    Feature(
+        "the message of a state",
+        _state(State.WORKING, "still at it"),
+        _of(ev.StateChanged, lambda event: event.message is not None and event.message.text),
+    ),
+    Feature(
+        "the metadata of a state",
+        _state(State.WORKING, metadata={"a": 1}),
+        _of(ev.StateChanged, lambda event: event.metadata),
+    ),
+    Feature("the time of a state", _state(State.WORKING), _stamp(lambda entry: entry.at == LATE)),
+    Feature("the time of a piece", _chunk(), _stamp(lambda entry: entry.at == LATE)),
+    Feature(
+        "rejected, apart from failed",
+        _state(State.REJECTED),
+        _of(ev.StateChanged, lambda event: event.state is State.REJECTED),
+    ),
+    Feature("a question", _asked(ev.Ask.INPUT), _question(lambda found: found.prompt)),
+    Feature(
+        "the details of an approval",
+        _asked(ev.Ask.APPROVAL),
+        _question(lambda found: found.kind is ev.Ask.APPROVAL and found.details),
+    ),
+    Feature(
+        "a call of the caller's tool",
+        _asked(ev.Ask.TOOL),
+        _question(lambda found: found.kind is ev.Ask.TOOL and found.details),
+    ),
+    Feature(
+        "auth-required, apart from input-required",
+        _event(ev.StateChanged(state=State.AUTH_REQUIRED)),
+        _of(ev.StateChanged, lambda event: event.state is State.AUTH_REQUIRED),
+    ),
+    Feature(
+        "thoughts, logs and usage",
+        _event(ev.Noted(kind=ev.Note.THOUGHT, body={"text": "hm"})),
+        _of(ev.Noted, lambda event: True),
+    ),
+    Feature(
+        "a direct reply, apart from a finished task",
+        Update(id="1", entry=Message(message_id="m4", role=Role.AGENT, parts=(Text("hi"),))),
+        lambda signal: isinstance(signal, Update) and isinstance(signal.entry, Message),
+    ),
+)
+"""What agents say."""
+
+FEATURES = (*REQUESTS, *ANSWERS)
+
+OPERATIONS: dict[str, AnyOperation] = {
+    "get a task": GetTask(task_id="t1"),
+    "list tasks": ListTasks(),
+    "cancel a task": CancelTask(task_id="t1"),
+    "follow a task again": Watch(task_id="t1"),
+    "set a webhook": SetHook(hook=Hook(hook_id="h1", task_id="t1", url="https://example.com/")),
+    "get the extended card": GetExtendedCard(),
+}
+"""What callers may ask beyond sending a message. A gateway answers all of it itself, so here only
+the caller's dialect counts."""
+
+
+def missing_operations(caller: Dialect) -> tuple[str, ...]:
+    """The operations that callers of this dialect have no words for."""
+    return tuple(
+        name
+        for name, op in OPERATIONS.items()
+        if not list(caller.caller().send(Call(id="1", op=op, stream=isinstance(op, Watch))))
+    )
