@@ -1,4 +1,4 @@
-"""`dragoman doctor`: is this agent what the specification says an agent is?"""
+"""`dragoman doctor`: checks an agent against the specification."""
 
 from . import checks
 from .check import CHECKS, Check, Level

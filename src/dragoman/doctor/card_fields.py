@@ -1,4 +1,4 @@
-"""What a card declares, read without trust: any member may be missing or of the wrong type."""
+"""Reads what a card declares without trusting it: members may be missing or of the wrong type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dragoman.dialects.a2a.cards.documents import version_in
 
 
 def interfaces(card: dict[str, Any]) -> Iterator[tuple[Any, Any, Any]]:
-    """Yields address, binding and version of everything that the card declares."""
+    """Yields the address, binding and version of every interface that the card declares."""
     for one in dicts(card.get("supportedInterfaces")):
         yield one.get("url"), one.get("protocolBinding"), one.get("protocolVersion")
     if "url" in card:
@@ -53,7 +53,7 @@ def parts_of(url: Any) -> SplitResult:
     """Returns the parts of an address, which are all empty if it is not one."""
     try:
         return urlsplit(str(url))
-    except ValueError:  # half a bracket
+    except ValueError:  # such as an unclosed bracket
         return urlsplit("")
 
 

@@ -1,8 +1,9 @@
-"""What a check is: an id, a sentence, where the spec says so, and a small function that may object.
+"""A check has an id, a statement, the section of the specification and a small function.
 
-A check returns nothing when it is content. It raises `Broken` with what is wrong, or `Unknowable`
-with the reason why it cannot tell. Writing one is a decorated function whose docstring is the
-sentence; the table, the documentation and the test that every check can fail pick it up.
+The function returns if the statement is true. It raises `Broken` with what is wrong, or
+`Unknowable` with the reason why it cannot decide. A new check is a decorated function whose
+docstring is the statement; the table, the documentation and the test that every check can fail
+include it automatically.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ EVERY = frozenset({"0.1", "0.3", "1.0"})
 
 
 class Level(StrEnum):
-    """How strongly the specification asks for something, in its own words."""
+    """The requirement level of RFC 2119 that the specification uses."""
 
     MUST = "must"
     SHOULD = "should"
@@ -41,7 +42,7 @@ class Unknowable(Exception):
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """A check: a statement that is true of a sound agent."""
+    """A statement that is true of a conforming agent, and the function that checks it."""
 
     id: str
     level: Level
@@ -81,7 +82,7 @@ GROUPS = {
     "across": "all interfaces together",
     "input": "bad input",
 }
-"""What the first word of an id means, in the order in which the checks are run."""
+"""The meaning of the first word of an id, in the order in which the checks are run."""
 
 
 def in_order() -> list[Check]:
@@ -103,11 +104,11 @@ def check(
     versions: frozenset[str] = SINCE_0_3,
     once: bool = False,
 ) -> Callable[[Body], Body]:
-    """Registers a function as a check. What it says is its docstring, unless `says` is given."""
+    """Registers a function as a check. Its docstring is the statement, unless `says` is given."""
 
     def add(run: Body) -> Body:
         if id in CHECKS or id.partition(".")[0] not in GROUPS:
-            raise ValueError(f"{id} is taken, or of no group")
+            raise ValueError(f"{id} is already used, or belongs to no group")
         CHECKS[id] = Check(
             id=id,
             level=level,
@@ -124,12 +125,12 @@ def check(
 
 
 def need(condition: object, problem: str) -> None:
-    """Objects unless it is so."""
+    """Raises `Broken` unless the condition holds."""
     if not condition:
         raise Broken(problem)
 
 
 def given(condition: object, reason: str) -> None:
-    """Gives up unless it is so."""
+    """Raises `Unknowable` unless the condition holds."""
     if not condition:
         raise Unknowable(reason)

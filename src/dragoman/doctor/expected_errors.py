@@ -1,4 +1,4 @@
-"""How each refusal must look in each binding, in one table."""
+"""The errors of A2A and their codes in each binding, as one table."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NO_VERSION = "VERSION_NOT_SUPPORTED"
 BAD_PARAMS = "INVALID_PARAMS"
 DOMAIN = "a2a-protocol.org"
 ANY = "any error"
-"""Any error, where the specification says only that the call must fail."""
+"""Any error; the specification says only that the call must fail."""
 
 
 class ExpectedRefusal(Struct, frozen=True):
-    """A refusal with all that the agent said."""
+    """An error with everything that the agent said about it."""
 
     code: int | None = None
     """The code of JSON-RPC."""
@@ -64,7 +64,7 @@ OWN = frozenset(TABLE) - {BAD_PARAMS}
 
 
 def expect(refusal: ExpectedRefusal | None, *kinds: str, version: str, binding: str) -> None:
-    """Objects unless the refusal is one of these."""
+    """Raises `Broken` unless the refusal is one of these."""
     wanted = " or ".join(kinds)
     if refusal is None:
         raise Broken(f"accepted; expected {wanted}")
@@ -76,7 +76,7 @@ def expect(refusal: ExpectedRefusal | None, *kinds: str, version: str, binding: 
 
 
 def explained(refusal: ExpectedRefusal | None, kind: str) -> None:
-    """Objects unless the refusal carries an ErrorInfo that names this kind (1.0 §9.5)."""
+    """Raises `Broken` unless the refusal carries an ErrorInfo that names this kind (1.0 §9.5)."""
     if refusal is None:
         raise Broken("accepted")
     if refusal.reason != kind:
@@ -90,7 +90,7 @@ def _is(
 ) -> bool:
     if binding == "jsonrpc":
         return refusal.code in right.codes
-    if version != "1.0":  # 0.3 fixes no statuses outside JSON-RPC, except what is plain
+    if version != "1.0":  # outside JSON-RPC, 0.3 defines only the obvious statuses
         plain = refusal.status in right.statuses or refusal.grpc in right.grpc
         return plain if kind == NOT_FOUND else True
     spelled = refusal.status in right.statuses if binding == "rest" else refusal.grpc in right.grpc

@@ -1,4 +1,4 @@
-"""gRPC: raw messages in both directions, read field by field into the JSON they stand for."""
+"""The probe of gRPC: it sends raw messages and reads answers field by field into their JSON."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ ANSWERS = {
 }
 OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", LARGEST),
-    ("grpc.enable_http_proxy", 0),  # it would look the name up itself
+    ("grpc.enable_http_proxy", 0),  # a proxy would resolve the name itself
 ]
 PACKAGES = {"1.0": "lf.a2a.v1", "0.3": "a2a.v1"}
 ALWAYS = {"tasks": [], "nextPageToken": "", "pageSize": 0, "totalSize": 0}
-"""Protobuf leaves out what is empty; a list of tasks has all four by definition."""
+"""The members that a list of tasks always has, which protobuf leaves out if they are empty."""
 
 
 class GrpcProbe:
@@ -58,7 +58,7 @@ class GrpcProbe:
         parts = urlsplit(url if "://" in url else f"//{url}")
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         try:
-            # The checked address itself: gRPC would look the name up again.
+            # gRPC is given the checked address, since it would resolve a name again.
             target = wire.guard.one(host, port)
         except (Unreachable, BadParams) as exc:
             raise ValueError(str(exc)) from exc
@@ -75,7 +75,7 @@ class GrpcProbe:
             self._channel = grpc.insecure_channel(target, options)
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._channel.close()
 
     def metadata(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -172,7 +172,7 @@ def _details(raw: bytes) -> dict[str, str]:
 
 
 def _snake(value: Any) -> Any:
-    """Returns fields under protobuf's own names; what stands in a Struct keeps its names."""
+    """Returns fields under protobuf's own names. The members of a Struct keep their names."""
     if isinstance(value, list):
         return [_snake(item) for item in value]
     if not isinstance(value, dict):
@@ -186,8 +186,8 @@ def _snake(value: Any) -> Any:
 
 
 def plain(message: Any) -> Any:
-    """A message as ProtoJSON writes it. No library's reader stands between: what is not set is
-    not there."""
+    """Returns a message in the form of ProtoJSON. It does not use the library's converter, so a
+    field that is not set stays absent."""
     special = _SPECIAL.get(message.DESCRIPTOR.full_name)
     if special is not None:
         return special(message)

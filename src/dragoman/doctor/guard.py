@@ -1,7 +1,7 @@
-"""Which addresses the doctor may ask: the host that was typed, and what is public.
+"""Decides which addresses the doctor may call: the host that the user typed, and public ones.
 
-The card of the patient names the other addresses, and a card can name anything: a few hundred odd
-requests must not go to the machine or the network of whoever runs the doctor.
+The card of the agent names the other addresses, and a card can name any address: a few hundred
+malformed requests must not go to the user's own machine or network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dragoman.security.outbound.address_scopes import (
 
 
 class Guard:
-    """Looks names up, and checks what they lead to."""
+    """Resolves names and checks their addresses."""
 
     def __init__(self, url: str, *, allow_private: bool) -> None:
         self._typed = TypedHost(_host(url), Rules(allow_private=allow_private))
@@ -36,7 +36,7 @@ class Guard:
         return checked(found, self._typed.others)
 
     def one(self, host: str, port: int) -> str:
-        """Returns the first address at which somebody listens, or the last one."""
+        """Returns the first address that accepts a connection, or the last one."""
         *more, last = self.addresses(host, port)
         for address in more:
             try:

@@ -1,9 +1,9 @@
-"""Raw HTTP, one request after the other, and a memory of the last one for the evidence.
+"""Sends raw HTTP requests one after the other, and keeps the last exchange as evidence.
 
-This is a second HTTP client on purpose. The first (`security.outbound`) keeps the rules, refuses
-what breaks them and turns every failure into an error of ours; the doctor must send what no sound
-client sends, see answers untouched, and work through its checks one by one, without an event loop.
-Both check addresses by the same rules (`guard`).
+This is deliberately a second HTTP client. The first (`security.outbound`) enforces the rules of
+HTTP and turns every failure into an error of ours. The doctor must send malformed requests, see
+responses unchanged, and run its checks one by one without an event loop. Both check addresses by
+the same rules (`guard`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from .check import Broken, Unknowable
 from .guard import Guard, GuardedSockets
 
 MOST_REQUESTS = 900
-"""The number of requests of one examination: a doctor must not be a load test."""
+"""The largest number of requests of one examination, which must not become a load test."""
 LARGEST = 64 * 1024 * 1024
 SHORT = 400
 Headers = Mapping[str, str]
 
 
 class NoAnswer(Broken):
-    """The connection failed or nothing came in time."""
+    """The connection failed, or there was no answer in time."""
 
 
 class HttpAnswer(Struct, frozen=True):
-    """An answer as it came."""
+    """An unchanged HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -54,7 +54,7 @@ class HttpAnswer(Struct, frozen=True):
 
 
 def strict_json(body: bytes | str) -> Any:
-    """Reads JSON as RFC 8259 has it: no NaN, nothing but UTF-8."""
+    """Parses JSON as RFC 8259 defines it: UTF-8 only, and no NaN."""
 
     def no(word: str) -> Any:
         raise ValueError(f"{word} is not JSON")
@@ -85,13 +85,13 @@ class RawHttp:
         self.timeout = timeout
         self.ca = ca
         self.credentials = dict(headers or {})
-        """Goes with every request and into no report."""
+        """The user's headers, which are sent with every request and appear in no report."""
         self.requests = 0
         self.sent = self.came = ""
         self._answered = False
         self._dead = ""
-        """Why nobody is there: the very first request had no answer, and the others need not wait
-        for theirs."""
+        """Why the agent cannot be reached. It is set if the very first request had no answer, so
+        that the others need not wait for theirs."""
         self._pool = httpcore2.ConnectionPool(
             _trusting(ca) if ca else None,
             max_connections=20,
@@ -100,17 +100,17 @@ class RawHttp:
         )
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Closes the connections."""
         self._pool.close()
 
     def count(self) -> None:
         """Counts one more request."""
         self.requests += 1
         if self.requests > MOST_REQUESTS:
-            raise Unknowable(f"more than {MOST_REQUESTS} requests; something goes round in circles")
+            raise Unknowable(f"more than {MOST_REQUESTS} requests, which suggests an endless loop")
 
     def note(self, sent: str, came: str) -> None:
-        """Keeps the evidence, without secrets."""
+        """Stores the evidence without secrets."""
         self.sent, self.came = self.veiled(sent), self.veiled(came)
 
     def veiled(self, text: str) -> str:
@@ -123,7 +123,7 @@ class RawHttp:
 
     @contextmanager
     def anonymous(self) -> Iterator[None]:
-        """Leaves credentials out of the requests meanwhile."""
+        """Leaves the credentials out of the requests inside the block."""
         kept, self.credentials = self.credentials, {}
         try:
             yield
@@ -149,7 +149,7 @@ class RawHttp:
     def open(
         self, method: str, url: str, body: bytes = b"", headers: Headers | None = None
     ) -> Iterator[tuple[int, dict[str, str], Iterator[bytes]]]:
-        """Sends a request and yields an answer whose body is read as it comes."""
+        """Sends a request and yields a response whose body is read as it arrives."""
         if self._dead:
             raise NoAnswer(self._dead)
         self.count()
@@ -182,7 +182,7 @@ class RawHttp:
         except BadParams as exc:
             raise self._failed(exc.message) from None
         except (httpcore2.UnsupportedProtocol, ValueError) as exc:
-            raise self._failed(f"this address cannot be asked: {exc}") from None
+            raise self._failed(f"this address cannot be called: {exc}") from None
 
     def _failed(self, why: str) -> NoAnswer:
         if not self._answered:
@@ -197,7 +197,7 @@ def short(text: str) -> str:
 
 
 class SseFrame(Struct, frozen=True):
-    """A server-sent event as it stood on the wire."""
+    """A server-sent event as it was received."""
 
     data: str
     name: str = ""

@@ -1,4 +1,4 @@
-"""One probe for each binding: the same questions, each asked raw in its own way."""
+"""The probes of the doctor, one for each binding, which send the same raw requests."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class ProbeReply(Struct, frozen=True):
     result: Any = None
     refusal: ExpectedRefusal | None = None
     answer: HttpAnswer | None = None
-    """The answer as it stood on the wire, over HTTP."""
+    """The unchanged response, over HTTP."""
 
 
 class ProbeStream:
-    """The events of a stream as they come; what stood on the wire stays at hand."""
+    """The events of a stream as they arrive, and their raw form."""
 
     def __init__(self, refusal: ExpectedRefusal | None = None) -> None:
         self.refusal = refusal
         self.events: Iterator[Any] = iter(())
-        """What comes. Iterate over the stream instead, which notes the end."""
+        """The events. Iterate over the stream instead, which records its end."""
         self.answer: HttpAnswer | None = None
         self.id: Any = None
         self.raw: list[SseFrame] = []
         self.closed = False
-        """Whether the agent ended it."""
+        """Whether the agent ended the stream."""
 
     def __iter__(self) -> Iterator[Any]:
         yield from self.events
@@ -68,7 +68,7 @@ class Probe(Protocol):
     own: dict[str, str]
     """The headers that this agent needs."""
     tenant: str
-    """What the card says that requests name as their tenant; 1.0 only."""
+    """The tenant of the card's interface, which requests of 1.0 name."""
 
     def ask(self, op: str, args: Args, headers: Mapping[str, str] = NO_HEADERS) -> ProbeReply:
         """Sends one request."""
@@ -79,7 +79,7 @@ class Probe(Protocol):
         """Opens a stream."""
 
     def close(self) -> None:
-        """Lets go of what it holds."""
+        """Closes the connections of the probe."""
 
 
 class HttpProbe:
@@ -150,7 +150,7 @@ class RpcProbe(HttpProbe):
     binding = "jsonrpc"
 
     def body(self, op: str, args: Args, id: Any = None) -> bytes:
-        """Returns the request as it goes out."""
+        """Encodes a request."""
         method = RPC_METHODS[self.version][op]
         params = rpc_params(self.version, op, args)
         if self.tenant:
@@ -166,7 +166,7 @@ class RpcProbe(HttpProbe):
         return self.read(self.post(self.body(op, args), headers))
 
     def read(self, answer: HttpAnswer) -> ProbeReply:
-        """Takes the envelope off. Other checks look at what is wrong with it."""
+        """Returns the content of the envelope. Other checks examine the envelope itself."""
         refusal = self._refusal(answer)
         if refusal is not None:
             return ProbeReply(None, refusal, answer)

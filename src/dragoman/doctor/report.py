@@ -1,4 +1,4 @@
-"""What the doctor found, and the ways to tell it."""
+"""The findings of the doctor, and the formats of its report."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MARKS: dict[Outcome, str] = {"pass": "ok", "fail": "FAIL", "warning": "warn", "s
 
 
 class CheckResult(Struct, frozen=True, kw_only=True):
-    """What one check found on one interface."""
+    """The outcome of one check on one interface."""
 
     id: str
     on: str
-    """Where it was found: `card`, or an interface such as `jsonrpc-1.0`."""
+    """The place of the check: `card`, or an interface such as `jsonrpc-1.0`."""
     outcome: Outcome
     why: str = ""
     """What is wrong, or why the check could not be decided."""
@@ -57,7 +57,7 @@ _MEMBERS: dict[Outcome, str] = {
 
 
 def counted(results: Iterable[CheckResult]) -> Count:
-    """Adds up."""
+    """Counts the outcomes of these results."""
     count = Count()
     for result in results:
         member = _MEMBERS[result.outcome]
@@ -107,7 +107,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def places(self) -> list[str]:
-        """Returns where checks were run, in order."""
+        """Returns the places where checks were run, in order."""
         return list(dict.fromkeys(result.on for result in self.results))
 
     def as_json(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def evidence(result: CheckResult) -> str:
-    """Returns what was sent and what came."""
+    """Returns the request and the response as text."""
     return f"sent: {result.sent}\ncame: {result.came}" if result.sent else ""
 
 

@@ -1,7 +1,7 @@
-"""What the doctor asks, said once in the words of 1.0, and how each version and binding spells it.
+"""The requests of the doctor, written once in the form of 1.0 and translated for each version.
 
-Only the outer forms are respelled; what is wrong on purpose (a missing part, an odd role) stays
-wrong on the way.
+Only the outer structure is translated, so deliberate mistakes (a missing part, an unknown role) are
+preserved.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _oldest_send(args: Args) -> Args:
 
 
 def rest_request(version: str, op: str, args: Args) -> tuple[str, str, Args | None]:
-    """Returns verb, path with query, and body of a REST call."""
+    """Returns the method, the path with its query, and the body of a REST call."""
     verb, path = (ROUTES if version == "1.0" else OLD_ROUTES)[op]
     rest = dict(args)
     for name in ("taskId", "id"):
@@ -147,7 +147,7 @@ def _proto_args(op: str, args: Args) -> Args:
 
 
 def proto_push(args: Args) -> Args:
-    """Returns what CreateTaskPushNotificationConfig of 0.3 takes."""
+    """Returns the request of CreateTaskPushNotificationConfig in 0.3."""
     parent = f"tasks/{args['taskId']}"
     config = {key: value for key, value in args.items() if key != "taskId"}
     name = f"{parent}/pushNotificationConfigs/{args.get('id', '')}"

@@ -1,4 +1,4 @@
-"""The examination: read the card, find the interfaces, run the checks one after the other."""
+"""Runs an examination: reads the card, finds the interfaces and runs the checks one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BINDINGS = {"JSONRPC": "jsonrpc", "HTTP+JSON": "rest", "GRPC": "grpc"}
 
 
 class Orders(Struct, frozen=True, kw_only=True):
-    """What to examine, and how."""
+    """The options of an examination."""
 
     text: str = ""
     slow_text: str = ""
@@ -36,7 +36,7 @@ class Orders(Struct, frozen=True, kw_only=True):
     """The interfaces to examine (`jsonrpc-1.0`); none means all that the card declares."""
     timeout: float = 10.0
     ca: str = ""
-    """The file of the authority to trust instead of the system's."""
+    """The file of the certificate authority to trust instead of the system's."""
     headers: Mapping[str, str] = {}
     allow_private: bool = False
     """Whether addresses on the card may lead into private networks."""
@@ -57,7 +57,7 @@ def examine(
         wanted = [check for check in in_order() if _wanted(check.id, orders)]
         card = [check for check in wanted if check.group == "card"]
         results += [_run(check, "card", agent, wire, tell) for check in card]
-        # What an agent keeps of bad input must not spoil what is found elsewhere: it comes last.
+        # Checks with bad input come last, since what an agent stores of it could disturb others.
         kind = [check for check in wanted if not check.once and check.group != "input"]
         results += _each(agent, kind, tell)
         whole = [check for check in wanted if check.once and check.group != "card"]
@@ -81,7 +81,7 @@ def examine(
 def _each(
     agent: AgentUnderTest, wanted: list[Check], tell: Callable[[CheckResult], None]
 ) -> list[CheckResult]:
-    """Runs the checks on every interface they fit."""
+    """Runs the checks on every interface that they apply to."""
     return [
         _run(check, case.name, case, agent.wire, tell)
         for case in agent.cases
@@ -113,7 +113,7 @@ def _find(agent: AgentUnderTest, orders: Orders, left_out: list[str]) -> None:
         tenant = tenant_at(agent.card, url, binding) if version == "1.0" else ""
         _add(agent, name, url, orders, left_out, tenant)
     for name in orders.on:
-        if name == "jsonrpc-0.1" and name not in seen:  # spoken at an address that says nothing
+        if name == "jsonrpc-0.1" and name not in seen:  # cards cannot declare 0.1
             url = next((u for u, b, _ in declared if b == "JSONRPC"), agent.url)
             _add(agent, name, url, orders, left_out)
 
@@ -155,7 +155,7 @@ def _add(
     try:
         probe = probe_for(agent.wire, binding, version, url)
     except ValueError as exc:
-        left_out.append(f"{name}: {url!r} is no address ({exc})")
+        left_out.append(f"{name}: {url!r} is not a valid address ({exc})")
         return
     except ModuleNotFoundError as exc:
         if exc.name != "grpc":
@@ -182,10 +182,10 @@ def _run(
         outcome, why = "skipped", str(exc)
     except Broken as exc:
         outcome, why = ("fail" if check.level is Level.MUST else "warning"), str(exc)
-    except Exception as exc:  # an answer so odd that the check stumbled is a finding as well
+    except Exception as exc:  # an answer that breaks the check itself is a finding as well
         outcome = "fail" if check.level is Level.MUST else "warning"
         why = f"the answer is not what it should be ({type(exc).__name__}: {exc})"
-    # What went well needs no proof.
+    # A passed check needs no evidence.
     sent, came = ("", "") if outcome in ("pass", "skipped") else (wire.sent, wire.came)
     veiled = wire.veiled(why)
     result = CheckResult(id=check.id, on=on, outcome=outcome, why=veiled, sent=sent, came=came)
@@ -201,5 +201,5 @@ def _name(agent: AgentUnderTest) -> str:
 
 
 def unknown(patterns: Iterable[str]) -> list[str]:
-    """Returns the patterns that fit no check."""
+    """Returns the patterns that match no check."""
     return [p for p in patterns if not any(fnmatch(id, p) for id in CHECKS)]

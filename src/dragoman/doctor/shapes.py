@@ -1,7 +1,7 @@
-"""What things look like, as tables: one set of tables for each form in which A2A is written.
+"""The structure of the objects of A2A as tables, one set for each form in which A2A is written.
 
-`name*` must be there; a string names another table, a list holds many of them. Nothing is
-converted on the way: what is checked is the JSON as it came.
+A member `name*` is required; a string refers to another table, a list means an array of it. Nothing
+is converted: the tables check the JSON as it was received.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _typed(kind: type | tuple[type, ...], word: str) -> Rule:
 
 
 def _filled(value: Any) -> str:
-    return "" if isinstance(value, str) and value else "is not a string that says something"
+    return "" if isinstance(value, str) and value else "is not a non-empty string"
 
 
 TEXT, BOOL, OBJECT = _typed(str, "a string"), _typed(bool, "a boolean"), _typed(dict, "an object")
@@ -102,10 +102,10 @@ class Form(Struct, frozen=True, kw_only=True):
     shapes: dict[str, Shape]
     states: tuple[str, ...]
     wrapped: bool = True
-    """Whether an answer says what it is by its member's name, not by `kind`."""
+    """Whether the name of a member gives the type of an answer, and not `kind`."""
 
     def problems(self, name: str, value: Any, path: str = "") -> Iterator[str]:
-        """Yields everything that is wrong with a value that should be one of these."""
+        """Yields every problem of a value that should have this structure."""
         path = path or name
         if not isinstance(value, dict):
             yield f"{path} is not an object"
@@ -133,7 +133,7 @@ class Form(Struct, frozen=True, kw_only=True):
             yield f"{path} {wrong}"
 
     def unwrap(self, result: Any) -> tuple[str, Any]:
-        """Returns the kind of an answer or event, and what it holds."""
+        """Returns the type of an answer or event, and its content."""
         if not isinstance(result, dict):
             return "nothing", result
         if self.wrapped:
@@ -143,11 +143,11 @@ class Form(Struct, frozen=True, kw_only=True):
         return (KINDS[kind], result) if kind in KINDS else ("nothing", result)
 
     def final(self, state: Any) -> bool:
-        """Returns whether nothing comes after this state."""
+        """Returns whether this state is final."""
         return plain_state(state) in FINAL
 
     def resting(self, state: Any) -> bool:
-        """Returns whether the task waits for somebody, or has finished."""
+        """Returns whether the task waits for its caller or has finished."""
         return plain_state(state) in FINAL | {"input-required", "auth-required"}
 
 
@@ -167,7 +167,7 @@ KINDS = {
 
 
 def plain_state(state: Any) -> str:
-    """Returns a state in the words of 0.3, whatever the form."""
+    """Returns a state of any form as 0.3 spells it."""
     word = str(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
     return "canceled" if word == "cancelled" else word
 
@@ -247,7 +247,7 @@ OLD = Form(
 
 
 class _Oldest(Form, frozen=True, kw_only=True):
-    """The form of 0.1, which has no discriminator: the members tell."""
+    """The form of 0.1, which has no discriminator: the members reveal the type."""
 
     def unwrap(self, result: Any) -> tuple[str, Any]:
         if not isinstance(result, dict):

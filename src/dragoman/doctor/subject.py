@@ -1,4 +1,4 @@
-"""What the checks look at: the agent as a whole, and one interface of it."""
+"""The subjects of the checks: the agent as a whole, and one of its interfaces."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .requests import Args
 P = TypeVar("P")
 PAUSE = 0.05
 NO_TASK = "00000000-0000-4000-8000-000000000000"
-"""The id of a task that nobody has."""
+"""The id of a task that does not exist."""
 
 
 class TestTexts(Struct, frozen=True, kw_only=True):
-    """Messages for the agent, as the user gives them."""
+    """The messages for the agent that the user provides."""
 
     text: str = ""
-    """A message that it answers to the end."""
+    """A message that the agent answers without a question."""
     slow: str = ""
-    """A message that keeps it busy for some seconds."""
+    """A message that keeps the agent busy for some seconds."""
 
 
 class AgentUnderTest:
@@ -41,7 +41,7 @@ class AgentUnderTest:
 
     @cached_property
     def answer(self) -> HttpAnswer:
-        """Returns the card as it came, from the old path if only that has it."""
+        """Returns the response with the card, from the old path if only that has one."""
         answer = self.wire.ask("GET", self.card_url)
         if answer.status == 404 and not self.url.endswith(".json"):
             older = self.wire.ask("GET", f"{self.url.rstrip('/')}/.well-known/agent.json")
@@ -78,7 +78,8 @@ class AgentUnderTest:
 
     @property
     def first_days(self) -> bool:
-        """Whether the card names no version, as before 0.2.5; the client tries 0.1 then too."""
+        """Returns whether the card names no version, as before 0.2.5. The client then tries 0.1
+        too."""
         return not self.new and self.card.get("protocolVersion") is None
 
     def can(self, capability: str) -> bool:
@@ -95,7 +96,7 @@ class AgentUnderTest:
 
     @property
     def required(self) -> list[str]:
-        """Extensions that every caller must activate; we say that we know them."""
+        """Returns the extensions that every caller must activate. The doctor activates them."""
         return [str(one.get("uri")) for one in self.extensions if one.get("required") is True]
 
     @property
@@ -122,9 +123,9 @@ class Case:
         self._sent: tuple[ProbeReply, str, str] | None = None
         self._done: dict[str, Any] | Unknowable | None = None
         self._hooks: list[Args] = []
-        """Webhooks that checks have set."""
+        """The webhooks that checks have set."""
         self.heard: tuple[ProbeStream, list[tuple[str, Any]]] | None = None
-        """A stream that was read to its end."""
+        """A stream that was read to its end, which several checks share."""
 
     @property
     def name(self) -> str:
@@ -137,12 +138,12 @@ class Case:
         return {name: ", ".join((*self.agent.required, *uris))}
 
     def through(self, kind: type[P]) -> P:
-        """Returns the probe, of the kind that the bindings of a check promise."""
+        """Returns the probe as the type that the bindings of a check guarantee."""
         if not isinstance(self.probe, kind):
-            raise TypeError(f"{self.name} is asked as {kind.__name__}")
+            raise TypeError(f"the probe of {self.name} is not a {kind.__name__}")
         return self.probe
 
-    # Questions
+    # Requests
 
     def message(self, text: str = "", **members: Any) -> dict[str, Any]:
         """Returns a message in the form of 1.0."""
@@ -158,7 +159,7 @@ class Case:
         return reply
 
     def close(self) -> None:
-        """Takes back what was set, lest the agent calls it for days, and lets go of the probe."""
+        """Deletes the webhooks, which the agent might call for days, and closes the probe."""
         for hook in self._hooks:
             with suppress(Broken, Unknowable):
                 self.probe.ask("push.delete", hook)
@@ -189,17 +190,17 @@ class Case:
     # Answers
 
     def refused(self, reply: ProbeReply | ProbeStream, *kinds: str) -> None:
-        """Objects unless this was refused as it should be."""
+        """Raises `Broken` unless the request was refused with one of these errors."""
         expect(reply.refusal, *kinds, version=self.version, binding=self.binding)
 
     def accepted(self, reply: ProbeReply) -> Any:
-        """Returns the result. Objects if the request was refused."""
+        """Returns the result. Raises `Broken` if the request was refused."""
         if reply.refusal is not None:
             raise Broken(f"refused: {reply.refusal}")
         return reply.result
 
     def shaped(self, name: str, value: Any) -> None:
-        """Objects to a value that is not one of these."""
+        """Raises `Broken` if a value does not have this structure."""
         problems = list(self.form.problems(name, value))
         if problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -223,7 +224,7 @@ class Case:
         status = task.get("status") if isinstance(task, dict) else None
         return status.get("state") if isinstance(status, dict) else None
 
-    # Tasks to look at
+    # Tasks for the checks
 
     @property
     def slow(self) -> str:
@@ -235,8 +236,7 @@ class Case:
 
     @property
     def sent(self) -> ProbeReply:
-        """Returns the answer to an ordinary message. One serves all checks, and so does its
-        evidence."""
+        """Returns the answer to an ordinary message. All checks share it and its evidence."""
         wire = self.agent.wire
         if self._sent is None:
             self._sent = self.send(), wire.sent, wire.came
@@ -246,14 +246,14 @@ class Case:
 
     @property
     def done(self) -> dict[str, Any]:
-        """Returns a task that has ended. If there is none, that too is found out only once."""
+        """Returns a task that has ended. The outcome is cached, even if there is none."""
         if self._done is None:
             try:
                 task = self.ended(self.task(self.sent))
                 given(isinstance(task.get("id"), str), "the task has no id")
                 self._done = task
             except Broken as exc:
-                self._done = Unknowable(f"no task to look at: {exc}")
+                self._done = Unknowable(f"there is no task to examine: {exc}")
             except Unknowable as exc:
                 self._done = exc
         if isinstance(self._done, Unknowable):
@@ -261,13 +261,13 @@ class Case:
         return self._done
 
     def ended(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Returns the task when it is over."""
+        """Waits until the task has ended, and returns it."""
         deadline = time.monotonic() + self.agent.wire.timeout
         while not self.form.final(self.state(task)):
             given(self.state(task) is not None, "the task has no state")
             given(
                 not self.form.resting(self.state(task)),
-                "the agent asks back; name a text that it answers to the end with --text",
+                "the agent asks a question; use --text with a message that it answers directly",
             )
             given(time.monotonic() < deadline, "the task does not end; try another --text")
             time.sleep(PAUSE)
@@ -275,7 +275,7 @@ class Case:
         return task
 
     def running(self) -> dict[str, Any]:
-        """Returns a task that is at work."""
+        """Returns a task that is still running."""
         task = self.task(self.send(self.slow, {"returnImmediately": True}))
         given(isinstance(task.get("id"), str), "the task has no id")
         given(not self.form.final(self.state(task)), "the slow text is answered at once")

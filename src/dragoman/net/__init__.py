@@ -1,1 +1,1 @@
-"""The wires: they move frames and know no protocol rules."""
+"""The wires of the server, which move frames and know no protocol rules."""

@@ -1,11 +1,11 @@
-"""The one driver: runs the callee of any dialect, over any wire, in front of a peer.
+"""The driver runs the callee session of any dialect, over any wire, in front of a peer.
 
-Wires give it frames and write frames. What lies between is the same for all of them and is done
-here: the caller is admitted, the frame is read, the peer is asked, and whatever goes wrong becomes
-a fault in the caller's own dialect.
+A wire passes frames to the driver and writes the frames that it returns. Everything in between is
+the same for all wires and happens here: the driver admits the caller, decodes the frame, calls the
+peer and turns every failure into a fault of the caller's dialect.
 
-Everything is called directly. There is no task group, queue or timeout object per request: the
-budget of a whole send above the bare server is about 80 us.
+Everything is called directly. There is no task group, queue or timeout object per request, since a
+whole send may cost only about 80 us more than the bare server.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ from .question_stream import stream_until_final
 from .server_context import OpenStream, ServerContext
 
 Asked = Call | Introduction | Ping
-"""What a caller can say."""
+"""The signals that a caller can send."""
 NOTHING_MORE: Iterator[Signal] = iter(())
 
 
 class Admitted:
-    """The caller of one frame. An `Admission` adds what its `DialectRole` wants to know of it."""
+    """The caller of one frame. An `Admission` may return a subclass with more for its
+    `DialectRole`."""
 
     __slots__ = ("ctx",)
 
@@ -62,51 +63,52 @@ class Admitted:
 
 
 class Admission(Protocol):
-    """Finds the caller of a frame in the frame itself: in some dialects a token or a signature
-    stands in the body. Elsewhere headers are enough, and `ServerContext.admit` reads them before
+    """Authenticates a caller by the frame itself, for dialects whose body holds a token or a
+    signature. In other dialects the headers are enough, and `ServerContext.admit` reads them before
     the body."""
 
     @property
     def admits_everyone(self) -> bool:
-        """Whether nobody is refused, so that a message need not be small before it is read."""
+        """Whether nobody is refused. Messages of unknown callers then need no lower size limit."""
 
     async def admit(self, session: Session, frame: Frame, certificate: str) -> Admitted:
-        """The caller of the frame that the session has received last, or `Unauthenticated`."""
+        """Returns the caller of the frame that the session received last, or raises
+        `Unauthenticated`."""
 
     async def recognizes(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
-        """Whether the headers alone say whose a request or a WebSocket is. If not, the body or the
-        first frame has to, and until then it has the limits of a stranger. Raises
-        `Unauthenticated` if what the headers say is wrong."""
+        """Returns whether the headers alone authenticate a request or a WebSocket. If not, the body
+        or the first frame has to, and until then the limits for unknown callers apply. Raises
+        `Unauthenticated` if the headers hold wrong credentials."""
 
 
 class DialectRole(Protocol):
-    """What a dialect needs on a server beyond its codec: someone to answer what is no operation."""
+    """Answers the signals of a dialect that are no operations: introductions and pings."""
 
     async def welcome(self, met: Introduction, caller: Admitted, peer: Peer | None) -> Json:
-        """The answer to a caller that introduces itself. `peer` asks it back, where the channel
-        allows that."""
+        """Returns the answer to an introduction. `peer` calls the caller back, if the wire allows
+        that."""
 
     async def alive(self, caller: Admitted) -> Json:
-        """The answer to a ping."""
+        """Returns the answer to a ping."""
 
 
-@dataclass(slots=True, eq=False)  # a Struct's attributes are read more slowly
+@dataclass(slots=True, eq=False)  # reading an attribute of a Struct takes longer
 class Driver:
-    """Runs the conversations at one address, in the dialects that `callee` tells apart."""
+    """Runs the conversations at one address, in the dialects that `callee` recognises."""
 
     server: ServerContext
     callee: Callable[[], Session]
     served: Collection[str] | None = None
-    """The dialects of `callee` that are served here; None: all of them."""
+    """The dialects of `callee` that are served here; None means all of them."""
     admission: Admission | None = None
     role: DialectRole | None = None
 
 
 class Exchange:
-    """One frame of a caller's, from its arrival to its answer.
+    """One frame of a caller, from its arrival to its answer.
 
-    A wire calls `admit`, `receive` and `ask` (or `steps`, for a stream) in this order, sends what
-    the session says to `answer`, and to `fail` whatever any of them raised.
+    A wire calls `admit`, `receive` and `ask` (or `steps` for a stream) in this order. It passes the
+    result to `answer`, or the exception that any of them raised to `fail`.
     """
 
     __slots__ = ("_driver", "_more", "_refusal", "caller", "ctx", "echo", "id", "method", "session")
@@ -115,27 +117,28 @@ class Exchange:
         self._driver = driver
         self.session = session
         self.ctx: Context = ANYONE
-        """On whose behalf the peer is asked."""
+        """The context of the caller, on whose behalf the peer is called."""
         self.caller: Admitted | None = None
         self.id: Id = None
         self.method = "-"
         """The name of the operation, for logs and metrics."""
         self.echo = ""
-        """The extensions that are active, to be told under the session's name for the header."""
+        """The active extensions, which the answer names in the header that the session chooses."""
         self._refusal: BadParams | None = None
         self._more = NOTHING_MORE
 
     @property
     def server(self) -> ServerContext:
-        """What the agent that is asked is served with."""
+        """Returns the context of the agent that is called."""
         return self._driver.server
 
     def redirect(self, driver: Driver) -> None:
-        """Goes on with another driver, in a session of its own, before the caller is admitted."""
+        """Continues with another driver and a new session of its dialect. This is called before the
+        caller is admitted."""
         self._driver, self.session = driver, driver.callee()
 
     async def admit(self, headers: Mapping[str, str], target: str, certificate: str) -> None:
-        """Finds the caller as far as headers tell. What only the frame tells, `receive` finds."""
+        """Authenticates the caller by its headers. If only the frame can tell, `receive` does."""
         driver = self._driver
         if driver.admission is not None:
             return
@@ -143,14 +146,16 @@ class Exchange:
             admitted = driver.server.admit(headers, target, certificate)
             self.ctx = admitted if isinstance(admitted, Context) else await admitted
         except BadParams as exc:
-            # A header is wrong, not the caller: `receive` says so, under the id of the call.
+            # The caller is fine but one of its headers is not. `receive` raises this, so that the
+            # answer can carry the id of the call.
             self._refusal = exc
 
     async def is_recognized(
         self, headers: Mapping[str, str], target: str, certificate: str, address: str
     ) -> bool:
-        """Whether the caller is known before its frame is here, where only that says whose it is:
-        by the headers, or since somebody was known at its address lately."""
+        """Returns whether the caller is known before its frame has arrived, in a dialect whose
+        frames authenticate: by the headers, or because a caller at its address was authenticated
+        lately."""
         admission, server = self._driver.admission, self._driver.server
         assert admission is not None  # noqa: S101  else `admit` has found the caller already
         try:
@@ -162,13 +167,13 @@ class Exchange:
             return False
 
     def identify(self, frame: Frame) -> None:
-        """Learns from the frame of a caller that is refused in which form, and if the body came
-        under which id, it can be told so."""
+        """Reads from the frame of a refused caller in which form to answer it, and under which id
+        if the body has arrived."""
         self.id = next(iter(self.session.receive(frame))).id
 
     async def receive(self, frame: Frame, certificate: str = "") -> Asked:
-        """What the frame asks, if its caller may ask it here; raises what is to be told
-        otherwise."""
+        """Decodes the frame and authorizes its caller. Raises the error to answer with if either
+        fails."""
         driver, session = self._driver, self.session
         server = driver.server
         self._more = signals = iter(session.receive(frame))
@@ -177,7 +182,8 @@ class Exchange:
         if driver.admission is not None:
             self.caller = await driver.admission.admit(session, frame, certificate)
             self.ctx = self.caller.ctx
-        # Not isinstance: where it is false, it costs a Struct's metaclass a search.
+        # `type` is compared, since an `isinstance` that fails costs a search in the metaclass of a
+        # Struct.
         if type(signal) is Fault:
             raise signal.error
         if self._refusal is not None:
@@ -203,14 +209,14 @@ class Exchange:
         return signal
 
     async def ask(self, signal: Asked, peer: Peer | None = None) -> Any:
-        """The answer to what was asked; `peer` asks the caller back, where the wire allows it."""
+        """Returns the result of a signal. `peer` calls the caller back, if the wire allows that."""
         driver, ctx = self._driver, self.ctx
         asked = driver.server.peer
         value: Any
         if type(signal) is Call:
             op = signal.op
             if signal.silent and isinstance(op, SendMessage):
-                op = replace(op, wait=False)  # nobody waits for it
+                op = replace(op, wait=False)  # a notification has no answer to wait for
             value = await asked.call(op, ctx)
         elif driver.role is None:
             raise Unsupported()
@@ -229,13 +235,13 @@ class Exchange:
         return value
 
     def answer(self, value: Any) -> Frame:
-        """The frame that answers."""
+        """Encodes the answer."""
         (frame,) = self.session.send(Result(self.id, value))
         return frame
 
     def fail(self, exc: Exception) -> Fault:
-        """What the caller is told of a failure. One that nobody foresaw goes to the log, and only
-        its number to the caller."""
+        """Turns an exception into the fault for the caller. An unexpected one is logged with a
+        number, and the caller sees only the number."""
         server, dialect = self._driver.server, self.session.dialect
         if isinstance(exc, DragomanError):
             error = exc
@@ -247,15 +253,15 @@ class Exchange:
         return Fault(self.id, error)
 
     def count(self, began: float) -> None:
-        """Counts the exchange as answered. A stream is answered when its first event is out."""
+        """Counts the exchange as answered. A stream counts as answered with its first event."""
         metrics = self._driver.server.metrics
         metrics.answered(self.method, self.session.dialect, perf_counter() - began)
 
     # Streams
 
     def open_stream(self, task: asyncio.Task[Any]) -> OpenStream:
-        """Takes a place among the open streams; `TooMany` if there is none. It is given back with
-        `ServerContext.streams.discard`."""
+        """Registers an open stream, or raises `TooMany` if there are as many as the limit allows.
+        The wire ends it with `ServerContext.streams.discard`."""
         server = self._driver.server
         if len(server.streams) >= server.limits.streams:
             raise TooMany("Too many streams are open; try again later.")
@@ -265,7 +271,7 @@ class Exchange:
         return stream
 
     def steps(self, call: Call) -> AsyncGenerator[Batch, None]:
-        """What a stream tells."""
+        """Yields the events of a stream."""
         peer = self._driver.server.peer
         if self.session.follows_questions:
             return stream_until_final(peer, call.op, self.ctx)  # type: ignore[arg-type]
@@ -277,15 +283,15 @@ class Exchange:
         self.count(began)
 
     def count_stall(self) -> None:
-        """Counts a stream that was cut because nobody read it."""
+        """Counts a stream that was cut off because its reader was too slow."""
         server = self._driver.server
         server.metrics.streams_stalled += 1
         server.log.warning("stream_stalled", dialect=self.session.dialect)
 
 
 def speaking(caller: Context, dialect: str) -> Context:
-    """The caller, with the dialect it speaks. What nobody in particular says in a dialect is always
-    the same, and made once."""
+    """Returns the caller's context with its dialect. That of an anonymous caller is built once for
+    each dialect."""
     if caller is not ANYONE:
         return replace(caller, dialect=dialect)
     found = _ANYONE.get(dialect)

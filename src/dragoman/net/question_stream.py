@@ -1,6 +1,6 @@
-"""A stream that goes on behind a question: where the answer comes while the asker still listens.
+"""A stream that continues after a question, for dialects whose caller answers while it listens.
 
-Elsewhere a stream ends when its task asks back, since A2A has it so; the next one begins behind it.
+In A2A a stream ends when its task asks a question, and a new one begins with the answer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dragoman.core.peer import Batch, Context, Peer
 
 
 async def stream_until_final(peer: Peer, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-    """Every step of a task up to its end, whatever it asks on the way."""
+    """Yields the events of a task up to its end, across all its questions."""
     if isinstance(op, Watch) and ctx.cursor is None:
         task = await peer.call(GetTask(task_id=op.task_id), ctx)
-        if task.state in FINAL:  # where there is nothing to follow, A2A refuses to
+        if task.state in FINAL:  # A2A refuses to subscribe to a finished task
             end = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
             yield Batch([end], last=True)
             return

@@ -1,4 +1,4 @@
-"""What all conversations of a server, and those with one of its agents, share."""
+"""The state that all conversations of a server share, and that those with one agent share."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .http.deadlines import Deadlines
 from .http.mount_point import MountPoint
 
 RECENT = 3600.0
-"""Seconds for which an address is known."""
+"""The seconds for which an address is remembered."""
 MOST_RECENT = 10_000
 
 
 class OpenStream:
-    """A stream or a socket that someone reads; `why` says who ended it if it was not the task."""
+    """An open stream or WebSocket; `why` says what ended it, if it was not the task."""
 
     __slots__ = ("task", "why")
 
@@ -34,21 +34,21 @@ class OpenStream:
         self.why = ""
 
     def end(self, why: str) -> None:
-        """Ends it from outside: the client is `gone`, or we are `stopping`."""
+        """Ends it before its task does: the client is `gone`, or the server is `stopping`."""
         if not self.why:
             self.why = why
             self.task.cancel()
 
 
 class RecentAddresses:
-    """The addresses at which somebody was authenticated lately."""
+    """The addresses from which a caller was authenticated lately."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until: OrderedDict[str, float] = OrderedDict()
 
     def add(self, address: str) -> None:
-        """Remembers an address for `RECENT` seconds from now on."""
+        """Remembers an address for `RECENT` seconds."""
         if not address:
             return
         self._until[address] = self._clock() + RECENT
@@ -61,34 +61,34 @@ class RecentAddresses:
 
 
 class OpenSockets:
-    """The WebSockets open at one path, below whichever mount point."""
+    """The open WebSockets at one path, below all mount points together."""
 
     def __init__(self) -> None:
         self.all: set[OpenStream] = set()
         self.strangers: Counter[str] = Counter()
-        """Those that have not said whose they are, by address."""
+        """The number of WebSockets by address that are not authenticated yet."""
 
 
 class OpenStreams:
-    """What is open on a server, whichever of its agents it is for."""
+    """The open streams and WebSockets of a server, for all its agents."""
 
     def __init__(self) -> None:
         self.deadlines = Deadlines()
         self.streams: set[OpenStream] = set()
-        """All that is open: streams over HTTP and gRPC, and sockets."""
+        """All open streams over HTTP and gRPC, and all WebSockets."""
         self.sockets: set[OpenStream] = set()
         self._at: dict[str, OpenSockets] = {}
         self.draining = False
-        """No more sockets are taken: nobody would serve them."""
+        """Whether new WebSockets are refused, since the server stops."""
 
     def sockets_at(self, target: str) -> OpenSockets:
-        """The sockets at this path: several agents share the places for them."""
+        """Returns the WebSockets at this path, whose limit several agents share."""
         return self._at.setdefault(target, OpenSockets())
 
     async def close_sockets(self, seconds: float) -> None:
-        """Closes every WebSocket, with this long for its last words, and takes no more. Listeners
-        know nothing of sockets and would drop them without a word, so the other side would notice
-        only by missed heartbeats. Tasks go on, and can be followed again."""
+        """Closes every WebSocket within so many seconds and refuses new ones. The listeners would
+        drop them without a close frame, and the other side would notice only by missing heartbeats.
+        Tasks go on, and callers can subscribe to them again."""
         self.draining = True
         ending = {stream.task for stream in self.sockets}
         for stream in tuple(self.sockets):
@@ -97,14 +97,14 @@ class OpenStreams:
             await asyncio.wait(ending, timeout=seconds)
 
     def end_streams(self) -> None:
-        """Ends every open stream: the server stops, and would wait for them without limit."""
+        """Ends every open stream, for which a stopping server would wait without limit."""
         for stream in tuple(self.streams):
             stream.end("stopping")
 
 
 class ServerContext:
-    """What the conversations with one agent share: the peer that is asked, who may ask it, limits,
-    counters, and the streams now open, which are those of the whole server."""
+    """The state of the conversations with one agent: the peer, the authentication of its callers,
+    limits, metrics, and the open streams, which the agents of a server share."""
 
     def __init__(
         self,
@@ -125,20 +125,21 @@ class ServerContext:
         self.sockets = self.opened.sockets
         self.mount_point = MountPoint()
         self.recognizes: Recognizes = _everyone
-        """Whether a caller may be let in, for a call that may be for another agent."""
+        """Returns whether this agent knows the caller of a call that may be for another agent."""
         self.extensions: frozenset[str] = frozenset()
-        """What the card declares; of these we echo what a caller activates."""
+        """The extensions on the card. The answer names those of them that the caller activates."""
         self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
-        """What a refused caller is told in headers: `Authenticator.refusal_headers`."""
+        """Returns the response headers of a refusal: `Authenticator.refusal_headers`."""
         self.recognized = RecentAddresses()
-        """Whoever calls from one of these has the limits of a caller that is known, in dialects
-        where only the message itself says whose it is."""
+        """The addresses whose messages have the limits of known callers, in dialects that
+        authenticate a caller by the message itself."""
         self.trusts: Callable[[str], bool] | None = None
-        """Whether an address is one of our proxies', which many callers share."""
+        """Returns whether an address belongs to a trusted proxy, which many callers share."""
 
     @cached_property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that serves. Asked for once: in Python 3.11 that is a system call."""
+        """Returns the event loop of the server. It is cached, since `get_running_loop` makes a
+        system call in Python 3.11."""
         return asyncio.get_running_loop()
 
 

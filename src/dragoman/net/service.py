@@ -1,4 +1,4 @@
-"""What has a life of its own beside the requests that an app answers: a port, a link, a room."""
+"""A part of an app with its own start and stop, beside the requests: a port, a link, a room."""
 
 from __future__ import annotations
 
@@ -15,42 +15,44 @@ Factory = Callable[[], Session]
 
 
 class Service:
-    """One such thing. Whatever a service does not need, it leaves as it is here.
+    """A part of an app that is started and stopped with it. A service overrides what it needs.
 
-    The order of a life is `open`, `start`, `drain`, `stop`. The engine starts after every `open`,
-    so that a port which is taken is reported before any task runs, and it stops between `drain`
-    and `stop`, so that calls which are under way are still answered.
+    The methods are called in the order `open`, `start`, `drain`, `stop`. The engine starts after
+    every `open`, so that a port in use is reported before any task runs. It stops between `drain`
+    and `stop`, so that running calls are still answered.
     """
 
     name = ""
-    """The name in the log."""
+    """The name of the service in the log."""
     role = ""
-    """What it plays for the dialects whose records name this role; empty: nothing."""
+    """The role in the records of the dialects that this service implements; empty if there is
+    none."""
     port: int | None = None
-    """The port that it listens on, if it has one of its own."""
+    """The port on which the service listens, if it has its own."""
 
     def open(self) -> None:
-        """Takes what it cannot do without; raises `ConfigError` if that cannot be had."""
+        """Acquires what the service cannot run without, such as a port. Raises `ConfigError` if it
+        cannot."""
 
     async def start(self) -> None:
-        """Begins its work."""
+        """Starts the service."""
 
     async def drain(self) -> None:
-        """Takes nothing new; what is under way may end by itself. May be called twice."""
+        """Refuses new work and lets running work end by itself. This may be called twice."""
 
     async def stop(self) -> None:
-        """Ends what is left. Returns when nothing of it runs any more."""
+        """Ends the remaining work, and returns when nothing of the service runs any more."""
 
     def driver(self, dialect: Dialect, callee: Factory, served: frozenset[str] | None) -> Driver:
-        """The driver of the conversations in a dialect that names its role. `served` are the
-        dialects that are served, if it is not every one that the callee tells apart."""
+        """Returns the driver for a dialect whose record names this role. `served` holds the
+        dialects that are served, or is None for every one that the callee recognises."""
         raise NotImplementedError
 
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:
-        """The pages that it serves beside the routes of its dialects."""
+        """Returns the HTTP routes of the service beside those of its dialects."""
         return {}
 
     def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:
-        """Its entries on the card of an agent that is reached at `url`. `agent` is what that one is
-        called, if the server has several."""
+        """Returns the service's interfaces for the card of the agent at `url`. `agent` is its name,
+        if the server has several."""
         return ()

@@ -1,4 +1,4 @@
-"""Tells webhooks what happened: the dialect's words, our proof, one guarded POST."""
+"""Sends webhooks: an event encoded by the dialect, with our signature, in one guarded POST."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ LONGEST_ID = 256
 NEED_PROOF = frozenset(
     ("concealed", "digest", "dpop", "gnap", "hoba", "mutual", "negotiate", "ntlm", "vapid")
 )
-"""Schemes that want an answer to a challenge or a proof made for each request, beside SCRAM's: a
-secret that is fixed cannot follow their names."""
+"""Authentication schemes that compute a proof for each request, beside those of SCRAM. A fixed
+secret cannot satisfy them."""
 ANSWER_SIZE = 4096
-"""Read of an answer, and shown to nobody: it may come from a place its owner must not see."""
+"""The bytes of a response that are read. Nobody is shown them: they may come from a place that the
+webhook's owner must not see."""
 _SCHEME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # RFC 9110 §5.6.2: a token
 
 
 class WebhookSender:
-    """Carries deliveries; implements `engine.webhook_transport.WebhookTransport`."""
+    """Sends deliveries over HTTP; implements `engine.webhook_transport.WebhookTransport`."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class WebhookSender:
         self._clock = clock
 
     async def check(self, hook: Hook) -> None:
-        """Refuses, with `BadParams`, a hook that could never or must never be called."""
+        """Raises `BadParams` for a hook that cannot be called or must not be called."""
         if len(hook.hook_id) > LONGEST_ID:
             raise BadParams(f"An id has at most {LONGEST_ID} characters", field="id")
         if not hook.hook_id.isprintable():
@@ -60,7 +61,7 @@ class WebhookSender:
         for field in SECRETS:
             value = getattr(hook, field)
             if value and not safe_field(value):
-                raise BadParams("This cannot stand in a header", field=field)
+                raise BadParams("This is not valid in a header", field=field)
         if not all(map(_SCHEME.fullmatch, hook.schemes)):
             raise BadParams("This is not the name of an authentication scheme", field="scheme")
         if hook.schemes and hook.credentials and not _scheme(hook):
@@ -69,22 +70,23 @@ class WebhookSender:
         await self._egress.check(hook.url)
 
     def sealed(self, hook: Hook, known: Hook | None = None) -> Hook:
-        """See `SecretBox.sealed`. A masked secret is kept only for the same receiver: a caller that
-        may set a webhook but not read its secrets could have them sent elsewhere."""
+        """Encrypts the secrets of a hook; a masked one stays as in `known`. It stays only for the
+        same receiver: a caller that may set a webhook but not read its secrets could otherwise have
+        them sent elsewhere."""
         if known is not None and self._origin(hook) != self._origin(known):
             known = None
         return self._vault.sealed(hook, known)
 
     def masked(self, hook: Hook) -> Hook:
-        """See `SecretBox.masked`."""
+        """Returns the hook with its secrets masked, as callers see it."""
         return self._vault.masked(hook)
 
     def wants_task(self, hook: Hook) -> bool:
-        """Whether the hook's dialect tells whole tasks."""
+        """Returns whether the hook's dialect sends whole tasks instead of events."""
         return wants_task(hook)
 
     def host(self, hook: Hook) -> str:
-        """Whom a hook calls: hooks of one host fail together."""
+        """Returns the host that a hook calls, by which the circuit breaker groups failures."""
         try:
             return parse(hook.url, self._egress.rules).authority
         except DragomanError:
@@ -94,7 +96,7 @@ class WebhookSender:
         return hook.url.partition(":")[0].lower(), self.host(hook)
 
     async def deliver(self, hook: Hook, entry: Stamped, task: Task | None) -> WebhookAnswer:
-        """One try. Never raises for what the receiver does."""
+        """Makes one attempt at a delivery. A failure of the receiver is returned and not raised."""
         try:
             hook = self._vault.opened(hook)
             body, content_type = push(hook, entry, task)
@@ -121,10 +123,11 @@ class WebhookSender:
         if scheme and hook.credentials:
             headers["authorization"] = f"{scheme} {hook.credentials}"
         if hook.token:
-            # 0.3 and most SDKs name it with X, a2a-go without (a2a-wire D8).
+            # 0.3 and most SDKs use the name with X, a2a-go the one without (a2a-wire D8).
             headers["x-a2a-notification-token"] = hook.token
             headers["a2a-notification-token"] = hook.token
-        # Standard Webhooks: the same id in every attempt, so that a receiver can tell a repeat.
+        # Standard Webhooks: the id is the same in every attempt, so that a receiver can recognise a
+        # repeated delivery.
         id, at = webhook_id(hook, seq), str(int(self._clock()))
         signature = signed(self._vault.signing_key(hook), id, at, body)
         return headers | {
@@ -134,7 +137,7 @@ class WebhookSender:
         }
 
     def _retry_after(self, reply: GuardedReply) -> float | None:
-        """Seconds the receiver asks us to stay away (RFC 9110 §10.2.3)."""
+        """Returns the seconds of a Retry-After header (RFC 9110 §10.2.3)."""
         given = reply.headers.get("retry-after", "").strip()
         if given.isascii() and given.isdigit():
             return float(given[:9])
@@ -144,12 +147,13 @@ class WebhookSender:
             return None
 
     async def close(self) -> None:
-        """Lets go of connections."""
+        """Closes the connections."""
         await self._egress.close()
 
 
 def _scheme(hook: Hook) -> str:
-    """The first of its schemes that we can do: its name, then the credentials. Else nothing."""
+    """Returns the Authorization header for the first of the hook's schemes that we support, or an
+    empty text."""
     for scheme in hook.schemes:
         name = scheme.lower()
         if name not in NEED_PROOF and not name.startswith("scram-"):
@@ -158,12 +162,13 @@ def _scheme(hook: Hook) -> str:
 
 
 def webhook_id(hook: Hook, seq: int) -> str:
-    """Names a delivery. Callers choose hook ids, so the task's id keeps two of them apart."""
+    """Returns the id of a delivery. It contains the task's id, since callers choose hook ids and
+    two tasks may have hooks of one id."""
     words = (hook.hook_id,) if hook.hook_id == hook.task_id else (hook.hook_id, hook.task_id)
     return ".".join((*(quote(word, safe="-_~") for word in words), str(seq)))
 
 
 def signed(key: bytes, id: str, at: str, body: bytes) -> str:
-    """The signature of Standard Webhooks, version 1."""
+    """Returns the signature of Standard Webhooks, version 1."""
     content = b".".join((id.encode(), at.encode(), body))
     return base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()

@@ -98,7 +98,7 @@ def test_a_link_to_a_file_is_not_followed(tmp_path: Path) -> None:
         ('["https://a.example"]\ntokn = "s3cret"\n', "tokn"),
         ('["https://a.example"]\ntoken = 7\n', "Expected `str`"),
         ('["https://a.example"]\ntoken = {env = "NOT_SET_ANYWHERE"}\n', "NOT_SET_ANYWHERE"),
-        ('["ftp://a.example"]\ntoken = "s3cret"\n', "no address"),
+        ('["ftp://a.example"]\ntoken = "s3cret"\n', "not the address"),
         ('token = "s3cret"\n', "must be a table"),
         ('["https://a.example"\ntoken = "s3cret"\n', "credentials.toml"),
     ],

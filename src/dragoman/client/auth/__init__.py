@@ -1,4 +1,4 @@
-"""Credentials as the card asks for them: keys, passwords, tokens, OAuth flows, certificates."""
+"""The credentials that a card asks for: keys, passwords, tokens, OAuth flows, certificates."""
 
 from .card_auth import CardAuth
 from .credential_request import CredentialRequest, Field, wanted

@@ -1,10 +1,10 @@
-"""Authorization servers: what they say of themselves, and how they are asked.
+"""Reads the metadata of authorization servers and calls their endpoints.
 
-A card is written by the other side, and so are the addresses of its authorization server. They are
-called through the guarded client, over https only (but for servers on this machine, when the agent
-is on this machine too), with limits on size and time, and redirects are not followed. A document
-that a server publishes about itself counts only if it names the issuer whose document it is
-(RFC 8414 §3.3): otherwise one server could pose as another.
+The other side writes the card, and with it the addresses of the authorization server. They are
+therefore called through the guarded client, over https only (except on this machine, if the agent
+is on this machine too), with limits on size and time and without redirects. The metadata of a
+server counts only if it names the issuer at whose address it was found (RFC 8414 §3.3): otherwise
+one server could pose as another.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ WELL_KNOWN = ("/.well-known/oauth-authorization-server", "/.well-known/openid-co
 
 
 class AuthorizationServerMetadata(Struct, frozen=True, kw_only=True):
-    """An authorization server: its addresses, and what it is known by. It is read from RFC 8414 §2
-    and OpenID Connect Discovery §3, as far as they concern us."""
+    """The endpoints and the identity of an authorization server: the fields of RFC 8414 §2 and
+    OpenID Connect Discovery §3 that the client uses."""
 
     token_url: str = field(name="token_endpoint")
     authorization_url: str = field(default="", name="authorization_endpoint")
     device_url: str = field(default="", name="device_authorization_endpoint")
     issuer: str = ""
-    """The issuer; empty if only the card names the server."""
+    """The issuer; empty if the server is known from the card alone."""
     says_iss: bool = field(default=False, name="authorization_response_iss_parameter_supported")
     """Whether it promises to name itself in every answer (RFC 9207)."""
     methods: tuple[str, ...] = field(default=(), name="token_endpoint_auth_methods_supported")
     """The methods by which clients authenticate to it."""
     scopes: tuple[str, ...] = field(default=(), name="scopes_supported")
     refresh_url: str = ""
-    """Only a card has it."""
+    """The refresh URL of a card's flow. Metadata has no such field."""
 
 
 class AuthorizationServer:
@@ -62,7 +62,7 @@ class AuthorizationServer:
         self._egress = GuardedHttp(Rules(allow_private=private))
 
     async def discover(self, url: str) -> AuthorizationServerMetadata:
-        """Returns the server whose metadata lies at `url`."""
+        """Fetches the metadata at `url`."""
         reply = await self._call("GET", url, JSON)
         if reply.status != 200:
             raise PeerMisbehaved(f"There is no metadata at {url}: status {reply.status}.")
@@ -70,7 +70,7 @@ class AuthorizationServer:
             found = msgspec.json.decode(reply.body, type=AuthorizationServerMetadata)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise PeerMisbehaved(
-                f"What lies at {url} is not the metadata of an authorization server."
+                f"The document at {url} is not the metadata of an authorization server."
             ) from None
         if not is_safe(found.issuer) or url not in _places(found.issuer):
             raise PeerMisbehaved(f"The metadata at {url} belongs to another issuer.")
@@ -99,17 +99,17 @@ class AuthorizationServer:
                     f"The authorization server must be called over https: {printable(url)}"
                 )
             try:
-                parse(url, Rules(allow_private=True))  # nothing odd in it: people are shown it
+                parse(url, Rules(allow_private=True))  # the URL is shown to a person later
             except BadParams as exc:
                 raise PeerMisbehaved(
-                    f"The authorization server has an odd address: {exc}"
+                    f"The authorization server has an invalid address: {exc}"
                 ) from None
         return server
 
     async def post(
         self, url: str, form: str, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Status and answer of an endpoint that takes a form; always an object."""
+        """Posts a form to an endpoint and returns the status and the JSON object of its answer."""
         reply = await self._call("POST", url, {**FORM, **(headers or {})}, form.encode())
         try:
             said = msgspec.json.decode(reply.body)
@@ -117,7 +117,7 @@ class AuthorizationServer:
             said = None
         if not isinstance(said, dict):
             raise PeerMisbehaved(
-                f"The authorization server {_host(url)} gave no answer in JSON: "
+                f"The authorization server {_host(url)} did not answer with a JSON object: "
                 f"status {reply.status}."
             )
         return reply.status, said
@@ -140,11 +140,13 @@ class AuthorizationServer:
                 f"The authorization server {_host(url)} may not be called from here: {exc.message}."
             ) from None
         if not reply.whole:
-            raise PeerMisbehaved(f"The authorization server {_host(url)} answers too much.")
+            raise PeerMisbehaved(
+                f"The answer of the authorization server {_host(url)} is too large."
+            )
         return reply
 
     async def close(self) -> None:
-        """Ends its connections."""
+        """Closes the connections."""
         await self._egress.close()
 
 
@@ -154,12 +156,12 @@ class Denied(Unauthenticated):
     def __init__(self, message: str = "", *, error: str = "") -> None:
         super().__init__(message)
         self.error = error
-        """Its own word for it, such as invalid_grant (RFC 6749 §5.2)."""
+        """The server's error code, such as invalid_grant (RFC 6749 §5.2)."""
 
 
 def _places(issuer: str) -> tuple[str, ...]:
-    """Returns where the metadata of an issuer may lie: as RFC 8414 §3.1 has it, and as OpenID
-    does."""
+    """Returns the URLs at which an issuer may publish its metadata: that of RFC 8414 §3.1 and that
+    of OpenID Connect."""
     if "?" in issuer or "#" in issuer:
         return ()
     parts = urlsplit(issuer)

@@ -1,7 +1,7 @@
-"""Credentials for an agent, as its card asks for them: the `Auth` that people use.
+"""The `Auth` that finds the credentials which an agent's card asks for.
 
-A requirement of the card names schemes that are needed together, and any one requirement will do:
-the first for which there is everything is taken.
+A requirement of the card names schemes that are needed together, and any one requirement suffices:
+the first one whose schemes all have credentials is used.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from .token_store import TokenStore
 from .user_credentials import Ask, Own, UserCredentials, described
 
 MOST_GIVEN = 16
-"""The number of credentials of one origin that are remembered (as digests), to know what was
-refused."""
+"""The number of an origin's credentials whose digests are kept, to recognise refused ones."""
 _TOKENS = ("bearer", "token")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}").fullmatch
 _NOT_OURS = frozenset(("host", "content-length", "transfer-encoding", "connection"))
@@ -67,9 +66,10 @@ class CardAuth:
         allow_private: bool = False,
         shared: Mapping[str, str] | None = None,
     ) -> CardAuth:
-        """The user's own: variables, `credentials.toml` and the tokens of `dragoman login`.
+        """Uses the user's own credentials: environment variables, `credentials.toml` and the tokens
+        of `dragoman login`.
 
-        `shared` says whose credentials origins may be told that have none of their own.
+        `shared` maps an origin without credentials to the origin whose credentials it may be sent.
         """
         tokens = TokenStore(private_files.folder(environ) / private_files.TOKENS)
         return cls(UserCredentials.of(environ, ask, shared), tokens, allow_private=allow_private)
@@ -81,10 +81,10 @@ class CardAuth:
         await self.close()
 
     async def close(self) -> None:
-        """Ends its connections."""
+        """Closes the connections."""
         await self.fetcher.close()
 
-    # What `client.credentials.Auth` asks for.
+    # The methods of `client.credentials.Auth`.
 
     def certificate(self, origin: str) -> Certificate | None:
         """Returns the client certificate for this origin, if there is one."""
@@ -93,8 +93,8 @@ class CardAuth:
     async def credentials(
         self, origin: str, card: Card | None, required: Requirements, *, refused: str | None
     ) -> Credentials:
-        """Returns the credentials for this origin. Raises `Unauthenticated`, which says what to do,
-        if they were refused."""
+        """Returns the credentials for this origin. Raises `Unauthenticated` if they were refused;
+        its message says what the user can do."""
         origin = origin_of(origin)
         owner, own = await self.keyring.find(origin)
         schemes = card.schemes if card is not None else {}
@@ -158,10 +158,10 @@ class CardAuth:
             case MutualTls():
                 return NONE if own.cert else None
             case _:
-                return None  # a scheme we cannot do, or that the card does not describe
+                return None  # we do not support the scheme, or the card does not describe it
 
     def _is_worth_a_try(self, origin: str, found: Credentials, refused: str | None) -> bool:
-        """Returns whether these credentials are not those that were refused: tokens may have been
+        """Returns whether these credentials differ from the refused ones, as a token does that was
         renewed meanwhile."""
         said = repr((sorted(found.headers.items()), sorted(found.query.items()))).encode()
         mark, now = hashlib.sha256(said).digest(), self._clock()

@@ -1,7 +1,8 @@
-"""Credentials that a task asks for in its middle: what to ask the person, and how to answer.
+"""Credentials that a running task asks for: what to ask the person, and how to answer.
 
-Our own agents say in data what they need (`turn.need_auth`); others only go to auth-required with
-words (A2A 1.0 §7.6), and then there is one thing to ask, as they put it. Nothing here is kept.
+Our own agents describe what they need in a data part (`turn.need_auth`). Others only move the task
+to auth-required with a text (A2A 1.0 §7.6); the person is then asked for one secret with that text.
+Nothing is stored.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class CredentialRequest(Struct, frozen=True, kw_only=True):
     """The schemes as the agent described them."""
 
     def answer(self, values: Mapping[str, str]) -> tuple[AnyPart, ...]:
-        """The parts of the message that answers. One secret goes as text: that is what agents
-        without our data part look for."""
+        """Returns the parts of the answering message. A single secret is sent as text, where agents
+        that do not know our data part look for it."""
         given = {field.name: values.get(field.name, "") for field in self.fields}
         if len(given) == 1:
             return (Text(next(iter(given.values()))),)

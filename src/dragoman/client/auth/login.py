@@ -1,4 +1,4 @@
-"""`dragoman login`: which scheme of the card, which flow, and what is kept afterwards."""
+"""`dragoman login`: chooses a scheme of the card and a flow, runs it and stores the token."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Login:
             case OAuth2() | OpenId():
                 return await self._token(need, scheme, options)
             case _:
-                # A certificate is a file, not something to log in with.
+                # A certificate comes from a file, so no flow can fetch it.
                 self._person.tell(f"{need.name}: name the certificate's file in credentials.toml.")
                 return None
 
@@ -96,10 +96,10 @@ class Login:
         own = need.own
         client = OAuthClient(options.client_id or own.client_id, own.client_secret)
         if client.id != own.client_id:
-            client = OAuthClient(client.id)  # a secret belongs to one client
+            client = OAuthClient(client.id)  # the configured secret belongs to another client id
         if not client.id:
             raise ConfigError(
-                "The authorization server must know the client: give --client-id, or client_id in "
+                "The authorization server must know the client: set --client-id, or client_id in "
                 "credentials.toml."
             )
         scopes = options.scopes or own.scopes or need.scopes
@@ -112,7 +112,7 @@ class Login:
     async def _server(
         self, need: Need, scheme: OAuth2 | OpenId, options: Options
     ) -> tuple[str, AuthorizationServerMetadata]:
-        """Returns the flow, and the server for it."""
+        """Returns the flow and its authorization server."""
         fetcher = self._auth.fetcher
         if isinstance(scheme, OpenId):
             server = await fetcher.server(need, scheme, "")
@@ -159,7 +159,7 @@ def _flow(offered: list[str], options: Options) -> str:
     for kind in wanted:
         if kind in offered:
             return kind
-    raise Unsupported(f"The card offers no flow that can be done here: {', '.join(offered)}.")
+    raise Unsupported(f"The card offers no flow that is supported here: {', '.join(offered)}.")
 
 
 def _chosen(card: Card, options: Options) -> dict[str, tuple[str, ...]]:

@@ -1,8 +1,8 @@
-"""Logging in: the OAuth flows in which a person takes part.
+"""The OAuth flows of a login, in which a person takes part.
 
-Authorization code with PKCE (RFC 7636): a browser is opened, its answer comes back to a port on
-this machine, and only with the state that we made. Device code (RFC 8628): the person types a code
-into a page on any device while we ask again and again.
+Authorization code with PKCE (RFC 7636): a browser is opened, and its answer comes back to a port on
+this machine. The answer counts only with the state that we generated. Device code (RFC 8628): the
+person types a code into a page on any device while we poll the token endpoint.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Person(Protocol):
     """The person that logs in. A terminal implements it."""
 
     def tell(self, text: str) -> None:
-        """Says what to do next."""
+        """Tells the person what to do next."""
 
     def open(self, url: str) -> bool:
-        """Opens a page in a browser; whether there is one."""
+        """Opens a page in a browser, and returns whether there is one."""
 
 
 class WithBrowser:
@@ -66,7 +66,7 @@ class WithBrowser:
         from .redirect import Redirect
 
         if not server.authorization_url:
-            raise PeerMisbehaved("The card names no page where one could log in.")
+            raise PeerMisbehaved("The card has no authorization URL to log in at.")
         state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
         async with Redirect(state, self._port) as redirect:
             asked = {
@@ -83,7 +83,7 @@ class WithBrowser:
             joint = "&" if "?" in server.authorization_url else "?"
             page = f"{server.authorization_url}{joint}{query}"
             if self._person.open(page):
-                self._person.tell("A browser opens. Log in there. If it does not, go to:")
+                self._person.tell("Log in with the browser that opens. If none opens, go to:")
             else:
                 self._person.tell("Log in with a browser on this machine. Go to:")
             self._person.tell(page)
@@ -98,7 +98,8 @@ class WithBrowser:
         return await token(self._authority, server, client, form, self._clock())
 
     def _code(self, server: AuthorizationServerMetadata, said: Mapping[str, str]) -> str:
-        # RFC 9207 §2.4: an answer of another server than the one we asked is not for us.
+        # RFC 9207 §2.4: an answer that names another server than the one we asked is refused, so
+        # that a malicious server cannot collect the code of an honest one.
         iss = said.get("iss")
         if iss is None and server.says_iss:
             raise Unauthenticated("The answer does not say which authorization server gave it.")
@@ -120,7 +121,8 @@ def challenge(verifier: str) -> str:
 def _is_issuer(iss: str, server: AuthorizationServerMetadata) -> bool:
     if server.issuer:
         return hmac.compare_digest(iss.encode(), server.issuer.encode())
-    # Only the card spoke of the server: it is at least where the card says.
+    # The server is known from the card alone, so its issuer must have the origin of an endpoint
+    # on the card.
     return is_safe(iss) and origin_of(iss) in (
         origin_of(server.authorization_url),
         origin_of(server.token_url),
@@ -145,9 +147,9 @@ class WithDevice:
     async def __call__(
         self, server: AuthorizationServerMetadata, client: OAuthClient, scopes: tuple[str, ...]
     ) -> TokenGrant:
-        """Returns the token for the person that types the code in."""
+        """Returns the token for the person that enters the code."""
         if not server.device_url:
-            raise PeerMisbehaved("The card names no address for device codes.")
+            raise PeerMisbehaved("The card has no device authorization URL.")
         headers, more = proof(server, client)
         asked = {"scope": " ".join(scopes), "audience": self._audience, **more}
         asked.setdefault("client_id", client.id)

@@ -1,4 +1,4 @@
-"""Which addresses may hear a secret: over TLS, or on this very machine."""
+"""Decides to which addresses a secret may be sent: over TLS, or on this machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shown(origin: str) -> str:
 
 
 def printable(text: object, most: int = 200) -> str:
-    """Returns a text of others as it is safe to show: one line without control characters, and not
-    too long."""
+    """Returns another party's text in a form that is safe to show: one line of limited length
+    without control characters."""
     words = "".join(c if c.isprintable() else " " for c in str(text)[: most * 2])
     return " ".join(words.split())[:most]

@@ -1,4 +1,4 @@
-"""Where a user's secrets lie: files that only the user may read, in the user's own folder."""
+"""The files with a user's secrets, which only the user may read."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def folder(environ: Mapping[str, str]) -> Path:
 
 
 def read_private(path: Path) -> bytes | None:
-    """The file's content, or None if there is none; `ConfigError` if others may read it.
+    """Returns the file's content, or None if there is no file. Raises `ConfigError` if others may
+    read it.
 
-    What is checked is what is read: the open file, not its name.
+    The open file is checked and not its name, behind which another file could be put in between.
     """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
@@ -51,7 +52,8 @@ def read_private(path: Path) -> bytes | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replaces the file at once: readers see the old content or the new one, whole."""
+    """Replaces the file atomically: readers see either the whole old content or the whole new
+    one."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,11 +72,10 @@ def write_private(path: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lets one writer in at a time, also among processes, for as long as it takes to replace a
-    file."""
+    """Holds a lock among all processes of this user while a file is replaced."""
     try:
         import fcntl
-    except ModuleNotFoundError:  # Windows: the last writer counts
+    except ModuleNotFoundError:  # Windows has no flock: the last writer wins
         yield
         return
     try:

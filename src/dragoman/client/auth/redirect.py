@@ -1,4 +1,4 @@
-"""Where the browser comes back to: one small page on this machine, for one answer (RFC 8252)."""
+"""The loopback redirect of a login: serves one page for one answer of the browser (RFC 8252)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ MOST_LINES = 100
 SECONDS_TO_ASK = 10.0
 DONE = "You are logged in. You can close this page and go back to the terminal."
 REFUSED = "The login was refused. You can close this page and go back to the terminal."
-STRANGE = "This is not the answer that is waited for."
+STRANGE = "This is not the answer that Dragoman is waiting for."
 
 
 class Redirect:
-    """Listens while it is entered. Answers that do not carry `state` are not believed."""
+    """Listens on a loopback port while the context is open. An answer without our `state` is
+    refused."""
 
     def __init__(self, state: str, port: int = 0) -> None:
         self._state, self._port = state, port
@@ -29,8 +30,8 @@ class Redirect:
 
     @property
     def url(self) -> str:
-        """Returns the `redirect_uri`. It is a literal address, since `localhost` may be someone
-        else (RFC 8252 §8.3)."""
+        """Returns the `redirect_uri`. It holds the literal address, since `localhost` can resolve
+        to another interface (RFC 8252 §8.3)."""
         return f"http://127.0.0.1:{self._port}{PATH}"
 
     async def __aenter__(self) -> Redirect:
@@ -49,7 +50,7 @@ class Redirect:
             self._server.close()
 
     async def wait(self, seconds: float) -> Mapping[str, str]:
-        """Returns what came back with the right state."""
+        """Returns the parameters of the answer that came with the right state."""
         assert self._answer is not None  # noqa: S101  entered
         try:
             async with asyncio.timeout(seconds):
@@ -66,7 +67,7 @@ class Redirect:
                         break
                 status, text, said = self._heard(line)
                 writer.write(_page(status, text))
-                await writer.drain()  # the person sees the page before anything goes on
+                await writer.drain()  # the page is sent before the login goes on and closes us
                 if said and self._answer is not None and not self._answer.done():
                     self._answer.set_result(said)
         writer.close()
@@ -78,7 +79,8 @@ class Redirect:
             return "404 Not Found", STRANGE, {}
         pairs = parse_qsl(target.query, keep_blank_values=True, max_num_fields=50)
         said = dict(pairs)
-        # Pages of others can call us too. Without our state they say nothing (RFC 6819 §5.3.5).
+        # Any web page can send a request to this port, but cannot know our state
+        # (RFC 6819 §5.3.5).
         same = hmac.compare_digest(said.get("state", "").encode(), self._state.encode())
         if not same or len(said) != len(pairs):
             return "400 Bad Request", STRANGE, {}

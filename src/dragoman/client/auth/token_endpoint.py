@@ -1,4 +1,4 @@
-"""Ways to get a token: what is sent to a token endpoint, and what may come back (RFC 6749 §5)."""
+"""Requests to a token endpoint and their answers (RFC 6749 §5)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TokenGrant(Struct, frozen=True, kw_only=True):
 def proof(
     server: AuthorizationServerMetadata, client: OAuthClient
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns how a client authenticates: headers, and members of the form (RFC 6749 §2.3.1)."""
+    """Returns the headers and the form members that authenticate a client (RFC 6749 §2.3.1)."""
     if not client.secret:
         return {}, {"client_id": client.id}
     basic = "client_secret_basic"
@@ -64,7 +64,7 @@ async def token(
     *,
     url: str = "",
 ) -> TokenGrant:
-    """Asks for a token; `Denied` says why there is none."""
+    """Requests a token. Raises `Denied` with the reason if the server refuses."""
     headers, more = proof(server, client)
     sent = urlencode({name: value for name, value in {**form, **more}.items() if value})
     status, said = await authority.post(url or server.token_url, sent, headers)
@@ -74,7 +74,8 @@ async def token(
 
 
 def denied(status: int, said: Mapping[str, Any]) -> Denied:
-    """Returns the refusal in words that are safe to show. They hold nothing that was sent."""
+    """Returns the refusal as an error whose message is safe to show: it holds nothing that we
+    sent."""
     error = printable(said.get("error") or f"status {status}", 60)
     why = printable(said.get("error_description") or "")
     return Denied(
@@ -88,11 +89,11 @@ def grant_in(said: Mapping[str, Any], now: float) -> TokenGrant:
     access, refresh = said.get("access_token"), said.get("refresh_token") or ""
     kind, life, scope = said.get("token_type"), said.get("expires_in"), said.get("scope")
     if not isinstance(access, str) or not safe_field(access) or " " in access:
-        raise PeerMisbehaved("The authorization server gave no token that can be sent.")
+        raise PeerMisbehaved("The authorization server issued no usable token.")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise PeerMisbehaved("The authorization server gave a token of a kind we do not know.")
+        raise PeerMisbehaved("The authorization server issued a token of an unknown type.")
     if isinstance(life, str) and life.isascii() and life.isdigit():
-        life = int(life[:12])  # a number in quotes: some servers
+        life = int(life[:12])  # some servers put the number in quotes
     until = 0.0
     if isinstance(life, int | float) and not isinstance(life, bool) and 0 < life < LONGEST_LIFE:
         until = now + life

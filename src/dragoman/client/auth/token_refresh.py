@@ -1,9 +1,9 @@
-"""Tokens of authorization servers: fetched, kept, renewed.
+"""Fetches, stores and renews the tokens of authorization servers.
 
-A token is renewed a little before it ends, and once after a refusal. Of all who need the same one
-at a time one fetches it and the others wait, and the fetch goes on when its asker is cancelled: an
-authorization server may take a refresh token only once. What was given once binds: a refresh token
-goes to the server that gave it and nowhere else, whatever the card says by then.
+A token is renewed shortly before it expires, and once after a refusal. Of several calls that need
+the same token, one fetches it and the others wait. The fetch goes on if that call is cancelled,
+since an authorization server may accept a refresh token only once. A refresh token is sent to the
+server that issued it and nowhere else, even if the card names another server by then.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .token_store import StoredToken, TokenStore
 from .user_credentials import Own
 
 GRACE = 2.0
-"""The seconds after a renewal in which a refusal is taken to be about the token before it."""
+"""The seconds after a renewal in which a refusal is assumed to concern the previous token."""
 OVER = frozenset(("invalid_grant", "invalid_client", "unauthorized_client"))
-"""The errors of a server after which a refresh token is of no use any more."""
+"""The error codes of a server after which a refresh token cannot be used any more."""
 
 Key = tuple[str, str]
 
@@ -38,7 +38,7 @@ class Need(Struct, frozen=True, kw_only=True):
     owner: str
     """The origin whose secrets are used."""
     own: Own
-    """What the user has for that origin."""
+    """The user's credentials for that origin."""
     name: str
     """The name of the scheme."""
     scopes: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Need(Struct, frozen=True, kw_only=True):
 
 
 class TokenRefresher:
-    """Gets tokens without a person: with a refresh token, or as a client of its own."""
+    """Gets tokens without a person: with a refresh token, or by the client credentials flow."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class TokenRefresher:
         self._renewed: dict[Key, float] = {}
 
     async def close(self) -> None:
-        """Ends its connections."""
+        """Closes the connections."""
         for authority in self._authorities.values():
             await authority.close()
 
     def authority(self, origin: str) -> AuthorizationServer:
-        """Calls authorization servers for an agent. Beside an agent on this machine they may be on
-        this machine too."""
+        """Returns the client of authorization servers for an agent. They may be on this machine
+        only if the agent is."""
         private = self._allow_private or is_loopback(origin)
         if private not in self._authorities:
             self._authorities[private] = AuthorizationServer(private=private)
@@ -91,7 +91,10 @@ class TokenRefresher:
             if scheme.metadata_url:
                 told = await authority.discover(scheme.metadata_url)
                 if found.token_url not in ("", told.token_url):
-                    raise Unauthenticated("The card and its authorization server disagree.")
+                    raise Unauthenticated(
+                        "The card and the metadata of its authorization server name different "
+                        "endpoints."
+                    )
                 found = told
         if own.issuer and not _is(found, own.issuer):
             raise Unauthenticated(
@@ -117,7 +120,7 @@ class TokenRefresher:
     def _landed(self, key: Key, flight: asyncio.Task[StoredToken | None]) -> None:
         self._flights.pop(key, None)
         if not flight.cancelled():
-            flight.exception()  # told to those who waited
+            flight.exception()  # the waiting calls have raised it
 
     async def _fetch(
         self, need: Need, scheme: OAuth2 | OpenId, kept: StoredToken | None
@@ -131,7 +134,7 @@ class TokenRefresher:
             if need.own.client_id and need.own.client_secret and _without_person(scheme):
                 return await self._as_client(need, scheme, kept)
         except PeerUnreachable:
-            # A token that is near its end is better than none.
+            # A token that is about to expire is better than none.
             if kept is None or need.renew or not kept.alive(now):
                 raise
         return kept if kept is not None and kept.alive(now) and not need.renew else None
@@ -152,7 +155,7 @@ class TokenRefresher:
         except Denied as exc:
             now = self._tokens.get(kept.origin, kept.scheme)
             if now is not None and now.refresh != kept.refresh:
-                return now  # another process was quicker
+                return now  # another process has renewed it meanwhile
             if exc.error in OVER:
                 self._tokens.drop(kept.origin, kept.scheme)
                 return None
@@ -185,7 +188,7 @@ class TokenRefresher:
         *,
         before: StoredToken | None = None,
     ) -> StoredToken:
-        """Keeps a token. What a server does not say again stays as it was (RFC 6749 §6)."""
+        """Stores a token. Fields that the server omits keep their former values (RFC 6749 §6)."""
         kept = StoredToken(
             origin=origin,
             scheme=name,
@@ -211,7 +214,7 @@ def _is(server: AuthorizationServerMetadata, issuer: str) -> bool:
 
 
 def _same_server(kept: StoredToken, server: AuthorizationServerMetadata) -> None:
-    # A card that suddenly names another server would have the client's secret told to that one.
+    # A changed card could otherwise have the client's secret sent to an attacker's server.
     if origin_of(kept.token_url) != origin_of(server.token_url):
         where = shown(kept.origin)
         raise Unauthenticated(

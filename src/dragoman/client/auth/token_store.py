@@ -1,4 +1,4 @@
-"""Tokens that were fetched, by origin and scheme: in memory, and in a file only the user reads."""
+"""Stores tokens by origin and scheme, in memory or in a file that only the user may read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from dragoman.core.errors import ConfigError
 from .private_files import locked, read_private, write_private
 
 MARGIN = 60.0
-"""The seconds before its end at which a token is renewed."""
+"""The seconds before its expiry at which a token is renewed."""
 SHARE = 0.1
-"""The largest share of its life before its end at which a token is renewed: some live for a
-minute."""
+"""The largest share of its lifetime by which a token is renewed early: some live for a minute."""
 
 
 class StoredToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,7 +32,7 @@ class StoredToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
     refresh: str = ""
     at: float = 0.0
     until: float = 0.0
-    """The time when it ends; 0 means that nobody said."""
+    """The time when it expires; 0 if the server did not say."""
     scopes: tuple[str, ...] = ()
     token_url: str = ""
     """The address of the server that issued it."""
@@ -48,17 +47,17 @@ class StoredToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def renew_at(self) -> float | None:
-        """Returns when to fetch the next one, or None if only a refusal tells."""
+        """Returns when to fetch the next token, or None if its expiry is not known."""
         if not self.until:
             return None
         return self.until - min(MARGIN, max(0.0, self.until - self.at) * SHARE)
 
     def fresh(self, now: float) -> bool:
-        """Returns whether it is far enough from its end."""
+        """Returns whether it need not be renewed yet."""
         return self.renew_at is None or now < self.renew_at
 
     def alive(self, now: float) -> bool:
-        """Returns whether it has not ended."""
+        """Returns whether it has not expired."""
         return not self.until or now < self.until
 
 
@@ -68,14 +67,15 @@ class _File(Struct, frozen=True):
 
 
 class TokenStore:
-    """The stored tokens. Without a path they end with the process."""
+    """The stored tokens. Without a path they are kept in memory only."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._memory: tuple[StoredToken, ...] = ()
 
     def get(self, origin: str, scheme: str) -> StoredToken | None:
-        """Returns the token for this origin and scheme, as other processes have left it."""
+        """Returns the token for this origin and scheme. The file is read each time, since other
+        processes change it."""
         return next((k for k in self.all() if (k.origin, k.scheme) == (origin, scheme)), None)
 
     def all(self) -> tuple[StoredToken, ...]:
@@ -91,11 +91,11 @@ class TokenStore:
             raise ConfigError(f"{self._path} is damaged. Remove it and log in again.") from None
 
     def put(self, kept: StoredToken) -> None:
-        """Keeps it, instead of what was there."""
+        """Stores a token in place of the former one."""
         self._change(lambda k: (k.origin, k.scheme) != (kept.origin, kept.scheme), kept)
 
     def drop(self, origin: str, scheme: str | None = None) -> int:
-        """Forgets what there is for an origin; how many that were."""
+        """Deletes the tokens of an origin and returns how many there were."""
         return self._change(lambda k: k.origin != origin or scheme not in (None, k.scheme))
 
     def _change(self, stays: Callable[[StoredToken], bool], more: StoredToken | None = None) -> int:

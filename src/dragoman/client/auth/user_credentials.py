@@ -1,8 +1,8 @@
-"""What the user has for an origin: from a callback, the environment, or `credentials.toml`.
+"""The user's credentials for an origin, from a callback, the environment or `credentials.toml`.
 
-Names of variables hold the host (`DRAGOMAN_LOGIN_AGENT_EXAMPLE_COM_TOKEN`). Two hosts must never
-have the same name there, or a look-alike would be sent the other's secret: so a dot is one
-underscore, a hyphen two, and hosts with underscores have no variables.
+The name of a variable contains the host (`DRAGOMAN_LOGIN_AGENT_EXAMPLE_COM_TOKEN`). Two hosts must
+never share a variable, or one would be sent the other's secret. Therefore a dot becomes one
+underscore, a hyphen becomes two, and hosts with underscores have no variables.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ PREFIX = "DRAGOMAN_LOGIN_"
 
 
 class Own(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The credentials of a user for one origin. `repr` shows which there are, and never their
-    values."""
+    """A user's credentials for one origin. `repr` shows the names of the fields, never values."""
 
     token: str = ""
     """A fixed bearer token."""
@@ -42,9 +41,9 @@ class Own(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
     scopes: tuple[str, ...] = ()
     """The scopes to ask for instead of those on the card."""
     audience: str = ""
-    """The audience, for authorization servers that want to be told it."""
+    """The audience, for authorization servers that require one in the request."""
     issuer: str = ""
-    """The only authorization server that may be told the client's secret."""
+    """The only authorization server to which the client's secret may be sent."""
     cert: str = ""
     """The path of the client certificate."""
     cert_key: str = ""
@@ -75,11 +74,11 @@ _FIELDS = (
     *("token", "api_key", "user", "password", "client_id", "client_secret"),
     *("scopes", "audience", "issuer", "cert", "cert_key"),
 )
-"""The fields that a variable may hold. None of them ends in `_` and another one."""
+"""The fields that a variable may hold. None is the end of another, so no name has two meanings."""
 
 
 class UserCredentials:
-    """Credentials by origin. The first place that knows the origin counts."""
+    """Finds credentials by origin, in the first of the three sources that knows the origin."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class UserCredentials:
     ) -> None:
         self._ask = ask
         self._shared = shared or {}
-        """Whose credentials origins may be told that have none of their own."""
+        """Maps an origin without credentials to the origin whose credentials it may be sent."""
         self._environ = environ or {}
         self._file = _from_file(file) if file is not None else {}
 
@@ -108,9 +107,10 @@ class UserCredentials:
         return cls(ask=ask, environ=environ, file=file, shared=shared)
 
     async def find(self, origin: str) -> tuple[str, Own]:
-        """What there is for an origin, and whose it is: of another one that shares it, or its own.
+        """Returns the credentials for an origin, and their owner: the origin itself, or another one
+        that shares them with it.
 
-        Nothing is found for an origin that a secret must not travel to in the clear.
+        There are none for an origin over plain http, where others could read a secret.
         """
         if not is_safe(origin):
             return origin, Own()
@@ -119,7 +119,7 @@ class UserCredentials:
         return self.known(origin)
 
     def known(self, origin: str) -> tuple[str, Own]:
-        """Returns the same without the callback."""
+        """Returns the same as `find`, but does not ask the callback."""
         if not is_safe(origin):
             return origin, Own()
         if (told := self._from_environ(origin)) is not None:
@@ -154,7 +154,7 @@ class UserCredentials:
 
 
 def variable(origin: str) -> str:
-    """Returns how variables for an origin begin, or an empty text if it can have none."""
+    """Returns the prefix of an origin's variables, or an empty text if it can have none."""
     scheme, _, rest = origin.partition("://")
     host, _, port = rest.rpartition(":")
     if not host.replace("-", "").replace(".", "").isalnum() or not host.isascii():
@@ -180,14 +180,14 @@ def _origin(path: Path, name: str) -> str:
     try:
         origin = origin_of(name if "://" in name else f"https://{name}")
     except BadParams:
-        raise ConfigError(f"{path}: ['{name[:200]}'] is no address of an agent.") from None
+        raise ConfigError(f"{path}: ['{name[:200]}'] is not the address of an agent.") from None
     if not is_safe(origin):
         raise ConfigError(f"{path}: ['{name}'] is plain http; nothing secret is sent there.")
     return origin
 
 
 def _own(path: Path, name: str, about: object) -> Own:
-    """Reads one table, with the secrets that lie elsewhere."""
+    """Reads one table, and the secrets that it refers to in variables and files."""
     if not isinstance(about, dict):
         raise ConfigError(f"{path}: '{name[:200]}' must be a table of an origin: [\"https://...\"]")
     given = dict(about)
@@ -212,7 +212,7 @@ def _own(path: Path, name: str, about: object) -> Own:
 
 
 def described(origin: str) -> str:
-    """Returns where a user puts something for an origin, in words."""
+    """Returns the places for an origin's credentials, as a phrase for a message."""
     name = variable(origin)
     where = f'["{shown(origin)}"] in {private_files.CREDENTIALS}'
     return f"{where} or {name}_..." if name else where

@@ -1,4 +1,4 @@
-"""Hears webhooks: checks who calls, reads what any version of A2A says, tells each thing once."""
+"""Receives webhooks: verifies the sender, parses every version of A2A, delivers each event once."""
 
 from .app import Receiver
 from .notice import Notice

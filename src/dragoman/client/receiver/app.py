@@ -1,4 +1,4 @@
-"""The receiver as an ASGI app: limits, proof, one telling, then the thank you."""
+"""The webhook receiver as an ASGI app: it applies limits, verifies a call and handles it once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .verify import Proof, greet, prove
 log = Logger("receiver")
 
 Tell = Callable[[Notice], Awaitable[None]]
-"""A function that takes a notice. If it raises, the sender is asked to call again."""
+"""A function that handles a notice. If it raises, the sender is told to try again."""
 
 MAX_SIZE = 4 * 1024 * 1024
 TYPES = frozenset(("", "application/json", "application/a2a+json"))
@@ -48,10 +48,10 @@ STATUS: dict[type[DragomanError], int] = {
 
 
 class Receiver:
-    """An ASGI app that hears webhooks, at whatever path it is mounted.
+    """An ASGI app that receives webhooks, at any path.
 
-    `tell` is awaited with each `Notice`, once for each name of a delivery, as long as the memory
-    reaches (`remember` names). Any 2xx means that `tell` has returned.
+    `tell` is awaited once for each delivery id. The last `remember` ids are kept, so a delivery
+    that is repeated later than that is handled again. A 2xx status means that `tell` has returned.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class Receiver:
             body = await self._body(headers, receive)
             return await self.hear(headers, body), ()
         except DragomanError as exc:
-            log.warning("A call was refused", reason=exc.reason, why=exc.message)
+            log.warning("A webhook was refused", reason=exc.reason, why=exc.message)
             status = next(STATUS[cls] for cls in type(exc).__mro__ if cls in STATUS)
             return status, _BESIDE.get(status, ())
         finally:
             self._free += 1
 
     async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
-        """Reads the body, from callers that have shown what `Proof` asks for."""
+        """Reads the body, after everything that `Proof` finds in the headers was verified."""
         greet(headers, self._proof, self._clock())
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:
@@ -112,7 +112,7 @@ class Receiver:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise TooSlow("The caller left.")
+                        raise TooSlow("The caller closed the connection.")
                     got += message.get("body", b"")
                     if len(got) > self._max_size:
                         raise TooLarge()
@@ -122,9 +122,10 @@ class Receiver:
             raise TooSlow() from None
 
     async def hear(self, headers: dict[str, str], body: bytes) -> int:
-        """The status for a call (names of headers in lower case), told if it is new.
+        """Verifies a call, handles it if it is new, and returns the status of the response. The
+        names of the headers are in lower case.
 
-        For servers that are not ASGI. Raises what `STATUS` lists for calls that are refused.
+        This is for servers that are not ASGI. A refused call raises one of the errors in `STATUS`.
         """
         if len(body) > self._max_size:
             raise TooLarge()
@@ -136,7 +137,7 @@ class Receiver:
         if heard is SeenCall.BEFORE:
             return 204
         if heard is SeenCall.UNDER_WAY:
-            raise TooMany("This delivery is being told right now.")
+            raise TooMany("This delivery is being handled right now.")
         told = False
         try:
             status = await self._told(notice)
@@ -148,7 +149,7 @@ class Receiver:
     async def _told(self, notice: Notice) -> int:
         try:
             await self._tell(notice)
-        except Exception as exc:  # the user's code: the sender is told to come again, the log why
+        except Exception as exc:  # the user's code failed: the sender tries again, the log says why
             log.error("A notice could not be handled", exc, notice=notice.id, task=notice.task_id)
             return 500
         return 204

@@ -1,4 +1,4 @@
-"""Verifies calls that carry a JSON Web Token, as the samples of A2A do it and 0.3 §9.5 shows."""
+"""Verifies calls with a JSON Web Token, as the samples of A2A send it and 0.3 §9.5 describes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BODY = "request_body_sha256"
 def check_token(
     headers: Mapping[str, str], issuer: Issuer, now: float, tolerance: float
 ) -> tuple[str, Claims]:
-    """Returns the token and what it claims. Raises `Unauthenticated` if it is not good here,
-    whatever the body is."""
+    """Returns the token and its claims. Raises `Unauthenticated` if it is not valid here, whatever
+    the body is."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST:
         raise Unauthenticated("The sender's signed token is missing.")
@@ -41,7 +41,7 @@ def check_token(
 def claimed(
     headers: Mapping[str, str], body: bytes, issuer: Issuer, now: float, tolerance: float
 ) -> Proved:
-    """Returns what the token proves. Raises `Unauthenticated` if that is not enough."""
+    """Returns the verified call. Raises `Unauthenticated` if the token does not cover its body."""
     token, claims = check_token(headers, issuer, now, tolerance)
     digest = claims.get(BODY)
     if digest is not None and not (
@@ -50,7 +50,7 @@ def claimed(
     ):
         raise Unauthenticated("The signed token is for another body.")
     name = claims.get("jti")
-    # A token is made anew for every call, so it names the call.
+    # A sender makes a new token for every call, so the token identifies the call.
     mark = name if isinstance(name, str) and name else hashlib.sha256(token.encode()).hexdigest()
     return Proved(f"jwt:{mark[:256]}", digest is not None)
 
@@ -64,7 +64,7 @@ def _claims(token: str, issuer: Issuer) -> Claims:
             ALGORITHMS,
         )
     except Unauthenticated:
-        raise Unauthenticated("The sender's signed token is wrong.") from None
+        raise Unauthenticated("The sender's signed token is invalid.") from None
 
 
 def _seconds(value: object) -> float:

@@ -1,4 +1,4 @@
-"""What a webhook was told."""
+"""The event that a webhook delivered."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dragoman.core.model import Message, State, Task
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """A call whose sender is proved."""
+    """An event from a verified sender."""
 
     entry: Stamped | Message
     """The event. Senders of 0.3 and before send the whole task, which is a `Snapshot`."""
     id: str = ""
-    """The name of the delivery, the same in every attempt; empty if the sender gives none."""
+    """The id of the delivery, the same in every attempt; empty if the sender gives none."""
     signed: bool = False
-    """Whether the body is proved too, or only that the caller knows the token."""
+    """Whether the body was signed, or the sender only knew the token."""
 
     @property
     def task_id(self) -> str:

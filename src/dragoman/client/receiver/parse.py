@@ -1,8 +1,8 @@
-"""The body of a webhook, whoever sent it: every version of A2A, told apart by the members it has.
+"""Parses the body of a webhook of any version of A2A, which its members reveal.
 
 A sender does not say which version it speaks, and the official SDKs differ from the specification
-and from each other (a2a-wire §13.6): 1.0 wraps what happened, 0.2 and 0.3 name it with `kind`, 0.1
-does neither. So the shape decides, and where it fits two versions both read it alike.
+and from each other (a2a-wire §13.6): 1.0 wraps the event, 0.2 and 0.3 name its type in `kind`, 0.1
+does neither. The shape therefore decides. A body that fits two versions means the same in both.
 """
 
 from __future__ import annotations
@@ -86,13 +86,12 @@ _VERSIONS: tuple[tuple[Callable[[Marks], bool], Version], ...] = (
 
 
 def entry_in(body: bytes, seq: int = 0) -> Stamped | Message:
-    """Returns what a body says. Raises `Unparseable` or `BadParams` if it says nothing that we
-    know."""
+    """Decodes a body. Raises `Unparseable` or `BadParams` if it is no event of any version."""
     jsonrpc.check_answer(body)
     try:
         marks = _read_marks(body)
         version = next(version for marked, version in _VERSIONS if marked(marks))
-        # A task in 0.1 looks like its status alone, but for its name: only streams tell those.
+        # A task of 0.1 has the shape of its status event, which is sent in streams only.
         if version in (V0_1, A2A_GO) and marks.id is not None and marks.status is not None:
             return _snapshot(version.methods["tasks/get"].result_in(Raw(body)), seq)
         entry, _ = version.event_in(Raw(body), seq)
@@ -114,12 +113,11 @@ def _snapshot(task: object, seq: int) -> Stamped:
 
 
 def read(body: bytes, id: str = "", *, signed: bool = False) -> Notice:
-    """Returns the notice in a body that is proved."""
+    """Returns the notice in the body of a verified call."""
     return Notice(entry=entry_in(body, _seq(id)), id=id, signed=signed)
 
 
 def _seq(id: str) -> int:
-    """Returns the event's place in the log, with which our own senders end the name of a
-    delivery."""
+    """Returns the event's number in the log, which is the last part of our own delivery ids."""
     said = id.rpartition(".")[2] if "." in id else ""
     return int(said) if said.isascii() and said.isdigit() and len(said) <= LONGEST_SEQ else 0

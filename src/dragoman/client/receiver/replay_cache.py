@@ -1,4 +1,4 @@
-"""Which calls were heard: a bounded memory, filled only by calls that proved themselves."""
+"""A bounded memory of the calls that were handled. Only verified calls enter it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SeenCall(Enum):
 
 
 class ReplayCache:
-    """Remembers the last `most` names of calls. Strangers cannot push anything out of it."""
+    """Remembers the last `most` ids of calls. A caller without a valid proof cannot evict any."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
@@ -23,7 +23,7 @@ class ReplayCache:
         self._open: set[str] = set()
 
     def begin(self, id: str) -> SeenCall:
-        """Notes that a call is under way, if it is a new one."""
+        """Marks a new call as under way, and returns the state in which the call was before."""
         if id in self._open:
             return SeenCall.UNDER_WAY
         if id in self._told:
@@ -33,8 +33,8 @@ class ReplayCache:
         return SeenCall.NEW
 
     def end(self, id: str, *, told: bool) -> None:
-        """Records the outcome of a call: one that was handled is not handled again, one that failed
-        may come again."""
+        """Records the outcome of a call. One that was handled is not handled again; one that failed
+        may be repeated."""
         self._open.discard(id)
         if told:
             self._told[id] = None

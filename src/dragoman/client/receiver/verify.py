@@ -1,10 +1,10 @@
-"""Whether a call is from whom it says, and new: token, signature, age, JSON Web Token.
+"""Verifies the sender and the age of a call: token, signature, timestamp, JSON Web Token.
 
-Theory. A token proves that the caller knows it; whoever saw one call can make another. A signature
-(Standard Webhooks) proves the body, the delivery's name and its time as well, so a call that is
-repeated later is too old, and one that is repeated soon has a name that was heard before. Dragoman
-signs; the official SDKs send the bare token. Which of them counts is the receiver's decision and
-never the caller's: otherwise leaving the signature out would get around it.
+Theory. A token proves only that the caller knows it, and anybody who sees one call can forge
+another. A signature (Standard Webhooks) also proves the body, the delivery id and the time: a call
+that is replayed late is too old, and one that is replayed early has an id that was seen before.
+Dragoman signs; the official SDKs send the bare token. The receiver decides which of them suffices
+and never the caller, who could otherwise evade the check by leaving the signature out.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from dragoman.net.webhooks import signed
 from dragoman.security.jwks import JwksFetcher, keys_in
 
 TOKENS = ("x-a2a-notification-token", "a2a-notification-token")
-"""The headers of the token: 0.3 and most SDKs name it with X, a2a-go without (a2a-wire D8)."""
+"""The headers of the token: 0.3 and most SDKs use the name with X, a2a-go the one without
+(a2a-wire D8)."""
 ID, AT, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 LONGEST_ID = 1024
 MOST_SIGNATURES = 8
-"""The number of signatures that are read: a sender that changes its key signs with both for a
+"""The number of signatures that are read: a sender that rotates its key signs with both for a
 while."""
 
 
 class Issuer(Struct, frozen=True, kw_only=True):
     """A sender that signs with a key pair: its JSON Web Token in `Authorization: Bearer`.
 
-    The token must say when it was made. Where it holds `request_body_sha256`, as the samples of A2A
-    do, the body must be that one; `iss`, `aud` and `exp` are checked where they are expected here.
+    The token must say when it was issued. If it has the claim `request_body_sha256`, as in the
+    samples of A2A, the body must have that digest; `iss`, `aud` and `exp` are checked where they
+    are expected here.
     """
 
     keys: Sequence[Mapping[str, Any]]
@@ -47,8 +49,8 @@ class Issuer(Struct, frozen=True, kw_only=True):
 
     @classmethod
     async def at(cls, url: str, *, allow_private: bool = False, **about: Any) -> Issuer:
-        """Makes an issuer with the keys that the sender publishes at `url` (a JWKS), as they are
-        now."""
+        """Fetches the keys that the sender publishes at `url` (a JWKS) once, and returns the
+        issuer."""
         fetch = JwksFetcher(allow_private=allow_private)
         try:
             return cls(keys=keys_in(await fetch(url)), **about)
@@ -59,12 +61,11 @@ class Issuer(Struct, frozen=True, kw_only=True):
 
 
 class Proof(Struct, frozen=True, kw_only=True):
-    """What a call must prove. Everything that is set here is required, and never shown by
-    `repr`."""
+    """What a call must prove. Everything that is set here is required. `repr` shows none of it."""
 
     tokens: tuple[str, ...] = ()
-    """The token of the push config: any of these, so that it can be changed. It is the key of the
-    signature too."""
+    """The accepted tokens of the push config, more than one while a token is replaced. The token is
+    the key of the signature too."""
     secrets: tuple[str, ...] = ()
     """The keys of the signature where they are not the token (`whsec_...`, or any text)."""
     authorization: str = ""
@@ -73,7 +74,7 @@ class Proof(Struct, frozen=True, kw_only=True):
     unsigned: bool = False
     """Whether the token, or `authorization`, alone is enough, as the official SDKs send it."""
     tolerance: float = 300.0
-    """The seconds by which a call may be old, or early."""
+    """The number of seconds by which the time of a call may differ from ours."""
 
     def __repr__(self) -> str:
         names = ("tokens", "secrets", "authorization", "issuer")
@@ -92,15 +93,16 @@ class Proof(Struct, frozen=True, kw_only=True):
 
 
 class Proved(Struct, frozen=True):
-    """A call that is proved."""
+    """A verified call."""
 
     id: str
-    """The name under which it is remembered; empty if nothing names it."""
+    """The id under which the call is remembered; empty if it has none."""
     signed: bool
 
 
 def greet(headers: Mapping[str, str], proof: Proof, now: float) -> None:
-    """Raises `Unauthenticated` for all that can be refused before the body is read."""
+    """Verifies the headers. Raises `Unauthenticated` if the call can be refused before its body is
+    read."""
     _check_shown(headers, proof)
     if proof.issuer is not None:
         from .jwt import check_token  # joserfc is loaded only where someone needs it
@@ -119,13 +121,13 @@ def _check_shown(headers: Mapping[str, str], proof: Proof) -> None:
         raise Unauthenticated("The Authorization header is missing or wrong.")
     if not _has_signature(headers) and proof.issuer is None and not proof.unsigned:
         raise Unauthenticated(
-            "The call is not signed. A receiver takes the token alone only if it is told to."
+            "The call is not signed. This receiver does not accept the token alone."
         )
 
 
 def prove(headers: Mapping[str, str], body: bytes, proof: Proof, now: float) -> Proved:
-    """Raises `Unauthenticated` unless all that `proof` requires is there. Names of headers are in
-    lower case."""
+    """Verifies a call. Raises `Unauthenticated` unless everything that `proof` requires is there.
+    The names of the headers are in lower case."""
     _check_shown(headers, proof)
     said: Proved | None = None
     if proof.issuer is not None:
@@ -134,7 +136,7 @@ def prove(headers: Mapping[str, str], body: bytes, proof: Proof, now: float) -> 
         said = claimed(headers, body, proof.issuer, now, proof.tolerance)
     keys = _keys(proof)
     if said is not None and not (keys and _has_signature(headers)):
-        return said  # nobody vouches for what the other headers say
+        return said  # no signature covers the other headers
     if not _has_signature(headers):
         return Proved("", False)
     id, at = _check_form(headers, proof, now)
@@ -144,7 +146,8 @@ def prove(headers: Mapping[str, str], body: bytes, proof: Proof, now: float) -> 
 
 
 def _check_form(headers: Mapping[str, str], proof: Proof, now: float) -> tuple[str, str]:
-    """The name and the time of a signed call; `Unauthenticated` if no body could fit them."""
+    """Returns the id and the time of a signed call. Raises `Unauthenticated` if they are invalid
+    whatever the body is."""
     id = headers.get(ID, "")
     if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
         raise Unauthenticated("The call has no webhook-id.")
@@ -163,8 +166,8 @@ def _keys(proof: Proof) -> list[bytes]:
 
 
 def key_of(secret: str) -> bytes:
-    """Returns the key of a secret: in Standard Webhooks, what follows `whsec_` is base64; other
-    texts are keys as they are."""
+    """Returns the key of a secret: base64 after the prefix `whsec_` (Standard Webhooks), or else
+    the text itself."""
     if secret.startswith("whsec_"):
         try:
             return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
@@ -174,19 +177,19 @@ def key_of(secret: str) -> bytes:
 
 
 def _has_signature(headers: Mapping[str, str]) -> bool:
-    """Returns whether the call claims to be signed; then it must be, whatever else would do."""
+    """Returns whether the call claims to be signed. The signature must then be valid, even if the
+    token alone would suffice."""
     return SIGNATURE in headers or ID in headers
 
 
 def _is_signed(said: str, keys: list[bytes], id: str, at: str, body: bytes) -> bool:
-    # All of them are compared, so that the time tells nothing about which one fits.
+    # All of them are compared, so that the time does not reveal which one matches.
     fits = [_same(each, signed(key, id, at, body)) for each in _given(said) for key in keys]
     return any(fits)
 
 
 def _given(said: str) -> list[str]:
-    """The first signatures in a header, as far as they can be those of a body: base64 of 32
-    bytes."""
+    """Returns the first signatures of a header that have the right form: base64 of 32 bytes."""
     found = [each.removeprefix("v1,") for each in said.split() if each.startswith("v1,")]
     return [each for each in found[:MOST_SIGNATURES] if len(each) == 44]
 
@@ -197,7 +200,8 @@ def _among(given: str, known: tuple[str, ...]) -> bool:
 
 
 def _same(left: str, right: str) -> bool:
-    """Compares in constant time. Digests are compared, since `compare_digest` shows lengths."""
+    """Compares two texts in constant time. It compares their digests, since `compare_digest` leaks
+    the length."""
     return hmac.compare_digest(
         *(
             hashlib.sha256(each.encode("utf-8", "surrogateescape")).digest()

@@ -1,1 +1,1 @@
-"""One way to reach an agent each: HTTP and gRPC."""
+"""The transports of the client, one for each wire: HTTP, WebSocket and gRPC."""

@@ -1,4 +1,4 @@
-"""gRPC as the client needs it. The only file of the client that imports grpc, an extra."""
+"""The gRPC transport of the client. Only this module imports grpc, which is an optional extra."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEVER_LEFT = ("failed to connect", "dns resolution failed", "name resolution fa
 
 
 class GrpcTransport(Transport):
-    """One service on one channel."""
+    """Calls one gRPC service over one channel."""
 
     def __init__(self, to: Destination, ca: str = "") -> None:
         super().__init__(to, web_url(to.interface.url, to.http.scheme))
@@ -38,15 +38,15 @@ class GrpcTransport(Transport):
         path = urlsplit(web_url(to.interface.url, to.http.scheme)).path
         name = path.removeprefix(f"{AGENTS}/").strip("/") if path.startswith(AGENTS) else ""
         self._agent = {AGENT: name} if name else {}
-        """What names the agent on a port that several share. The path of a call has no place for
-        the one in its address."""
+        """The metadata that names the agent on a port that several agents share. The path of a
+        gRPC call is fixed by its service, so it cannot carry the path of the agent's address."""
         self._channel: grpc.aio.Channel | None = None
         self._where = ""
-        """The address that the channel leads to."""
+        """The address that the channel connects to."""
         self._older: list[grpc.aio.Channel] = []
-        """Channels to where the agent was before."""
+        """The channels to addresses that the agent had before."""
         self._broken = False
-        """Whether the connection broke, and the agent's name may lead elsewhere now."""
+        """Whether the connection broke, in which case the agent's name is resolved again."""
         self._opening = asyncio.Lock()
 
     async def _open(self) -> grpc.aio.Channel:
@@ -60,9 +60,10 @@ class GrpcTransport(Transport):
             return self._channel
 
     async def _connect(self) -> None:
-        """Makes a channel to where the agent is now, unless there is one already."""
+        """Opens a channel to the agent's present address, unless there is one already."""
         address, limits = self._address, self.limits
-        # The address itself: gRPC would resolve the name again, and could be given another one.
+        # gRPC is given the checked address, not the name: it would resolve the name again and could
+        # get an address that the egress guard never saw.
         found, port = await self._http.reachable(address), address.target.port
         where = f"[{found}]:{port}" if ":" in found else f"{found}:{port}"
         if self._channel is not None:
@@ -75,7 +76,8 @@ class GrpcTransport(Transport):
             ("grpc.enable_retries", 0),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
-            # Its own subchannels: one client's broken connection is not another's.
+            # gRPC shares connections between channels by default; here one client's broken
+            # connection must not break another client.
             ("grpc.use_local_subchannel_pool", 1),
         ]
         if not where.startswith((address.target.host, f"[{address.target.host}]")):
@@ -152,7 +154,7 @@ class GrpcTransport(Transport):
             asked.cancel()
 
     async def _learn(self, asked: Any) -> None:
-        """Where no card says what the other side understands, its answers do."""
+        """Learns the agent's extensions from its answer, where no card declares them."""
         if self.on_extensions is None:
             return
         headers = dict(await asked.trailing_metadata() or ())
@@ -163,12 +165,14 @@ class GrpcTransport(Transport):
         code, text = exc.code(), exc.details() or ""
         details = dict(exc.trailing_metadata() or ()).get(_DETAILS, b"")
         if code is grpc.StatusCode.UNAVAILABLE and not details:
-            # Nobody there, or the connection broke: no server says it without details.
+            # Nothing listens there, or the connection broke: the servers of A2A send details with
+            # a status of their own, so this one comes from our side of the channel.
             self._broken = True
             sent = not any(words in text.lower() for words in _NEVER_LEFT)
             raise PeerUnreachable(f"{self.origin} cannot be reached: {text}", sent=sent) from exc
         if any(words in text.lower() for words in _TOO_LARGE) and not details:
-            # Our own side of the channel says so, and not the server, for which we are too large.
+            # Our side of the channel says so. A server to which our request is too large sends
+            # details.
             size = self.limits.event_size
             raise PeerMisbehaved(f"The answer is larger than {size} bytes") from exc
         if code is grpc.StatusCode.DEADLINE_EXCEEDED and not details:
@@ -176,7 +180,7 @@ class GrpcTransport(Transport):
         return failed(code.value[0], text, details if isinstance(details, bytes) else b"")
 
     async def close(self) -> None:
-        """Ends the channel."""
+        """Closes the channel, and the earlier ones over which streams may still run."""
         channels = [*self._older, *([self._channel] if self._channel is not None else [])]
         self._older, self._channel = [], None
         for channel in channels:
@@ -184,5 +188,5 @@ class GrpcTransport(Transport):
 
 
 def _is_numbered(entry: object) -> bool:
-    """Whether an event has a number. In A2A it has one only by our extension."""
+    """Returns whether an event has a number, which in A2A only our extension gives it."""
     return isinstance(entry, Stamped) and entry.seq > 0

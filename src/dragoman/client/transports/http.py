@@ -1,10 +1,11 @@
-"""HTTP as the client needs it: one exchange, or one stream, within limits.
+"""The HTTP client of the transports: one exchange or one stream at a time, within limits.
 
-The host that the user typed may lie anywhere, on this machine too, but must stay where it was found
-first. All other addresses come from a card or an artifact: they must be public, or on this machine
-if that is what the user typed. `GuardedHttp` sees to both; this adds the limits and credentials of
-one client, and turns failures into `PeerError`s. Certificates are always verified, redirects are
-never followed, and no proxy is looked for.
+The host that the user typed may be anywhere, on this machine too, but must stay in the network in
+which it was found first. All other URLs come from a card or an artifact, which another party wrote:
+they must lead to a public address, or to this machine if the user typed that. `GuardedHttp`
+enforces both rules; this module adds the limits and credentials of one client and turns failures
+into `PeerError`s. Certificates are always verified, redirects are never followed, and no proxy is
+used.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from ..credentials import Certificate, Credentials
 from ..limits import ClientLimits
 
 TRY = 2.0
-"""Seconds for one of several addresses of a name."""
+"""The seconds for which one of several addresses of a name is tried."""
 ALL_PORTS = tuple(range(1, 65536))
 
 
 class Address(NamedTuple):
-    """A URL, taken apart once."""
+    """A parsed URL that may be called."""
 
     target: Target
     origin: str
@@ -48,26 +49,26 @@ class Address(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Path and query."""
+        """Returns the path with the query."""
         return self.target.path
 
 
 class HttpRequest(NamedTuple):
-    """A request, and the credentials that go with it."""
+    """A request with its credentials."""
 
     verb: str
     address: Address
     path: str
-    """Path and query, which may differ from those of the address."""
+    """The path with the query, which may differ from those of the address."""
     headers: Mapping[str, str]
     body: bytes
     who: Credentials
     http2: bool = False
-    """Whether HTTP/2 is spoken at once where no TLS could have said so (RFC 9113 §3.3)."""
+    """Whether HTTP/2 is used without negotiation, since plain TCP has none (RFC 9113 §3.3)."""
 
 
 class HttpReply(Struct, frozen=True, gc=False):
-    """A whole answer."""
+    """A response whose body was read to its end."""
 
     status: int
     headers: Mapping[str, str]
@@ -90,7 +91,7 @@ class Http:
     ) -> None:
         self.limits = limits
         self.scheme = scheme
-        """Of the address that was typed."""
+        """The scheme of the address that the user typed."""
         rules = Rules(allow_private=allow_private, ports=ALL_PORTS)
         self._ca = ca
         self._certificate = certificate
@@ -111,16 +112,16 @@ class Http:
 
     @property
     def rules(self) -> Rules:
-        """For addresses that others name."""
+        """Returns the rules for addresses that the other side names."""
         return self._guarded.rules
 
     async def addresses(self, address: Address) -> list[str]:
-        """The checked addresses of a host, for a transport with sockets of its own."""
+        """Returns the checked addresses of a host, for a transport that opens its own sockets."""
         return await self._guarded.addresses(address.target)
 
     async def reachable(self, address: Address) -> str:
-        """One checked address of a host at which somebody listens, for a transport that is given
-        one; `PeerUnreachable` if there is none in time."""
+        """Returns one checked address of a host that accepts connections, for a transport that
+        takes a single address. Raises `PeerUnreachable` if none is found in time."""
         port = address.target.port
         try:
             async with asyncio.timeout(self.limits.connect):
@@ -133,12 +134,12 @@ class Http:
         return found[0]
 
     def address(self, url: str) -> Address:
-        """The URL, if it may be called at all."""
+        """Parses a URL. Raises `BadParams` if it may not be called at all."""
         found = self._guarded.target(url.partition("#")[0])
         return Address(found, found.origin, self._guarded.is_typed(found))
 
     def tls(self, certificate: Certificate | None) -> ssl.SSLContext:
-        """Verifies the server, always; by our own CA if there is one."""
+        """Returns a TLS context that verifies the server, against our own CA if there is one."""
         try:
             context = ssl.create_default_context(cafile=self._ca or None)
             if certificate is not None:
@@ -149,14 +150,15 @@ class Http:
         return context
 
     def tls_for(self, origin: str) -> ssl.SSLContext:
-        """What verifies the server of an origin, with our certificate for it."""
+        """Returns the TLS context for an origin, which holds our certificate for it."""
         found = self._tls.get(origin)
         if found is None:
             found = self._tls[origin] = self.tls(self._certificate(origin))
         return found
 
     async def ask(self, request: HttpRequest, *, seconds: float, max_size: int) -> HttpReply:
-        """One exchange; `PeerUnreachable` if there is no answer in time."""
+        """Makes one request and reads its response. Raises `PeerUnreachable` if there is none in
+        time."""
         try:
             async with asyncio.timeout(seconds), self.stream(request, idle=seconds) as stream:
                 got = await read_all(stream, max_size)
@@ -166,7 +168,8 @@ class Http:
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest, *, idle: float) -> AsyncIterator[HttpStream]:
-        """An answer as it comes. Silence longer than `idle` breaks it."""
+        """Opens a response that is read as it arrives. `PeerUnreachable` ends it after `idle`
+        seconds of silence."""
         verb, address, path, headers, body, who, http2 = request
         if who.query:
             path += ("&" if "?" in path else "?") + urlencode(who.query)
@@ -186,7 +189,7 @@ class Http:
             raise _unreachable(exc, address) from exc
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         await self._guarded.close()
         await self._http2.close()
 
@@ -209,7 +212,7 @@ async def _chunks(chunks: AsyncIterator[bytes], address: Address) -> AsyncIterat
 
 
 async def read_all(stream: HttpStream, max_size: int) -> bytes:
-    """The whole of an answer; `PeerMisbehaved` if it is larger."""
+    """Reads a body to its end. Raises `PeerMisbehaved` if it is larger than `max_size`."""
     got, whole = await read_up_to(stream.chunks, max_size)
     if not whole:
         raise PeerMisbehaved(f"The answer is larger than {max_size} bytes")
@@ -217,5 +220,5 @@ async def read_all(stream: HttpStream, max_size: int) -> bytes:
 
 
 def _unreachable(exc: Exception, address: Address) -> PeerUnreachable:
-    """What went wrong on the way, as our error."""
+    """Translates a failure of the connection into our error."""
     return PeerUnreachable(explained(exc, address.origin), sent=was_sent(exc))

@@ -1,4 +1,4 @@
-"""Any dialect over HTTP: one exchange a call, streams as server-sent events."""
+"""The HTTP transport, for every dialect: a call is one request, a stream is server-sent events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_HERE = frozenset((404, 405))
 
 
 class HttpTransport(Transport):
-    """One address."""
+    """Calls one address over HTTP."""
 
     def __init__(
         self,
@@ -36,16 +36,17 @@ class HttpTransport(Transport):
         dialect = to.dialect
         path, question, query = self._address.path.partition("?")
         self._query = question + query
-        # Some cards name the address of REST with the prefix of its paths, most without.
+        # Some cards include the prefix of the REST paths in the interface's URL, most do not.
         own = path.rstrip("/").removesuffix(dialect.prefix) if dialect.prefix else path
         self._paths = list(to.paths) or [own]
-        """Where the dialect may be spoken: the next is tried where there is nothing."""
+        """The paths at which the agent may serve the dialect. The next one is tried if the agent
+        serves nothing at the first."""
         self._http2 = dialect.http2
         self._settled = not dialect.http2 and len(self._paths) == 1
-        """Whether it is known how and where to ask."""
+        """Whether the path and the version of HTTP are known to work."""
 
     async def close(self) -> None:
-        """Ends the connections, if nobody else uses them."""
+        """Closes the connections, if this transport owns them."""
         if self._owns_http:
             await self._http.close()
 
@@ -76,15 +77,16 @@ class HttpTransport(Transport):
     async def _introduce(self, who: Credentials) -> Signal | None:
         if self._talk(who) is None or self._introduced:
             return None
-        async with self._introducing:  # whoever comes meanwhile waits for it
+        async with self._introducing:  # calls that are made meanwhile wait for it
             if self._introduced:
                 return None
             return await self._welcome(self._greet(who))
 
     async def _greet(self, who: Credentials) -> Signal:
-        """The answer to an introduction, over HTTP/1.1 where a server hangs up on HTTP/2."""
+        """Introduces us and returns the answer. Falls back to HTTP/1.1 if the server closes the
+        connection on HTTP/2."""
         while True:
-            # Each time another one: what was signed is good once.
+            # Every attempt has an id of its own: a signed frame is accepted once.
             hello, session = self._hello(new_id()), self._session(ANYONE, who)
             try:
                 return await self._exchange(session, hello, ANYONE, who)
@@ -105,7 +107,7 @@ class HttpTransport(Transport):
             if frames:
                 continue
             if not signals and self.dialect.conversation is not None:
-                return Result(signal.id, None)  # it was heard, and there is no more to say
+                return Result(signal.id, None)  # an accepted notification has no answer
             return first_answer(signals)
 
     async def _send(
@@ -121,7 +123,8 @@ class HttpTransport(Transport):
                 return reply
 
     def _is_elsewhere(self, status: int) -> bool:
-        """Whether to try the next path. Once it is known where to ask, nothing is tried twice."""
+        """Returns whether to repeat the request at the next path. Once a path has worked, a 404 is
+        the agent's own answer and nothing is repeated."""
         if not self._settled and status in _NOT_HERE and len(self._paths) > 1:
             del self._paths[0]
             return True
@@ -145,7 +148,7 @@ class HttpTransport(Transport):
                     async for batch in _events(session, stream, self.limits.event_size, frames):
                         yield batch
                     continue
-                # A stream that failed at once, or a server that has none (a2a-wire §11.3).
+                # The stream failed at once, or the server does not stream (a2a-wire §11.3).
                 body = await read_all(stream, self.limits.answer_size)
                 reply = HttpReply(stream.status, stream.headers, body)
                 entries, _, error = steps(_read(session, reply))
@@ -159,7 +162,8 @@ class HttpTransport(Transport):
 async def _events(
     session: Session, stream: HttpStream, max_size: int, frames: list[Frame]
 ) -> AsyncGenerator[Batch, None]:
-    """What a stream says; `frames` becomes what has to be said instead."""
+    """Yields the events of a stream. Fills `frames` with the request to repeat in another form, if
+    the session asks for that."""
     parser = sse.SseParser(max_size)
     async for chunk in stream.chunks:
         entries, last, error = steps(_parsed(session, parser.feed(chunk)))
@@ -184,7 +188,7 @@ def _parsed(session: Session, events: Iterable[sse.SseEvent]) -> Iterable[Signal
 
 
 _MORE = {"www-authenticate": "challenge", "retry-after": "retry_after"}
-"""Headers that say more about a refusal."""
+"""The headers that explain a refusal, and the names of their values in `DragomanError.public`."""
 
 
 def _read(session: Session, reply: HttpReply) -> Iterable[Signal]:

@@ -1,15 +1,16 @@
-"""One way to reach an agent: one address, one dialect, one wire. Nothing is tried twice but what
-was refused for lack of credentials.
+"""A transport calls an agent at one address, in one dialect, over one wire. It repeats a request
+only if the agent refused the credentials.
 
-A transport is a `Peer`. It asks the pure caller session of its dialect what to write and what was
-heard, moves the bytes, and adds what every dialect has in headers: the cursor, the idempotency key,
-the trace, and who we are.
+A transport is a `Peer`. The pure caller session of its dialect encodes requests and decodes
+answers. The transport moves the bytes and adds the headers that all dialects share: the cursor, the
+idempotency key, the trace and the credentials.
 
 Some dialects begin with an introduction, whose answer holds a session token. The transport then
-introduces us before the first call, and once more when the token is refused. A shared secret is
-proved and never sent: whoever named the address may be anybody. What has no token is signed, and
-says in `to` whom it is for. That name comes with the secret, never from an answer: an agent that
-chose it could show what we signed to another one. Without a name nothing is signed.
+introduces us before the first call, and again when the token is refused. A shared secret is proved
+and never sent, since the address may have been named by anybody. A frame without a token is signed
+and says in `to` for whom it is. That name is configured with the secret and never taken from an
+answer: an agent that chose it could pass our signed frame on to another agent. Without a configured
+name nothing is signed.
 """
 
 from __future__ import annotations
@@ -72,25 +73,25 @@ from .http import Http
 T = TypeVar("T")
 Asking = Call | Ping | Introduction
 _SLOW = (SendMessage, CancelTask, Invoke, Resolve)
-"""What somebody has to work for."""
+"""The operations that an agent works on, which therefore have the longer time limit."""
 _KNOWS_NO_INTRODUCTION = (PeerRefused, Malformed, Unsupported)
-"""What an agent answers that does not know the word for an introduction, or not even the form."""
+"""The errors of an agent that does not know the method of an introduction, or cannot parse it."""
 _numbers = count(1)
 
 
 class Destination(NamedTuple):
-    """Where and in which dialect an agent is called, and with whose credentials."""
+    """The interface of an agent, with the dialect, the connections and the credentials for it."""
 
     http: Http
     interface: Interface
     dialect: Dialect
     wallet: Wallet
     paths: Sequence[str] = ()
-    """The paths to try; without any, it is the one in the interface's URL."""
+    """The paths to try; if there are none, the path of the interface's URL is used."""
 
 
 class Transport(ABC):
-    """A `Peer` over one interface."""
+    """A `Peer` that calls one interface of an agent."""
 
     def __init__(
         self,
@@ -100,41 +101,42 @@ class Transport(ABC):
         introduces: Introduction | None = None,
         joins: bool = False,
     ) -> None:
-        """`url` is the address, where it is spelled otherwise in the interface."""
+        """`url` is the address as a web URL, if the interface spells it in another way."""
         self._http, self.interface, self.dialect, self.wallet, _ = to
         self._address = to.http.address(url or to.interface.url)
         self.origin, self.limits = self._address.origin, to.http.limits
         self.on_extensions: Callable[[Iterable[str]], None] | None = None
-        """Told the extensions that the other side says are active, where no card declares them and
-        the wire tells."""
+        """A function that is called with the extensions that the other side names as active, on
+        wires that transmit them. It is set where no card declares them."""
         self._introduces = introduces
-        """How we introduce ourselves; None: as a client that only asks."""
+        """Our introduction; None means that we introduce ourselves as a client that cannot be
+        called."""
         self._joins = joins
-        """Whether the other side is a host that shall ask us."""
+        """Whether the other side is a host that will call us."""
         self._nameless = f"dragoman-{secrets.token_hex(4)}"
-        """What we are called if the credentials have no name for us. Others call too, and a name
-        that has a session is not given to another one."""
+        """Our name if the credentials have none for us. It is random, since a host gives a name
+        that has a session to nobody else."""
         self._conversation: CallerConversation | None = None
         self._names = ("", "")
         self._introduced = False
         self._era = 0
-        """Counts the sessions that were given up."""
+        """The number of sessions that were given up."""
         self._introducing = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<{self.dialect.name} at {self.interface.url}>"
 
-    # What can be asked.
+    # The operations of a `Peer`.
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
-        """The answer, or a `DragomanError`. Refused credentials are renewed once."""
+        """Returns the answer or raises a `DragomanError`. Refused credentials are renewed once."""
         asked = cast(AnyOperation, op)
         try:
             found = await self._attempt(lambda who: self._answer(_Asked(asked), ctx, who))
         except Unsupported as exc:
             if not isinstance(op, Resolve) or exc.code:
                 raise
-            # A2A has no word for the answer to a question: it is a message to the task (DESIGN §1).
+            # A2A has no method for the answer to a question: a message to the task is the answer.
             said = _as_message(op)
             found = await self._attempt(lambda who: self._answer(_Asked(said), ctx, who))
         if not isinstance(found, Result):
@@ -142,15 +144,16 @@ class Transport(ABC):
         return cast(R, found.value)
 
     async def tell(self, op: AnyOperation, ctx: Context) -> None:
-        """Says something whose answer does not matter."""
+        """Calls an operation and ignores its result."""
         await self._attempt(lambda who: self._answer(_Asked(op), ctx, who))
 
     async def ping(self) -> None:
-        """Returns when the other side answers; `Unsupported` if the dialect has no word for it."""
+        """Returns when the other side answers. Raises `Unsupported` if the dialect has no ping."""
         await self._attempt(lambda who: self._answer(Ping, ANYONE, who))
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
-        """Every step of one connection; the last batch says whether it ended in good order."""
+        """Yields the events of one connection. `Batch.last` is set if the stream came to its end
+        and was not cut off."""
 
         async def begin(who: Credentials) -> tuple[AsyncGenerator[Batch, None], Batch | None]:
             steps = self._stream(op, ctx, who)
@@ -169,14 +172,14 @@ class Transport(ABC):
             await steps.aclose()
 
     async def introduce(self) -> Signal | None:
-        """Says who we are, and gives the answer. None from an agent that knows no introductions: it
-        is spoken to all the same."""
-
+        """Introduces us and returns the answer, or None if the agent knows no introductions; it can
+        be called all the same."""
         self._forget(self._era)
         return await self._attempt(self._introduce)
 
     async def meet(self) -> Introduction:
-        """Who is there: what it says of itself, or no more than its name or address."""
+        """Introduces us and returns the agent's introduction. One that sends none is described by
+        its name or address alone."""
         found = await self.introduce()
         if isinstance(found, Introduction):
             return found
@@ -186,30 +189,30 @@ class Transport(ABC):
         return Introduction(None, who, Card(name=who, description="", version=""))
 
     async def close(self) -> None:
-        """Ends what is this transport's alone."""
+        """Closes the connections that this transport owns."""
         return
 
-    # What each wire does.
+    # The methods that each wire implements.
 
     @abstractmethod
     async def _answer(
         self, make: Callable[[Any], Asking], ctx: Context, who: Credentials
     ) -> Signal:
-        """The answer to what `make` makes of an id."""
+        """Sends the request that `make` builds for an id, and returns its answer."""
 
     @abstractmethod
     def _stream(self, op: Streamed, ctx: Context, who: Credentials) -> AsyncGenerator[Batch, None]:
-        """The steps."""
+        """Yields the events of one stream."""
 
     async def _introduce(self, who: Credentials) -> Signal | None:
-        """Says who we are, unless that is done; the answer, if there was one."""
+        """Introduces us, unless that was done, and returns the answer if there was one."""
         return None
 
-    # Who we are.
+    # Our identity: credentials, introductions and proofs.
 
     async def _attempt(self, work: Callable[[Credentials], Awaitable[T]]) -> T:
-        """What `work` gives. A session that is refused is begun anew once, and refused credentials
-        are renewed once."""
+        """Returns the result of `work`. A session that is refused is started again once, and
+        refused credentials are renewed once."""
         who = self.wallet.kept(self.origin)
         if who is None:
             who = await self.wallet.ask(self.origin)
@@ -233,7 +236,8 @@ class Transport(ABC):
                 self._forget(era)
 
     def _may_tell(self, refusal: Unauthenticated) -> None:
-        """Raises it if this origin may not learn who we are, and says so if others may."""
+        """Raises the refusal if this origin may not have our credentials, and explains that if
+        there are any."""
         if self.wallet.allows(self.origin):
             return
         if self.wallet.holds:
@@ -244,14 +248,14 @@ class Transport(ABC):
         raise refusal
 
     def _forget(self, era: int) -> None:
-        """Gives up the session of this era, unless there is another one already."""
+        """Gives up the session of this era, unless a concurrent call has replaced it already."""
         if self._conversation is not None and era == self._era:
             self._conversation.forget()
             self._introduced = False
             self._era += 1
 
     def _talk(self, who: Credentials) -> CallerConversation | None:
-        """The conversation, in a dialect that has one."""
+        """Returns the conversation, or None in a dialect without conversations."""
         if self.dialect.conversation is None:
             return None
         me = self._introduces.who if self._introduces is not None else who.me or self._nameless
@@ -264,12 +268,12 @@ class Transport(ABC):
         return self._conversation
 
     async def _welcome(self, answer: Awaitable[Signal]) -> Signal | None:
-        """The answer to an introduction; None from an agent that knows none."""
+        """Returns the answer to an introduction, or None if the agent knows no introductions."""
         found: Signal | None = None
         try:
             found = await answer
         except PeerUnreachable as exc:
-            exc.sent = False  # whatever we introduced ourselves for was not even asked
+            exc.sent = False  # the request behind the introduction was never sent
             raise
         except _KNOWS_NO_INTRODUCTION:
             if self._joins:
@@ -285,16 +289,16 @@ class Transport(ABC):
         return replace(hello, id=id)
 
     def _proof(self, frame: Frame, who: Credentials) -> dict[str, str]:
-        """The headers that prove a shared secret, where nothing else shows who we are."""
+        """Returns the headers that prove a shared secret, or none if a session token does."""
         talk, proof = self._conversation, self.dialect.proof
         if proof is None or not who.secret or not who.to or (talk is not None and talk.recognized):
             return {}
         return dict(proof.headers(who.secret, frame.body, time.time()))
 
-    # Frames.
+    # Encoding.
 
     def _session(self, ctx: Context, who: Credentials) -> Session:
-        """The caller side of one exchange."""
+        """Returns the caller session of one exchange."""
         talk = self._talk(who)
         if talk is None:
             return self.dialect.caller(ctx.extensions, self.interface.tenant)
@@ -303,14 +307,15 @@ class Transport(ABC):
         return session
 
     def _frames(self, session: Session, signal: Asking) -> list[Frame]:
-        """How to say something; `Unsupported` if the dialect has no words for it."""
+        """Encodes a request. Raises `Unsupported` if the dialect has no method for it."""
         frames = list(session.send(signal))
         if not frames:
             raise _without_words(self.dialect, signal)
         return frames
 
     def _new_id(self) -> str | int:
-        """The name of a call. Agents of some dialects call tasks by it, so it is nobody else's."""
+        """Returns the id of a call. It is globally unique in dialects with conversations, whose
+        agents use it as the id of the task."""
         return next(_numbers) if self.dialect.conversation is None else new_id()
 
     def _seconds(self, signal: Asking) -> float:
@@ -333,7 +338,7 @@ class Transport(ABC):
 
 
 class _Asked:
-    """Makes the call for an operation, once it has a name."""
+    """Builds the call of an operation when its id is known."""
 
     __slots__ = ("op",)
 
@@ -356,13 +361,13 @@ def _as_message(op: Resolve) -> SendMessage:
         parts=parts_of(answer_value(op.value)),
         task_id=op.task_id,
     )
-    # As elsewhere, an answer is not held back until the task rests: a caller that follows the task
-    # hears in its stream what comes of it.
+    # `Resolve` returns before the task comes to rest in every dialect, so the message does not wait
+    # either: a caller that follows the task sees the outcome in its stream.
     return SendMessage(message=message, wait=False)
 
 
 def first_answer(signals: Iterable[Signal]) -> Signal:
-    """The answer among these signals, or its error."""
+    """Returns the answer among these signals, or raises its error."""
     for signal in signals:
         if isinstance(signal, Fault):
             raise signal.error
@@ -372,12 +377,13 @@ def first_answer(signals: Iterable[Signal]) -> Signal:
 
 
 def repeated(session: Session) -> list[Frame]:
-    """What has to be said once more, in another form."""
+    """Returns the request to repeat in another form, if the session asks for that."""
     return list(session.repeated()) if isinstance(session, CallerSession) else []
 
 
 def steps(signals: Iterable[Signal]) -> tuple[list[Any], bool, DragomanError | None]:
-    """What happened, whether that is all, and what went wrong behind it."""
+    """Returns the events of these signals, whether the stream ended with them, and the error that
+    follows them."""
     entries: list[Any] = []
     for signal in signals:
         if isinstance(signal, Update):
@@ -390,13 +396,13 @@ def steps(signals: Iterable[Signal]) -> tuple[list[Any], bool, DragomanError | N
 
 
 def with_extensions(ctx: Context, extensions: Iterable[str]) -> Context:
-    """The context with these activated too."""
+    """Returns the context with these extensions activated too."""
     missing = [uri for uri in extensions if uri not in ctx.extensions]
     return replace(ctx, extensions=(*ctx.extensions, *missing)) if missing else ctx
 
 
 def new_id() -> str:
-    """A name that nobody else has."""
+    """Returns a random id."""
     return secrets.token_hex(16)
 
 

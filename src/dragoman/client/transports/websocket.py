@@ -1,8 +1,8 @@
-"""Any dialect over WebSockets: the one place that knows the `websockets` package.
+"""The WebSocket transport, for every dialect. Only this module imports the `websockets` package.
 
-Calls share a WebSocket. A stream has one of its own while it lasts, so a slow reader holds up
-nobody else, and the server sees at once that nobody listens any more. What ended in good order
-leaves its WebSocket to the next.
+Calls share a WebSocket. A stream has one of its own while it lasts: a slow reader then delays no
+other call, since nothing waits behind its events, and closing the WebSocket tells the server at
+once that the reader left. A stream that came to its end leaves its WebSocket to the next request.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from .transport import Asking, Destination, Transport
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 CLOSING = 1.0
-"""Seconds for the other side to say goodbye."""
+"""The seconds for which we wait for the other side's close frame."""
 MOST_IDLE = 4
-"""Unused WebSockets that are kept."""
+"""The number of idle WebSockets that are kept open."""
 _NOT_HERE = frozenset((404, 405))
 
 
 class _Connect(connect):
-    """Follows no redirect: only the address that was checked is called."""
+    """Connects without following redirects, since only the checked address may be called."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -54,7 +54,7 @@ class _Connect(connect):
 async def open_websocket(
     http: Http, address: Address, path: str, headers: Mapping[str, str], max_size: int
 ) -> ClientConnection:
-    """A WebSocket to a checked address. Certificates are verified, and no proxy is looked for."""
+    """Opens a WebSocket to a checked address. Certificates are verified, and no proxy is used."""
     target, limits = address.target, http.limits
     secure = target.scheme == "https"
     where = await http.reachable(address)
@@ -69,11 +69,12 @@ async def open_websocket(
             user_agent_header=None,
             open_timeout=limits.connect,
             close_timeout=CLOSING,
-            # A connection that is dead does not always end: silence counts as its end.
+            # TCP may not report for hours that the other side is gone, so unanswered pings end the
+            # connection.
             ping_interval=limits.idle / 2,
             ping_timeout=limits.idle / 2,
             proxy=None,
-            # Frames that wait in the library; each may be as large as a message.
+            # The number of messages that wait in the library. Each may be `max_size` long.
             max_queue=8,
         )
     except InvalidStatus as exc:
@@ -97,7 +98,7 @@ def _refusal(exc: InvalidStatus, address: Address, headers: Mapping[str, str]) -
 
 
 def halves(socket: ClientConnection) -> tuple[Receive, Send]:
-    """A WebSocket as ASGI has its two halves."""
+    """Returns a WebSocket as the `receive` and `send` functions of ASGI."""
 
     async def receive() -> dict[str, Any]:
         try:
@@ -117,21 +118,21 @@ def halves(socket: ClientConnection) -> tuple[Receive, Send]:
 
 
 class _Channel:
-    """One open WebSocket, and what is asked over it."""
+    """One open WebSocket with the calls that wait for their answers."""
 
     def __init__(self, caller: CallerSession, era: int) -> None:
         self.era = era
-        """The session that it was opened in."""
+        """The transport's era at the time when this was opened."""
         self.peer = WebSocketPeer(caller, self._say, f"{secrets.token_hex(8)}-")
         self._socket: ClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
         self.calls = 0
         self.streams = False
         self.latest = monotonic()
-        """When it was used last."""
+        """The time of the last use."""
 
     def begin(self, socket: ClientConnection) -> None:
-        """The WebSocket is open."""
+        """Starts to read from the open WebSocket."""
         self._socket = socket
         self._reader = asyncio.get_running_loop().create_task(self._read(socket))
 
@@ -149,12 +150,12 @@ class _Channel:
                 if self.peer.caller.expects(frame):
                     await self.peer.hear(frame)
         except (ConnectionClosed, DragomanError):
-            pass  # those who wait for an answer are told
+            pass  # `lost` fails the calls that still wait for an answer
         finally:
             self.peer.lost()
 
     async def close(self) -> None:
-        """Ends it."""
+        """Closes the WebSocket."""
         if self._reader is not None:
             self._reader.cancel()
             with suppress(asyncio.CancelledError):
@@ -164,7 +165,7 @@ class _Channel:
 
 
 class WebSocketTransport(Transport):
-    """The WebSockets to one address."""
+    """Calls one address over a few WebSockets."""
 
     def __init__(self, to: Destination) -> None:
         super().__init__(to)
@@ -180,7 +181,7 @@ class WebSocketTransport(Transport):
 
     @asynccontextmanager
     async def _using(self, who: Credentials) -> AsyncIterator[_Channel]:
-        """A WebSocket for one call, beside others."""
+        """Lends a WebSocket to one call, which other calls may share."""
         channel = await self._open(who, alone=False)
         channel.calls += 1
         try:
@@ -205,18 +206,19 @@ class WebSocketTransport(Transport):
         finally:
             channel.streams = False
             if not ended:
-                # The other side would go on telling what nobody hears.
+                # The other side would go on sending events that nobody reads.
                 await self._drop(channel)
             else:
                 await self._release(channel)
 
     async def _check(self, channel: _Channel) -> None:
-        """A sign of life, in a stream that has been silent: servers close sockets without one."""
+        """Pings the other side of a silent stream, since servers close WebSockets that are silent
+        for too long."""
         with suppress(Unsupported):
             await channel.peer.ping(self.limits.idle / 2)
 
     async def _open(self, who: Credentials, *, alone: bool) -> _Channel:
-        """An open WebSocket: one that nobody else uses, or one without a stream."""
+        """Returns an open WebSocket: an unused one if `alone`, otherwise one without a stream."""
         channel = await self._found(alone=alone)
         if channel is not None:
             return channel
@@ -224,7 +226,7 @@ class WebSocketTransport(Transport):
         if alone and (talk is None or talk.recognized):
             channel, _ = await self._connect(who)
             return channel
-        async with self._introducing:  # whoever comes meanwhile waits for it
+        async with self._introducing:  # calls that are made meanwhile wait for it
             channel = await self._found(alone=alone)
             if channel is None:
                 channel, _ = await self._connect(who)
@@ -235,8 +237,8 @@ class WebSocketTransport(Transport):
         for channel in tuple(self._channels):
             free = not channel.calls and not channel.streams
             old = channel.era != self._era
-            # The other side may just be closing one that was not used for long, and what is said
-            # would be lost.
+            # The other side may be about to close a WebSocket that was idle for long, and a request
+            # over it would be lost.
             if channel.peer.closed or (free and (old or now - channel.latest > KEEP)):
                 await self._drop(channel)
             elif not old and (free or (not alone and not channel.streams)):
@@ -249,7 +251,7 @@ class WebSocketTransport(Transport):
             return welcome
 
     async def _connect(self, who: Credentials) -> tuple[_Channel, Signal | None]:
-        """A new WebSocket, with an introduction where the other side does not know us."""
+        """Opens a new WebSocket and introduces us, unless the other side knows us already."""
         talk = self._talk(who)
         session = talk.begin() if talk is not None else self.dialect.caller()
         assert isinstance(session, CallerSession)  # noqa: S101  as dialects of this wire have it
@@ -257,7 +259,7 @@ class WebSocketTransport(Transport):
         hello = None
         headers = dict(who.headers)
         if talk is not None and not talk.recognized:
-            # What proves the secret in the handshake signs the first frame.
+            # The proof in the handshake's headers is a signature over the first frame.
             hello = channel.peer.prepare(self._hello)
             headers |= self._proof(hello[1][0], who)
         channel.begin(await self._handshake(headers, who))
@@ -297,7 +299,7 @@ class WebSocketTransport(Transport):
         await channel.close()
 
     async def close(self) -> None:
-        """Ends every WebSocket."""
+        """Closes every WebSocket."""
         channels, self._channels = self._channels, set()
         for channel in channels:
             await channel.close()

@@ -1,4 +1,4 @@
-"""All checks; importing this fills the table."""
+"""The checks of the doctor. Importing this package registers all of them."""
 
 from . import (
     card,

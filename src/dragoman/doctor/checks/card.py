@@ -1,8 +1,7 @@
-"""Checks the agent card: it is read before anything else, so a fault here costs the most.
+"""Checks the agent card. Clients read it before anything else, so mistakes in it cost the most.
 
-The rules themselves are those of `dragoman card validate` (`dialects.a2a.cards.validate`), so that
-both always agree; this table says which of them are checks, how much each one matters, and when a
-card has nothing to check.
+The rules are those of `dragoman card validate` (`dialects.a2a.cards.validate`), so that both always
+agree. This table says which of them are checks, at which level, and when they do not apply.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class CardRule(Struct, frozen=True):
     """Whether the rule is one of 0.3, so that a card of 1.0 alone has nothing to check."""
 
     def check(self, it: AgentUnderTest) -> None:
-        """Objects if the card breaks this rule."""
+        """Raises `Broken` if the card breaks this rule."""
         given(it.old or not self.old, "the card has no part for 0.3")
         here = not self.needs or any(_holds(it.card, path) for path in self.needs)
         given(here, f"the card has no {' or '.join(self.needs)}")
@@ -59,13 +58,13 @@ RULES = (
     CardRule("addresses", "Every interface has an absolute address.", "1.0 §4.4.6; 0.3 §5.5.5"),
     CardRule(
         "bindings",
-        "A binding is one of the three, or named by a URI.",
+        "A binding is one of the three core ones, or a URI.",
         "1.0 §4.4.6; 0.3 §3.2.4",
         Level.SHOULD,
     ),
     CardRule(
         "protocol-version",
-        "Every interface says which version it speaks: Major.Minor.",
+        "Every interface has a protocol version: Major.Minor.",
         "1.0 §3.6.1; 0.3 §5.5",
     ),
     CardRule("twice", "No interface is listed twice.", "1.0 §4.4.6; 0.3 §5.6.4", Level.SHOULD),
@@ -110,7 +109,7 @@ RULES = (
         "skills",
         "Every skill has id, name, description and tags.",
         "1.0 §4.4.5; 0.3 §5.5.4",
-        needs=("skills", "url"),  # 1.0 is written by protobuf, which leaves an empty list out
+        needs=("skills", "url"),  # protobuf, which writes cards of 1.0, omits an empty list
     ),
     CardRule("skill-ids", "No two skills share an id.", "1.0 §4.4.5; 0.3 §5.5.4"),
     CardRule(
@@ -128,7 +127,7 @@ RULES = (
     ),
     CardRule(
         "schemes",
-        "Every security scheme is one that the spec knows, with its members.",
+        "Every security scheme is one of the specification, with its members.",
         "1.0 §4.5; 0.3 §5.5.3",
         needs=("securitySchemes",),
     ),
@@ -149,7 +148,7 @@ RULES = (
 
 
 def _holds(value: Any, path: str) -> bool:
-    """Returns whether something stands at this path; `*` is any element of a list."""
+    """Returns whether the card has a value at this path; `*` means any element of a list."""
     if not path:
         return bool(value)
     name, _, rest = path.partition(".")
@@ -171,7 +170,7 @@ for _rule in RULES:
 
 @check("card.examples", "1.0 §4.4.5; 0.3 §5.5.4", Level.MAY, once=True)
 def examples(it: AgentUnderTest) -> None:
-    """Skills give examples, so that a stranger knows what to say."""
+    """Skills have examples of what to ask."""
     listed = dicts(it.card.get("skills"))
     given(listed, "no skills")
     need(any(skill.get("examples") for skill in listed), "no skill has an example")

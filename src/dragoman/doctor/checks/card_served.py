@@ -1,4 +1,4 @@
-"""How the card is served: where, as what, and for how long."""
+"""Checks how the card is served: its address, content type and cache headers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def etag(it: AgentUnderTest) -> None:
 
 @check("card.not-modified", "1.0 §8.6.1", Level.SHOULD, once=True)
 def not_modified(it: AgentUnderTest) -> None:
-    """A reader who names the card's ETag gets 304."""
+    """A request with the card's ETag is answered with 304."""
     tag = it.answer.headers.get("etag")
     given(tag, "the card has no ETag")
     answer = it.wire.ask("GET", it.card_url, headers={"if-none-match": str(tag)})
@@ -60,7 +60,7 @@ def vary(it: AgentUnderTest) -> None:
 
 @check("card.stable", "1.0 §8.2", Level.SHOULD, once=True)
 def stable(it: AgentUnderTest) -> None:
-    """Read twice, the card is the same."""
+    """The card is the same when it is read twice."""
     first = it.wire.ask("GET", it.card_url)
     need(it.wire.ask("GET", it.card_url).body == first.body, "it differs")
 

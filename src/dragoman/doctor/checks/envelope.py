@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 itself, with whatever A2A adds to it."""
+"""Checks the envelope of JSON-RPC 2.0 and what A2A adds to it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def probe(it: Case) -> RpcProbe:
 
 
 def call(it: Case, **members: Any) -> HttpAnswer:
-    """Sends a request whose members may be anything; by default it asks for a task that nobody
-    has."""
+    """Sends a request with arbitrary members. By default it asks for a task that does not exist."""
     method = RPC_METHODS[it.version]["get"]
     request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"id": NO_TASK}, **members}
     kept = {key: value for key, value in request.items() if value is not ...}
@@ -28,7 +27,7 @@ def call(it: Case, **members: Any) -> HttpAnswer:
 
 
 def code(it: Case, answer: HttpAnswer, *codes: int) -> None:
-    """Objects unless this error came."""
+    """Raises `Broken` unless the answer is one of these errors."""
     refusal = probe(it).read(answer).refusal
     wanted = " or ".join(map(str, codes))
     if refusal is None:
@@ -54,15 +53,15 @@ def refuses(*codes: int, body: bytes = b"", **members: Any) -> Body:
 rpc = partial(check, bindings=RPC, versions=EVERY)
 SAME_ID, ERRORS, REQUESTS = "1.0 §9.1; 0.3 §6.11.2", "1.0 §9.5; 0.3 §8.1", "1.0 §9.1; 0.3 §6.11.1"
 
-rpc("rpc.id-string", SAME_ID, says="A string id comes back as it was.")(returns("a-1/é"))
-rpc("rpc.id-number", SAME_ID, says="A number as id comes back as a number.")(returns(41))
-rpc("rpc.id-large", SAME_ID, says="An id of nine digits and more keeps them all.")(
+rpc("rpc.id-string", SAME_ID, says="A string id is returned unchanged.")(returns("a-1/é"))
+rpc("rpc.id-number", SAME_ID, says="A numeric id is returned as a number.")(returns(41))
+rpc("rpc.id-large", SAME_ID, says="A numeric id of nine or more digits keeps all of them.")(
     returns(2**53 - 1)
 )
 rpc("rpc.no-method", ERRORS, says="An unknown method is -32601.")(
     refuses(-32601, method="doctor/noSuchMethod")
 )
-rpc("rpc.parse-error", ERRORS, says="What is not JSON is -32700.")(
+rpc("rpc.parse-error", ERRORS, says="A body that is not JSON is -32700.")(
     refuses(-32700, body=b'{"jsonrpc": "2.0", "id": 1, "method": ')
 )
 rpc("rpc.without-method", ERRORS, says="A request without a method is -32600.")(
@@ -71,7 +70,7 @@ rpc("rpc.without-method", ERRORS, says="A request without a method is -32600.")(
 rpc("rpc.wrong-version", ERRORS, says='A request whose jsonrpc is not "2.0" is -32600.')(
     refuses(-32600, jsonrpc="1.0")
 )
-rpc("rpc.not-a-request", ERRORS, says="JSON that is no object is -32600.")(
+rpc("rpc.not-a-request", ERRORS, says="JSON that is not an object is -32600.")(
     refuses(-32600, body=b'"hello"')
 )
 rpc("rpc.odd-id", REQUESTS, Level.SHOULD, says="An id that is an object is -32600.")(
@@ -84,13 +83,13 @@ rpc(
     "rpc.params-array",
     REQUESTS,
     Level.SHOULD,
-    says="Params that are no object are refused (-32602 or -32600).",
+    says="Params that are not an object are refused (-32602 or -32600).",
 )(refuses(-32602, -32600, params=["x"]))
 
 
 @rpc("rpc.envelope", SAME_ID)
 def envelope(it: Case) -> None:
-    """Every answer says jsonrpc "2.0" and holds either result or error."""
+    """Every answer has jsonrpc "2.0" and either a result or an error."""
     for answer in (it.sent.answer, call(it)):
         if answer is None:
             continue
@@ -109,7 +108,7 @@ def content_type(it: Case) -> None:
 
 @rpc("rpc.status", "1.0 §9.5; 0.3 §8", Level.SHOULD)
 def status(it: Case) -> None:
-    """An error of a call is told in the body, with HTTP 200."""
+    """An error of a call is in the body, with HTTP 200."""
     answer = call(it)
     need(answer.status == 200, f"the status is {answer.status}")
 
@@ -125,14 +124,14 @@ def error(it: Case) -> None:
 
 @rpc("rpc.null-id", SAME_ID)
 def null_id(it: Case) -> None:
-    """When the id cannot be read, the answer's id is null."""
+    """If the id cannot be read, the id of the answer is null."""
     value = probe(it).post(b"{").json()
     need("id" in value and value["id"] is None, f"the id is {value.get('id', 'missing')!r}")
 
 
 @rpc("rpc.batch", "1.0 §9.1; JSON-RPC §6", Level.SHOULD)
 def batch(it: Case) -> None:
-    """A batch is refused with -32600 or answered as JSON-RPC says; never half."""
+    """A batch is refused with -32600, or answered completely as JSON-RPC defines it."""
     method = RPC_METHODS[it.version]["get"]
     one = {"jsonrpc": "2.0", "method": method, "params": {"id": NO_TASK}}
     answer = probe(it).post(json.dumps([{**one, "id": 1}, {**one, "id": 2}]).encode())
@@ -145,11 +144,11 @@ def batch(it: Case) -> None:
 
 @rpc("rpc.notification", "JSON-RPC §4.1; 0.3 §6.11.1", Level.SHOULD)
 def notification(it: Case) -> None:
-    """A request without id gets no result: nothing, or an error under the id null."""
+    """A request without an id gets no answer, or an error with the id null."""
     answer = call(it, id=...)
     if answer.status < 500 and not answer.body:
         return
-    # It asks for a task that nobody has: what failed may be told, or that the id is missing.
+    # It asks for an unknown task, so the error may be about the task or about the missing id.
     code(it, answer, -32001, -32600, -32602)
     need(answer.json().get("id") is None, "the error has an id that nobody gave")
 

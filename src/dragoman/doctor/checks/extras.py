@@ -1,4 +1,4 @@
-"""Versions, extensions, the extended card, and credentials."""
+"""Checks versions, extensions, the extended card and credentials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..subject import NO_TASK, Case
 
 
 def explains(it: Case) -> None:
-    """Objects unless an error of A2A carries an ErrorInfo."""
+    """Raises `Broken` unless an error of A2A carries an ErrorInfo."""
     explained(it.ask("get", id=NO_TASK).refusal, NOT_FOUND)
 
 
@@ -28,7 +28,7 @@ check("grpc.error-info", "1.0 §10.6", bindings=GRPC, versions=V1, says=INFO)(ex
 
 
 def refuses(version: str, kind: str) -> Body:
-    """Asks for a task that nobody has, naming this version."""
+    """Asks for an unknown task with this version."""
     return lambda it: it.refused(it.ask("get", {"A2A-Version": version}, id=NO_TASK), kind)
 
 
@@ -36,13 +36,13 @@ check(
     "version.unknown",
     "1.0 §3.6.2",
     versions=V1,
-    says="A version that the agent does not speak is refused as such.",
+    says="An unsupported version is refused as such.",
 )(refuses("9.9", NO_VERSION))
 PATCH = "A patch number in A2A-Version changes nothing."
 check("version.patch", "1.0 §3.6", Level.SHOULD, says=PATCH, versions=V1)(
     refuses("1.0.1", NOT_FOUND)
 )
-NAMED = "A caller of 0.3 that says so is as welcome as one that does not."
+NAMED = "A caller of 0.3 that names its version is served like one that does not."
 check("version.header-0.3", "1.0 §3.6.2", Level.SHOULD, says=NAMED, versions=V0_3)(
     refuses("0.3", NOT_FOUND)
 )
@@ -50,7 +50,7 @@ check("version.header-0.3", "1.0 §3.6.2", Level.SHOULD, says=NAMED, versions=V0
 
 @check("version.next", "1.0 §3.6.2", versions=V1)
 def next_call(it: Case) -> None:
-    """The refusal of a version is the agent's only trouble: the next call works."""
+    """The call after a refused version works."""
     it.ask("get", {"A2A-Version": "9.9"}, id=NO_TASK)
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
 
@@ -59,7 +59,7 @@ UNKNOWN = "https://example.com/doctor/v1"
 
 
 def echoed(it: Case, uri: str) -> str:
-    """Returns what the agent names as active when a caller activates this."""
+    """Activates an extension, and returns the extensions that the answer names as active."""
     (name,) = asked = it.extensions(uri)
     answer = it.send(headers=asked).answer
     return answer.headers.get(name.lower(), "") if answer is not None else ""
@@ -101,7 +101,7 @@ def required(it: Case) -> None:
 
 @check("extended.declared", "1.0 §3.1.11; 0.3 §7.10")
 def extended(it: Case) -> None:
-    """A declared extended card is given, or asks for credentials."""
+    """A declared extended card is returned, or requires credentials."""
     given(has_extended(it), "the card declares no extended card")
     reply = it.ask("extended")
     refusal = reply.refusal
@@ -131,7 +131,7 @@ def has_extended(it: Case) -> bool:
 
 @check("auth.refused", "1.0 §7.5; 0.3 §4.4", bindings=HTTP)
 def auth_refused(it: Case) -> None:
-    """Without the credentials that the card asks for, a call is 401 with WWW-Authenticate."""
+    """A call without the required credentials is 401 with WWW-Authenticate."""
     given(list(required_schemes(it.agent.card)), "the card asks for no credentials")
     with it.agent.wire.anonymous():
         answer = it.ask("get", id=NO_TASK).answer

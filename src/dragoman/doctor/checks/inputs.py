@@ -1,4 +1,4 @@
-"""Bad input: a clear answer, and the next request works."""
+"""Checks that the agent answers bad input clearly and keeps working."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def post(it: Case, insert: bytes, marker: str = "DOCTOR-PUTS-IT-HERE") -> HttpAn
 
 
 def clear(answer: HttpAnswer) -> None:
-    """Objects to a server error or to an answer that nobody can read."""
+    """Raises `Broken` for a server error or an unreadable answer."""
     need(answer.status < 500, f"the status is {answer.status}")
     if answer.body and answer.status < 300:
         answer.json()
 
 
 def alive(it: Case) -> None:
-    """Objects unless the next request works."""
+    """Raises `Broken` unless the next request works."""
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
 
 
 def refused(answer: HttpAnswer) -> None:
-    """Objects if it was taken."""
+    """Raises `Broken` if the request was accepted."""
     value = answer.json() if answer.body and answer.status < 300 else {}
     taken = answer.status < 300 and not (isinstance(value, dict) and "error" in value)
     need(not taken, "it was taken as if nothing were wrong")
@@ -47,7 +47,7 @@ def refused(answer: HttpAnswer) -> None:
 
 @check("input.deep", "1.0 §13; 0.3 §10.2", Level.SHOULD, bindings=HTTP)
 def deep(it: Case) -> None:
-    """JSON nested very deep does no harm."""
+    """Deeply nested JSON does no harm."""
     clear(post(it, b"[" * DEEP + b"]" * DEEP))
     alive(it)
 
@@ -57,7 +57,7 @@ def huge(it: Case) -> None:
     """A body of 24 MiB does no harm."""
     # A server may close the connection while we still write (RFC 9110 §15.5.14).
     with suppress(NoAnswer):
-        clear(post(it, b" " * HUGE + b'"x"'))  # blanks: nothing to keep
+        clear(post(it, b" " * HUGE + b'"x"'))  # blanks leave the agent nothing to store
     alive(it)
 
 
@@ -81,14 +81,14 @@ def utf8(it: Case) -> None:
 
 @check("input.surrogate", "1.0 §9.1; 0.3 §3.2.1", Level.SHOULD, bindings=HTTP)
 def surrogate(it: Case) -> None:
-    """Half a surrogate pair never comes back as broken JSON."""
+    """A lone surrogate is never returned as broken JSON."""
     clear(post(it, b'"\\ud800"'))
     alive(it)
 
 
 @check("input.number", "1.0 §13; 0.3 §10.2", Level.SHOULD, bindings=HTTP)
 def number(it: Case) -> None:
-    """A number beyond all measure does no harm."""
+    """An extremely large number does no harm."""
     clear(post(it, b"1" + b"0" * 5000))
     alive(it)
 
@@ -107,7 +107,7 @@ def empty(it: Case) -> None:
 
 @check("input.id", "1.0 §3.1.3; 0.3 §7.3")
 def odd_id(it: Case) -> None:
-    """An id full of odd characters is just an unknown id."""
+    """An id with unusual characters is an unknown id."""
     # Over gRPC 0.3 an id is part of a resource's name, which such an id breaks.
     named = (it.binding, it.version) == ("grpc", "0.3")
     kinds = (NOT_FOUND, BAD_PARAMS) if named else (NOT_FOUND,)
@@ -116,7 +116,7 @@ def odd_id(it: Case) -> None:
 
 @check("input.long-id", "1.0 §3.1.3; 0.3 §7.3", Level.SHOULD)
 def long_id(it: Case) -> None:
-    """An id of 4,000 characters is just an unknown id."""
+    """An id of 4,000 characters is an unknown id."""
     reply = it.ask("get", id="x" * 4000)
     need(reply.refusal is not None, "it was found")
     status = reply.refusal.status if reply.refusal else 0
@@ -126,7 +126,7 @@ def long_id(it: Case) -> None:
 
 @check("input.text", "1.0 §3.1.1; 0.3 §7.1")
 def long_text(it: Case) -> None:
-    """A text of 200 KB is taken or refused, but answered."""
+    """A text of 200 KB is accepted or refused, but answered."""
     reply = it.send(it.agent.text + " " * 200_000)
     status = reply.refusal.status if reply.refusal else 0
     need(status < 500, f"the status is {status}")

@@ -1,4 +1,4 @@
-"""ListTasks of 1.0."""
+"""Checks ListTasks of 1.0."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def here(it: Case, **args: Any) -> dict[str, Any]:
 
 @listing("list.members", "1.0 §3.1.4")
 def members(it: Case) -> None:
-    """tasks, nextPageToken, pageSize and totalSize are always there."""
+    """tasks, nextPageToken, pageSize and totalSize are always present."""
     found = page(it)
     for member, kind in (("nextPageToken", str), ("pageSize", int), ("totalSize", int)):
         need(isinstance(found.get(member), kind), f"{member} is {found.get(member)!r}")
@@ -38,29 +38,29 @@ def members(it: Case) -> None:
 
 @listing("list.shape", "1.0 §3.1.4")
 def shape(it: Case) -> None:
-    """What is listed is shaped as tasks."""
+    """The listed tasks have the structure of tasks."""
     for task in here(it)["tasks"]:
         it.shaped("Task", task)
 
 
 @listing("list.finds", "1.0 §3.1.4")
 def finds(it: Case) -> None:
-    """A task that was made is listed in its context."""
+    """A created task is listed in its context."""
     ids = [task.get("id") for task in here(it)["tasks"]]
     need(it.done["id"] in ids, f"{len(ids)} tasks, but not this one")
 
 
 @listing("list.context", "1.0 §3.1.4")
 def context(it: Case) -> None:
-    """contextId keeps other contexts out."""
-    it.task(it.send())  # in a context of its own
+    """contextId filters by context."""
+    it.task(it.send())  # this one has another context
     for task in here(it)["tasks"]:
         need(task.get("contextId") == it.done["contextId"], "a task of another context is listed")
 
 
 @listing("list.status", "1.0 §3.1.4")
 def status(it: Case) -> None:
-    """status keeps other states out."""
+    """status filters by state."""
     wanted = it.state(it.done)
     for task in page(it, status=wanted, pageSize=20)["tasks"]:
         need(it.state(task) == wanted, f"one is {it.state(task)!r}")
@@ -78,7 +78,7 @@ def page_size(it: Case) -> None:
 
 @listing("list.pages", "1.0 §3.1.4")
 def pages(it: Case) -> None:
-    """Page after page, every task comes once; the last page has no token."""
+    """The pages list every task once, and the last page has no token."""
     done = it.done
     given(done.get("contextId"), "the task has no context")
     made = {done["id"], *(it.task(it.send(contextId=done["contextId"]))["id"] for _ in range(2))}
@@ -98,7 +98,7 @@ def pages(it: Case) -> None:
 
 @listing("list.total", "1.0 §3.1.4")
 def total(it: Case) -> None:
-    """totalSize counts all that match, not the page."""
+    """totalSize counts all matching tasks, not those of the page."""
     it.task(it.send(contextId=it.done.get("contextId")))
     found = here(it, pageSize=1)
     need(found.get("totalSize", 0) >= 2, f"totalSize is {found.get('totalSize')!r} with 2 tasks")
@@ -106,7 +106,7 @@ def total(it: Case) -> None:
 
 @listing("list.order", "1.0 §3.1.4")
 def order(it: Case) -> None:
-    """The latest change comes first."""
+    """The task with the latest change comes first."""
     it.task(it.send(contextId=it.done.get("contextId")))
     stamps = [str((task.get("status") or {}).get("timestamp", "")) for task in here(it)["tasks"]]
     given(len(stamps) > 1 and all(stamps), "the tasks have no timestamps")
@@ -115,14 +115,14 @@ def order(it: Case) -> None:
 
 @listing("list.no-artifacts", "1.0 §3.1.4")
 def no_artifacts(it: Case) -> None:
-    """Artifacts are left out unless asked for."""
+    """Artifacts are omitted by default."""
     given(it.done.get("artifacts"), "the task has no artifacts")
     need(not any(task.get("artifacts") for task in here(it)["tasks"]), "they came")
 
 
 @listing("list.artifacts", "1.0 §3.1.4")
 def with_artifacts(it: Case) -> None:
-    """includeArtifacts brings them."""
+    """includeArtifacts includes the artifacts."""
     given(it.done.get("artifacts"), "the task has no artifacts")
     tasks = here(it, includeArtifacts=True)["tasks"]
     own = [task for task in tasks if task.get("id") == it.done["id"]]
@@ -131,13 +131,13 @@ def with_artifacts(it: Case) -> None:
 
 @listing("list.history", "1.0 §3.2.4")
 def history(it: Case) -> None:
-    """historyLength 0 leaves histories out."""
+    """historyLength 0 omits histories."""
     need(not any(t.get("history") for t in here(it, historyLength=0)["tasks"]), "they came")
 
 
 @listing("list.since", "1.0 §3.1.4", bindings=HTTP)
 def since(it: Case) -> None:
-    """statusTimestampAfter leaves out what is older."""
+    """statusTimestampAfter omits older tasks."""
     found = here(it, statusTimestampAfter="2999-01-01T00:00:00.000Z")
     need(not found["tasks"], f"{len(found['tasks'])} tasks from the future")
 
@@ -156,11 +156,11 @@ def size_large(it: Case) -> None:
 
 @listing("list.token", "1.0 §3.1.4")
 def token(it: Case) -> None:
-    """A pageToken that nobody gave is refused."""
+    """An unknown pageToken is refused."""
     it.refused(it.ask("list", pageToken="doctor!made!this!up"), BAD_PARAMS)
 
 
 @listing("list.bad-status", "1.0 §3.1.4", bindings=HTTP)
 def bad_status(it: Case) -> None:
-    """A status that nobody knows is refused."""
+    """An unknown status is refused."""
     it.refused(it.ask("list", status="TASK_STATE_DOCTORED"), BAD_PARAMS)

@@ -1,6 +1,6 @@
-"""Webhooks: what the agent keeps of them.
+"""Checks how the agent stores webhooks.
 
-They are set on finished tasks, so there is little to deliver, and taken back at the end."""
+They are set on finished tasks, so that there is little to deliver, and deleted at the end."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def configs(value: Any) -> list[Any]:
 
 
 def declared(it: Case) -> None:
-    """Gives up unless the agent says that it has webhooks."""
+    """Raises `Unknowable` unless the agent declares webhooks."""
     given(it.agent.can("pushNotifications"), "the card does not declare push notifications")
 
 
 def stored(it: Case) -> tuple[str, dict[str, Any]]:
-    """Makes a task and a config for it."""
+    """Creates a task and a config for it."""
     declared(it)
     task_id = str(it.done["id"])
     config: dict[str, Any] = {"id": str(uuid4()), "url": HOOK, "token": "t-1"}
@@ -47,11 +47,11 @@ def stored(it: Case) -> tuple[str, dict[str, Any]]:
 
 
 def kept(it: Case) -> tuple[str, dict[str, Any]]:
-    """Makes a task and a config for checks about something else, which cannot tell without them."""
+    """Creates a task and a config for checks of something else, which are skipped if that fails."""
     try:
         return stored(it)
     except Broken as exc:
-        raise Unknowable(f"no config to look at: {exc}") from None
+        raise Unknowable(f"there is no config to examine: {exc}") from None
 
 
 @check("push.undeclared", "1.0 §3.3.4; 0.3 §8.2")
@@ -63,7 +63,7 @@ def undeclared(it: Case) -> None:
 
 @check("push.set", "1.0 §3.1.7; 0.3 §7.5")
 def put(it: Case) -> None:
-    """A webhook that is set comes back with its id and url."""
+    """Setting a webhook returns its id and url."""
     _, config = stored(it)
     need(config.get("url") == HOOK, f"url is {config.get('url')!r}")
     need(config.get("id"), "it has no id")
@@ -96,14 +96,14 @@ def several(it: Case) -> None:
 
 @check("push.delete", "1.0 §3.1.10; 0.3 §7.8")
 def delete(it: Case) -> None:
-    """A webhook that was deleted is gone."""
+    """A deleted webhook no longer exists."""
     task_id, config = kept(it)
     it.accepted(it.ask("push.delete", taskId=task_id, id=config["id"]))
     rest = it.ask("push.list", taskId=task_id)
     if rest.refusal is None:
         ids = [one.get("id") for one in configs(rest.result)]
         need(config["id"] not in ids, "it is still listed")
-    else:  # then nobody can look but by name
+    else:  # an agent that cannot list them is asked by id
         it.refused(it.ask("push.get", taskId=task_id, id=config["id"]), ANY)
 
 
@@ -117,21 +117,21 @@ def delete_twice(it: Case) -> None:
 
 @check("push.unknown-task", "1.0 §3.1.7; 0.3 §8.2")
 def unknown_task(it: Case) -> None:
-    """A webhook for a task that nobody has is refused."""
+    """A webhook for an unknown task is refused."""
     declared(it)
     it.refused(it.ask("push.set", taskId=NO_TASK, id="c", url=HOOK), NOT_FOUND)
 
 
 @check("push.unknown-config", "1.0 §3.1.8; 0.3 §7.6")
 def unknown_config(it: Case) -> None:
-    """A webhook that nobody set is not found."""
+    """An unknown webhook is not found."""
     task_id, _ = kept(it)
     it.refused(it.ask("push.get", taskId=task_id, id=NO_TASK), ANY)
 
 
 @check("push.url", "1.0 §13.2; 0.3 §10.2", Level.SHOULD)
 def url(it: Case) -> None:
-    """A webhook whose url is no address is refused."""
+    """A webhook whose url is not a valid URL is refused."""
     declared(it)
     task_id = it.done["id"]
     it.refused(it.ask("push.set", taskId=task_id, id="bad", url="not an address"), BAD_PARAMS)

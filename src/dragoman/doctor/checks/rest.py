@@ -1,4 +1,4 @@
-"""What only REST has: routes, statuses, bodies and details of errors."""
+"""Checks that apply to REST only: routes, statuses, bodies and details of errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def prefix(it: Case) -> str:
 
 
 def answers(*statuses: int, verb: str, path: str, body: bytes = b"") -> Body:
-    """Calls a path, whose answer must have one of these statuses."""
+    """Calls a path whose response must have one of these statuses."""
 
     def run(it: Case) -> None:
         found = probe(it).call(verb, f"{prefix(it)}{path}", body).status
@@ -79,7 +79,7 @@ def error_body(it: Case) -> None:
 
 @rest("rest.error-json", "0.3 §8; 1.0 §11.6", Level.SHOULD)
 def error_json(it: Case) -> None:
-    """An error is told in JSON with a message."""
+    """An error is JSON with a message."""
     reply = it.ask("get", id=NO_TASK)
     answer = reply.answer
     need(answer and "json" in answer.type, f"it is {answer and answer.type}")
@@ -102,6 +102,6 @@ def media_type(it: Case) -> None:
 
 @rest("rest.query", "1.0 §11.5; 0.3 §3.5.3", Level.SHOULD)
 def query(it: Case) -> None:
-    """A query member that nobody knows is ignored."""
+    """An unknown query parameter is ignored."""
     answer = probe(it).call("GET", f"{prefix(it)}/tasks/{it.done['id']}?doctorAsks=1")
     need(answer.status == 200, f"the status is {answer.status}")

@@ -1,4 +1,4 @@
-"""Sending a message, and what comes back."""
+"""Checks the sending of a message and its answer."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def answer(it: Case) -> None:
 
 @check("send.shape", "1.0 §4.1; 0.3 §6", versions=EVERY)
 def shape(it: Case) -> None:
-    """The answer has every required member, each of its type."""
+    """The answer has every required member, with the right types."""
     kind, value = it.told(it.sent)
     it.shaped(kind, value)
 
 
 @check("send.state", "1.0 §4.1.3; 0.3 §6.3", versions=EVERY)
 def state(it: Case) -> None:
-    """The state is one of those the spec lists."""
+    """The state is one of the specification."""
     found = it.state(it.task(it.sent))
     need(found in it.form.states, f"the state is {found!r}")
 
 
 @check("send.timestamp", "1.0 §5.6.1; 0.3 §6.2", Level.SHOULD, versions=EVERY)
 def timestamp(it: Case) -> None:
-    """The status says when, in UTC with Z (0.3: ISO 8601)."""
+    """The status has a timestamp in UTC with Z (0.3: ISO 8601)."""
     status = it.task(it.sent).get("status") or {}
     need(isinstance(status, dict) and status.get("timestamp"), "the status has no timestamp")
     it.shaped("Status", status)
@@ -43,21 +43,21 @@ def timestamp(it: Case) -> None:
 
 @check("send.context", "1.0 §3.4.1; 0.3 §6.1")
 def context(it: Case) -> None:
-    """A task says which context it is in."""
+    """A task has a context id."""
     _, value = it.told(it.sent)
     need(value.get("contextId"), "contextId is missing")
 
 
 @check("send.task-ids", "1.0 §3.4.2; 0.3 §6.1", versions=EVERY)
 def task_ids(it: Case) -> None:
-    """Every new task has an id of its own."""
+    """Every new task has a new id."""
     first, second = it.task(it.sent), it.task(it.send())
     need(first.get("id") != second.get("id"), f"both are {first.get('id')!r}")
 
 
 @check("send.keeps-context", "1.0 §3.4.1; 0.3 §6.4")
 def keeps_context(it: Case) -> None:
-    """A contextId of the caller's is kept (or refused), never replaced."""
+    """The caller's contextId is kept or refused, but never replaced."""
     wanted = str(uuid4())
     reply = it.send(contextId=wanted)
     if reply.refusal is not None:
@@ -69,7 +69,7 @@ def keeps_context(it: Case) -> None:
 
 @check("send.same-context", "1.0 §3.4.1; 0.3 §6.4")
 def same_context(it: Case) -> None:
-    """A second message in a context makes a new task in it."""
+    """A second message in a context creates a new task in it."""
     done = it.done
     given(done.get("contextId"), "the task has no context")
     second = it.task(it.send(contextId=done["contextId"]))
@@ -79,14 +79,14 @@ def same_context(it: Case) -> None:
 
 @check("send.waits", "1.0 §3.2.2; 0.3 §7.1.1")
 def waits(it: Case) -> None:
-    """A send waits until the task is over or needs something."""
+    """A send waits until the task has ended or needs input."""
     found = it.state(it.task(it.sent))
     need(it.form.resting(found), f"it was answered while {found!r}")
 
 
 @check("send.at-once", "1.0 §3.2.2; 0.3 §7.1.1", Level.SHOULD)
 def at_once(it: Case) -> None:
-    """A caller who does not want to wait gets the task at once."""
+    """A caller that does not wait gets the task at once."""
     slow, began = it.slow, time.monotonic()
     reply = it.send(slow, {"returnImmediately": True})
     spent = time.monotonic() - began
@@ -98,14 +98,14 @@ def at_once(it: Case) -> None:
 
 @check("send.history-none", "1.0 §3.2.4", versions=V1)
 def history_none(it: Case) -> None:
-    """historyLength 0 leaves the history out."""
+    """historyLength 0 omits the history."""
     task = it.task(it.send(configuration={"historyLength": 0}))
     need(not task.get("history"), f"{len(task.get('history', ()))} messages came")
 
 
 @check("send.history-some", "1.0 §3.2.4; 0.3 §7.1.1")
 def history_some(it: Case) -> None:
-    """historyLength 1 gives at most one message."""
+    """historyLength 1 returns at most one message."""
     task = it.task(it.send(configuration={"historyLength": 1}))
     came = len(task.get("history") or ())
     need(came <= 1, f"{came} messages came")
@@ -139,7 +139,7 @@ def no_id(it: Case) -> None:
 
 @check("send.role", "1.0 §4.1.5; 0.3 §6.4", bindings=HTTP)
 def role(it: Case) -> None:
-    """A role that nobody knows is refused."""
+    """An unknown role is refused."""
     it.refused(it.send(role="doctor"), BAD_PARAMS)
 
 
@@ -157,7 +157,7 @@ def part_oneof(it: Case) -> None:
 
 @check("send.data", "1.0 §4.1.6; 0.3 §6.5.3", bindings=RPC)
 def data(it: Case) -> None:
-    """A data part is taken, or refused as a content type."""
+    """A data part is accepted, or refused as a content type."""
     reply = it.send(parts=[{"text": it.agent.text}, {"data": {"doctor": [1, None, "é"]}}])
     if reply.refusal is not None:
         it.refused(reply, NO_TYPE, BAD_PARAMS)
@@ -165,25 +165,25 @@ def data(it: Case) -> None:
 
 @check("send.unicode", "1.0 §5.5; 0.3 §3.1", bindings=HTTP)
 def unicode(it: Case) -> None:
-    """Any Unicode text is taken."""
+    """Any Unicode text is accepted."""
     it.told(it.send(f"{it.agent.text} – 你好 👋\u0000\u2028 é"))
 
 
 @check("send.metadata", "1.0 §4.1.4; 0.3 §6.4")
 def metadata(it: Case) -> None:
-    """Metadata of a message is taken as it is."""
+    """A message may have metadata."""
     it.told(it.send(metadata={"https://example.com/doctor": {"a": [1, True, None]}}))
 
 
 @check("send.unknown-members", "1.0 §5.7; 0.3 §3.4", Level.SHOULD, bindings=HTTP)
 def unknown_members(it: Case) -> None:
-    """Members that nobody knows are ignored."""
+    """Unknown members are ignored."""
     it.accepted(it.send(doctorAsks={"to": "ignore this"}))
 
 
 @check("send.unknown-task", "1.0 §3.4.2; 0.3 §8.2")
 def unknown_task(it: Case) -> None:
-    """A message to a task that nobody has is refused."""
+    """A message to an unknown task is refused."""
     it.refused(it.send(taskId=NO_TASK), NOT_FOUND)
 
 
@@ -196,13 +196,13 @@ def finished_task(it: Case) -> None:
 
 @check("send.other-context", "1.0 §3.4.3; 0.3 §6.4")
 def other_context(it: Case) -> None:
-    """A message whose contextId is not its task's is refused."""
+    """A message whose contextId is not that of its task is refused."""
     it.refused(it.send(taskId=it.done["id"], contextId=str(uuid4())), ANY)
 
 
 @check("send.artifacts", "1.0 §4.1.7; 0.3 §6.7")
 def artifacts(it: Case) -> None:
-    """Artifacts have parts, and ids of their own within the task."""
+    """Artifacts have parts and ids, which are unique within the task."""
     held: list[Any] = it.done.get("artifacts") or []
     given(held, "the task has no artifacts")
     ids = [artifact.get("artifactId") for artifact in held]
@@ -213,7 +213,7 @@ def artifacts(it: Case) -> None:
 
 @check("send.history", "1.0 §4.1.4; 0.3 §6.4", Level.SHOULD)
 def history(it: Case) -> None:
-    """A task's history names its task and context in every message."""
+    """Every message in a task's history names its task and context."""
     held: list[Any] = it.done.get("history") or []
     given(held, "the task has no history")
     for message in held:

@@ -1,4 +1,4 @@
-"""Streams: what comes, in which order, and how it ends."""
+"""Checks streams: their events, the order and the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tasks import text_of
 
 Event = tuple[str, Any]
 SETTLE = 0.5
-"""The seconds after which a subscription is surely there."""
+"""The seconds after which a subscription is assumed to be active."""
 
 
 def events(it: Case, stream: ProbeStream) -> list[Event]:
@@ -28,7 +28,7 @@ def events(it: Case, stream: ProbeStream) -> list[Event]:
 
 
 def heard(it: Case) -> tuple[ProbeStream, list[Event]]:
-    """Returns an ordinary stream, read to its end. One serves all checks."""
+    """Returns an ordinary stream that was read to its end. All checks share it."""
     if it.heard is None:
         with it.stream() as stream:
             it.heard = stream, events(it, stream)
@@ -36,7 +36,7 @@ def heard(it: Case) -> tuple[ProbeStream, list[Event]]:
 
 
 def refuses(it: Case, opening: AbstractContextManager[ProbeStream], kind: str) -> None:
-    """Objects unless the stream is refused as this."""
+    """Raises `Broken` unless the stream is refused with this error."""
     with opening as stream:
         stream.all()
         it.refused(stream, kind)
@@ -60,7 +60,7 @@ def data_lines(it: Case) -> None:
 
 @check("stream.lines", "1.0 §11.7; 0.3 §3.3", Level.SHOULD, bindings=HTTP)
 def one_line(it: Case) -> None:
-    """Each event stands on one data line, as simple readers expect."""
+    """Each event has one data line, as simple parsers expect."""
     stream, _ = heard(it)
     most = max(frame.lines for frame in stream.raw)
     need(most == 1, f"an event has {most} data lines")
@@ -78,7 +78,7 @@ def envelope(it: Case) -> None:
 
 @check("stream.shape", "1.0 §4.2; 0.3 §7.2")
 def shape(it: Case) -> None:
-    """Each event is shaped as what it says it is."""
+    """Each event has the structure of its type."""
     _, got = heard(it)
     for kind, value in got:
         need(kind != "nothing", "an event is neither task, message nor update")
@@ -94,7 +94,7 @@ def first(it: Case) -> None:
 
 @check("stream.message", "1.0 §3.1.2; 0.3 §7.2")
 def message_alone(it: Case) -> None:
-    """After a message nothing comes."""
+    """Nothing follows a message."""
     _, got = heard(it)
     kinds = [kind for kind, _ in got]
     need("Message" not in kinds or len(kinds) == 1, f"{len(kinds)} events with a message")
@@ -102,7 +102,7 @@ def message_alone(it: Case) -> None:
 
 @check("stream.ids", "1.0 §4.2; 0.3 §7.2.2")
 def ids(it: Case) -> None:
-    """All events are of one task and one context."""
+    """All events belong to one task and one context."""
     _, got = heard(it)
     pairs = {
         (value.get("id") if kind == "Task" else value.get("taskId"), value.get("contextId"))
@@ -119,7 +119,7 @@ def states(it: Case, got: list[Event]) -> list[Any]:
 
 @check("stream.end", "1.0 §3.1.2; 0.3 §7.2")
 def end(it: Case) -> None:
-    """The stream ends with the task, and says so."""
+    """The stream ends with the task, and its last event says so."""
     stream, got = heard(it)
     need(stream.closed, "it stays open")
     if got[0][0] == "Message":
@@ -129,7 +129,7 @@ def end(it: Case) -> None:
 
 @check("stream.after-end", "1.0 §3.1.2; 0.3 §7.2")
 def after_end(it: Case) -> None:
-    """After a final state no update comes."""
+    """No update follows a final state."""
     _, got = heard(it)
     seen = False
     for (kind, _), state in zip(got, states(it, got), strict=True):
@@ -164,7 +164,7 @@ def append(it: Case) -> None:
 
 @check("stream.same", "1.0 §3.1.2; 0.3 §7.2")
 def same(it: Case) -> None:
-    """What was streamed is what the task then holds."""
+    """The streamed artifacts are those of the task."""
     _, got = heard(it)
     texts: dict[Any, str] = {}
     task_id = None
@@ -199,7 +199,7 @@ def undeclared(it: Case) -> None:
 
 @check("subscribe.unknown", "1.0 §3.1.6; 0.3 §8.2", versions=EVERY)
 def subscribe_unknown(it: Case) -> None:
-    """Subscribing to a task that nobody has is refused."""
+    """Subscribing to an unknown task is refused."""
     refuses(it, it.stream("subscribe", id=NO_TASK), NOT_FOUND)
 
 
@@ -223,7 +223,7 @@ def subscribe_finished_old(it: Case) -> None:
 
 @check("subscribe.first", "1.0 §3.1.6", versions=V1)
 def subscribe_first(it: Case) -> None:
-    """A subscriber first gets the task as it is."""
+    """A subscriber first gets the present task."""
     task = it.running()
     with it.stream("subscribe", id=task["id"]) as stream:
         event = next(iter(stream), None)
@@ -236,7 +236,7 @@ def subscribe_first(it: Case) -> None:
 
 @check("subscribe.running", "1.0 §3.1.6; 0.3 §7.9")
 def subscribe_running(it: Case) -> None:
-    """A running task can be subscribed to, and tells its end."""
+    """A caller can subscribe to a running task, and sees its end."""
     task = it.running()
     with it.stream("subscribe", id=task["id"]) as stream:
         events = iter(stream)
@@ -252,7 +252,7 @@ def subscribe_running(it: Case) -> None:
 
 @check("subscribe.two", "1.0 §3.5.3", versions=V1)
 def subscribe_two(it: Case) -> None:
-    """Two subscribers hear the same."""
+    """Two subscribers receive the same events."""
     task = it.running()
     with (
         it.stream("subscribe", id=task["id"]) as one,
@@ -268,7 +268,7 @@ def subscribe_two(it: Case) -> None:
 
 @check("stream.leaving", "1.0 §3.5.3; 0.3 §7.9")
 def leaving(it: Case) -> None:
-    """A caller who leaves a stream does not stop the task."""
+    """A caller that leaves a stream does not stop the task."""
     with it.stream(message=it.message(it.slow)) as stream:
         event = next(iter(stream), None)
         need(event, f"no event came: {stream.refusal or 'closed'}")

@@ -1,4 +1,4 @@
-"""Reading and cancelling tasks, and the same task seen through every interface."""
+"""Checks reading and cancelling tasks, and that every interface shows the same task."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TWO = "needs two interfaces to compare"
 
 @check("get.shape", "1.0 §3.1.3; 0.3 §7.3", versions=EVERY)
 def shape(it: Case) -> None:
-    """A task that is read is shaped as one."""
+    """A task that is read has the structure of a task."""
     it.shaped("Task", it.accepted(it.ask("get", id=it.done["id"])))
 
 
 @check("get.same", "1.0 §3.1.3; 0.3 §7.3")
 def same(it: Case) -> None:
-    """A task that is read is the one that was made."""
+    """A task that is read is the one that was created."""
     task = it.accepted(it.ask("get", id=it.done["id"]))
     for member in ("id", "contextId"):
         need(task.get(member) == it.done.get(member), f"{member} is {task.get(member)!r}")
@@ -37,12 +37,12 @@ def artifacts(it: Case) -> None:
 
 @check("get.unknown", "1.0 §3.1.3; 0.3 §8.2", versions=EVERY)
 def unknown(it: Case) -> None:
-    """A task that nobody has is not found."""
+    """An unknown task is not found."""
     it.refused(it.ask("get", id=NO_TASK), NOT_FOUND)
 
 
 def no_id(verb: str) -> Body:
-    """Asks without an id, which must be refused."""
+    """Sends a request without an id, which must be refused."""
 
     def run(it: Case) -> None:
         given(it.binding != "rest", "over REST the path has the id")
@@ -63,14 +63,14 @@ check(
 
 @check("get.history-none", "1.0 §3.2.4", versions=V1)
 def history_none(it: Case) -> None:
-    """historyLength 0 leaves the history out."""
+    """historyLength 0 omits the history."""
     task = it.accepted(it.ask("get", id=it.done["id"], historyLength=0))
     need(not task.get("history"), f"{len(task.get('history') or ())} messages came")
 
 
 @check("get.history-some", "1.0 §3.2.4; 0.3 §7.3.1")
 def history_some(it: Case) -> None:
-    """historyLength 1 gives at most one message."""
+    """historyLength 1 returns at most one message."""
     task = it.accepted(it.ask("get", id=it.done["id"], historyLength=1))
     came = len(task.get("history") or ())
     need(came <= 1, f"{came} messages came")
@@ -84,19 +84,19 @@ def history_negative(it: Case) -> None:
 
 @check("cancel.unknown", "1.0 §3.1.5; 0.3 §8.2", versions=EVERY)
 def cancel_unknown(it: Case) -> None:
-    """A task that nobody has cannot be cancelled: it is not found."""
+    """An unknown task cannot be cancelled: it is not found."""
     it.refused(it.ask("cancel", id=NO_TASK), NOT_FOUND)
 
 
 @check("cancel.finished", "1.0 §3.1.5; 0.3 §8.2", versions=EVERY)
 def cancel_finished(it: Case) -> None:
-    """A finished task is not cancelable, and says so."""
+    """A finished task is refused as not cancelable."""
     it.refused(it.ask("cancel", id=it.done["id"]), NOT_CANCELABLE)
 
 
 @check("cancel.running", "1.0 §3.1.5; 0.3 §7.4")
 def cancel_running(it: Case) -> None:
-    """A running task is cancelled, and stays so."""
+    """A running task is cancelled, and stays cancelled."""
     task = it.running()
     told = it.accepted(it.ask("cancel", id=task["id"]))
     it.shaped("Task", told)
@@ -107,7 +107,7 @@ def cancel_running(it: Case) -> None:
 
 @check("cancel.immutable", "1.0 §3.1.5; 0.3 §6.3")
 def immutable(it: Case) -> None:
-    """After a refused cancel the finished task is as it was."""
+    """A refused cancel leaves the finished task unchanged."""
     it.refused(it.ask("cancel", id=it.done["id"]), ANY)
     task = it.accepted(it.ask("get", id=it.done["id"]))
     need(it.state(task) == it.state(it.done), f"it became {it.state(task)!r}")
@@ -115,7 +115,7 @@ def immutable(it: Case) -> None:
 
 @check("across.task", "1.0 §5.1; 0.3 §3.4.1", once=True)
 def across_task(it: AgentUnderTest) -> None:
-    """A task made through one interface is read alike through every other."""
+    """A task that was created through one interface reads the same through every other."""
     cases = [case for case in it.cases if case.version != "0.1"]
     given(len(cases) > 1, TWO)
     made = cases[0].done

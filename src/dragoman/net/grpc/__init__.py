@@ -1,1 +1,1 @@
-"""gRPC, an extra, on a port of its own."""
+"""The gRPC server, an optional extra that listens on its own port."""

@@ -1,4 +1,4 @@
-"""The services of gRPC itself: health and reflection. Their calls count as those of any other."""
+"""The standard services of gRPC: health and reflection. Limits apply to them like to others."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dragoman.dialects.a2a.proto import POOL
 from ..http.connections import Client, Connections
 
 Servicer = Any
-"""grpcio has no types of its own."""
+"""The context of a call, for which grpcio has no type."""
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
 class CountedCall:
-    """A call, as the connections know it: an exchange that ends when `cr_frame` is None."""
+    """A gRPC call as a `RunningExchange`, which has ended when `cr_frame` is None."""
 
     __slots__ = ("_connections", "_servicer", "cr_frame")
 
@@ -29,25 +29,25 @@ class CountedCall:
         self._connections, self._servicer = connections, servicer
 
     def begin(self) -> CountedCall:
-        """It was read, or it will not be. Until then its connection has the limits of one that has
-        asked for nothing yet."""
+        """Marks the call as read. Until then its connection has the limits of one without a
+        request, so that a message that never arrives does not hold it open."""
         self._connections.note(client_in(self._servicer.peer()), self)
         return self
 
     def end(self) -> None:
-        """It is answered."""
+        """Marks the call as answered."""
         self.cr_frame = None
 
 
 class Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio is untyped
-    """The health service, whose calls count as those of any other."""
+    """The health service, whose calls are counted."""
 
     def __init__(self, connections: Connections) -> None:
         super().__init__()
         self._connections = connections
 
     async def Check(self, request: Any, context: Servicer) -> Any:  # noqa: N802  gRPC's name
-        """Whether a service is there."""
+        """Answers whether a service is available."""
         counted = CountedCall(self._connections, context).begin()
         try:
             return await super().Check(request, context)
@@ -55,7 +55,7 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio is unty
             counted.end()
 
     async def Watch(self, request: Any, context: Servicer) -> None:  # noqa: N802  the same
-        """The same, and each change of it."""
+        """Streams whether a service is available, and each change of that."""
         counted = CountedCall(self._connections, context).begin()
         try:
             await super().Watch(request, context)
@@ -64,7 +64,7 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio is unty
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # grpcio is untyped
-    """The reflection service, in the same way."""
+    """The reflection service, whose calls are counted."""
 
     def __init__(self, names: Iterable[str], connections: Connections) -> None:
         super().__init__(names, pool=POOL)
@@ -73,7 +73,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # gr
     async def ServerReflectionInfo(  # noqa: N802  the same
         self, asked: AsyncIterable[Any], context: Servicer
     ) -> AsyncIterator[Any]:
-        """What services and messages there are."""
+        """Describes the services and messages."""
         counted = CountedCall(self._connections, context).begin()
         try:
             async for told in super().ServerReflectionInfo(asked, context):
@@ -83,7 +83,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # gr
 
 
 def client_in(peer: str) -> Client:
-    """Address and port of a peer, which gRPC writes as `ipv4:127.0.0.1:5000` or
+    """Parses the address and port of a peer, which gRPC writes as `ipv4:127.0.0.1:5000` or
     `ipv6:%5B::1%5D:5000`."""
     address, _, port = peer.partition(":")[2].rpartition(":")
     if address.startswith("%5B"):
@@ -92,7 +92,8 @@ def client_in(peer: str) -> Client:
 
 
 def add_reflection(services: Iterable[str], server: Any, connections: Connections) -> None:
-    """Descriptors for tools such as grpcurl, out of our pool and not the process's."""
+    """Adds the reflection service for tools such as grpcurl. Its descriptors come from our own pool
+    and not from the default one of the process."""
     for module in (health_pb2, reflection_pb2):
         POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     servicer = Reflection((*services, HEALTH, reflection.SERVICE_NAME), connections)

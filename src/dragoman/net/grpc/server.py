@@ -1,7 +1,7 @@
-"""gRPC: both A2A services, health and reflection, on a port of their own.
+"""The gRPC server: both A2A services, health and reflection, on one port.
 
-Knows calls, metadata and status codes; what the bytes mean is the codec's business. One call is
-one exchange of the driver, as over HTTP.
+It handles calls, metadata and status codes and leaves the meaning of the bytes to the codec. One
+call is one exchange of the driver, as over HTTP.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ from .builtin_services import CountedCall, Health, Servicer, add_reflection
 
 Trailers = tuple[tuple[str, str | bytes], ...]
 NOTHING = Batch([], last=True)
-"""What a stream that just stops is taken for."""
+"""The signal for a stream that ended without one."""
 NO_ANSWER = Frame(b"")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def options(limits: Limits) -> list[tuple[str, int]]:
-    """Of gRPC's core. Times are in milliseconds."""
+    """Returns the channel arguments of gRPC's core. Times are in milliseconds."""
     return [
-        ("grpc.so_reuseport", 0),  # a second server on our port is a mistake, not a partner
+        ("grpc.so_reuseport", 0),  # a second server must fail to start, not share our port
         ("grpc.max_receive_message_length", limits.body_size),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", limits.head_size),
         ("grpc.absolute_max_metadata_size", 2 * limits.head_size),
-        # An idle stream is kept through proxies, and a client that vanished is noticed.
+        # Pings keep an idle stream open through proxies and reveal a client that vanished.
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
         ("grpc.max_concurrent_streams", limits.http2_streams),
         ("grpc.server_handshake_timeout_ms", int(limits.hello_time * 1000)),
-        # It says goodbye first, so no call of a channel that was idle for long is lost.
+        # gRPC sends GOAWAY before it closes an idle connection, so no call is lost.
         ("grpc.max_connection_idle_ms", int(limits.head_time * 1000)),
         ("grpc.http2.max_ping_strikes", 5),
     ]
 
 
 class GrpcServer:
-    """Answers gRPC until `end`. `port` is known as soon as it is made."""
+    """Serves gRPC until `end`. The port is bound by the constructor."""
 
     def __init__(
         self,
@@ -78,15 +78,15 @@ class GrpcServer:
         *,
         agents: Mapping[str, ServerContext] | None = None,
     ) -> None:
-        """`versions` are those of A2A that are served, beside the agent's own methods. `agents` are
-        those of a server that has several: then `server` answers calls that name none of them."""
+        """`versions` are the served versions of A2A. `agents` are those of a server with several;
+        `server` then answers the calls that name none of them."""
         self.server = server
         self._driver = Driver(server, GrpcCallee)
         self._agents = {
             name: (Driver(each, GrpcCallee), Driver(each, TenantCallee))
             for name, each in (agents or {}).items()
         }
-        # Those that gRPC closes by itself when they are idle have gone long before.
+        # gRPC closes idle connections by itself after `head_time`. Ours is for those it misses.
         later = replace(server.limits, head_time=2 * server.limits.head_time)
         self.connections = Connections(later, server.trusts, late=True)
         served = [each for each in SERVICES if each is METHODS or each.version in versions]
@@ -103,8 +103,8 @@ class GrpcServer:
         self._ending: asyncio.Task[None] | None = None
 
     def _listen(self, host: str, port: int, pem: Pem | None) -> int:
-        """The port it listens on, or a `ConfigError` that says what to do."""
-        bind(host, port, flag="--grpc-port").close()  # gRPC itself would only say that it failed
+        """Returns the port on which it listens, or raises a `ConfigError` that says what to do."""
+        bind(host, port, flag="--grpc-port").close()  # gRPC's own error does not say why it failed
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if pem is None:
@@ -119,21 +119,21 @@ class GrpcServer:
             raise ConfigError(f"gRPC cannot listen on {where}: {exc}") from None
 
     async def start(self) -> None:
-        """Serves from now on."""
+        """Starts to serve."""
         await self._server.start()
         self.connections.start(self.port)
         for name in ("", *self._names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def refuse(self, wait: float) -> None:
-        """Takes no more calls; those that run have so many seconds."""
+        """Refuses new calls. Running calls have `wait` seconds to end."""
         if self._ending is not None:
             return
         await self._health.enter_graceful_shutdown()
         self._ending = asyncio.get_running_loop().create_task(self._server.stop(wait))
 
     async def end(self) -> None:
-        """Returns when the last call is answered or cut."""
+        """Returns when the last call has been answered or cut off."""
         if self._ending is not None:
             await self._ending
         self.connections.stop()
@@ -148,7 +148,7 @@ class GrpcServer:
         counted = CountedCall(self.connections, servicer)
         try:
             signal = await self._receive(exchange, path, servicer, counted)
-            # A caller that leaves, or whose deadline is over, must not stop what it has set going
+            # A caller that leaves, or whose deadline has passed, must not interrupt the operation
             # halfway: a deadline of gRPC bounds the wait, never the task.
             answer = exchange.answer(await asyncio.shield(exchange.ask(signal)))
         except Exception as exc:  # the driver's border: whatever went wrong becomes a fault
@@ -195,10 +195,12 @@ class GrpcServer:
                 exchange.count_stall()
                 error: DragomanError = TooSlow("The stream was not read in time.")
             elif stream.why == "stopping":
-                error = StoreUnavailable("The server stops; come back to the task later.")
+                error = StoreUnavailable(
+                    "The server is stopping; subscribe to the task again later."
+                )
             else:
                 raise  # the caller is gone
-            # Only a status ends a call for the other side, even if it reads it much later.
+            # Without a status the other side would wait on, even if it reads it much later.
             stream.task.uncancel()
             fault = Fault(None, error)
         except Exception as exc:  # the driver's border, as above
@@ -219,10 +221,10 @@ class GrpcServer:
         servicer: Servicer,
         stream: OpenStream,
     ) -> str:
-        """Every event as a message; the place of the last one in the stream.
+        """Writes every event as a message, and returns the position of the last one in the stream.
 
-        `write` waits while the reader does not read, so nothing piles up here, and a reader that
-        takes nothing for as long as `stall` is cut off."""
+        `write` waits while the client does not read, so nothing accumulates here. A client that
+        reads nothing for `stall` seconds is cut off."""
         place = ""
         for entry in batch.entries:
             (frame,) = session.send(Update(None, entry))
@@ -236,14 +238,14 @@ class GrpcServer:
     async def _receive(
         self, exchange: Exchange, path: str, servicer: Servicer, counted: CountedCall
     ) -> Call:
-        """What is asked. The message is read when its caller is known."""
+        """Returns the call. Its message is read after its caller is authenticated."""
         headers = _headers_in(servicer.invocation_metadata())
         certificate = _certificate(servicer) if self._secured else ""
         target = f"POST {path}"
         try:
             if self._agents and AGENT not in headers:
-                # Which agent is meant stands in the message. It is read for a caller that at least
-                # one agent knows.
+                # The message names the agent. It is read only for a caller that at least one agent
+                # knows.
                 await self._recognize(headers, target, certificate)
                 body = await self._read(servicer)
                 exchange.redirect(self._tenants_driver(path, body))
@@ -258,29 +260,29 @@ class GrpcServer:
             raise
         finally:
             counted.begin()
-        # The deadline of the call is not for the peer: it bounds how long this caller waits, and
-        # gRPC cancels the call by itself. What bounds the task is `dragoman-deadline`.
+        # The deadline of the call is not passed to the peer: it bounds only how long this caller
+        # waits, and gRPC cancels the call by itself. `dragoman-deadline` bounds the task.
         signal = await exchange.receive(Frame(body, path, headers))
         assert isinstance(signal, Call)  # noqa: S101  all that a service of A2A has rpcs for
         return signal
 
     async def _recognize(self, headers: Mapping[str, str], target: str, certificate: str) -> None:
-        """Returns if one of the agents may let the caller in."""
+        """Raises `Unauthenticated` unless at least one of the agents knows the caller."""
         for driver, _ in self._agents.values():
             if await driver.server.recognizes(headers, target, certificate):
                 return
         raise Unauthenticated()
 
     def _tenants_driver(self, path: str, body: bytes) -> Driver:
-        """The driver for the agent whose name is the tenant of a message."""
+        """Returns the driver of the agent that the tenant of a message names."""
         try:
             tenant = getattr(RPCS[path][1].read(body), "tenant", "")
         except Wrong:
-            return self._driver  # which says what is wrong
+            return self._driver  # its codec reports what is wrong
         return self._agents.get(tenant, (self._driver, self._driver))[1]
 
     async def _read(self, servicer: Servicer) -> bytes:
-        """The message of a call, within the time for a body; gRPC itself limits its size."""
+        """Reads the message of a call within the time limit of a body. gRPC limits its size."""
         deadlines, task = self.server.deadlines, _current()
         deadlines.watch(task, self.server.loop.time() + self.server.limits.body_time)
         try:
@@ -298,20 +300,20 @@ class GrpcServer:
 
 
 class TenantCallee(GrpcCallee):
-    """One rpc for an agent that its caller named as the tenant. It has no other place for the name,
-    so no more is said about tenants."""
+    """One rpc for an agent that the caller named as the tenant. The name is used up by that, so the
+    agent sees no tenant."""
 
     @property
     def tenant(self) -> str:
-        """None."""
+        """Returns no tenant."""
         return ""
 
 
 class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped
-    """The rpcs of these services by path; gRPC answers others with UNIMPLEMENTED itself.
+    """Maps paths to the rpcs of these services. gRPC answers others with UNIMPLEMENTED itself.
 
-    All of them have one message of the caller's. To gRPC they are rpcs with a stream of them, which
-    looks the same on the wire: for others it reads the message before it tells us of the call.
+    Every rpc takes one message, but is registered as one with a stream of messages, which is the
+    same on the wire: otherwise gRPC would read the message before we can authenticate the caller.
     """
 
     def __init__(
@@ -329,12 +331,12 @@ class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped
         }
 
     def service(self, details: Any) -> Any:
-        """The handler of a call."""
+        """Returns the handler of a call."""
         return self._handlers.get(details.method)
 
 
 def _headers_in(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
-    """Metadata as headers: what came several times is joined by commas, binary is left out."""
+    """Returns metadata as headers. Repeated values are joined by commas, binary ones left out."""
     headers: dict[str, str] = {}
     for name, value in metadata:
         if isinstance(value, str):
@@ -343,7 +345,7 @@ def _headers_in(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
 
 
 def _certificate(servicer: Servicer) -> str:
-    """The name in the client's verified certificate, if it has shown one."""
+    """Returns the name in the client's verified certificate, or an empty text without one."""
     shown = servicer.auth_context()
     if "x509_common_name" not in shown and "x509_subject_alternative_name" not in shown:
         return ""
@@ -353,7 +355,7 @@ def _certificate(servicer: Servicer) -> str:
 
 
 def _trailers(exchange: Exchange, place: str = "") -> Trailers:
-    """The extensions that are active, and the place of the last event."""
+    """Returns the trailers with the active extensions and the position of the last event."""
     found: list[tuple[str, str | bytes]] = []
     if exchange.echo:
         found.append((exchange.session.extensions_header, exchange.echo))

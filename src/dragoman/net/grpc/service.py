@@ -1,6 +1,6 @@
-"""The service that listens for gRPC, and where the card says it is.
+"""The service that runs the gRPC server and announces it on the card.
 
-The one place that imports `server`: the packages it needs are an extra.
+Only this module imports `server`, since the packages that it needs are an optional extra.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FORMS = {
     ("http", False): "http://",
     ("http", True): "https://",
 }
-"""What stands before an address, by `server.grpc_form` and whether there is TLS."""
+"""The prefix of an address, by `server.grpc_form` and whether there is TLS."""
 
 
 class GrpcService(Service):
-    """The gRPC side of an app, on a port of its own."""
+    """Runs the gRPC server of an app on its own port."""
 
     name = "grpc"
 
@@ -49,15 +49,15 @@ class GrpcService(Service):
         grace: float,
         agents: Mapping[str, ServerContext] | None = None,
     ) -> None:
-        """Calls that run when the app stops get `grace` seconds. `agents` are those of a server
-        that has several. `ConfigError` if nobody could say where it is reached."""
+        """Calls that run when the app stops have `grace` seconds to end. `agents` are those of a
+        server with several. Raises `ConfigError` if the address for the card is not known."""
         self._context, self._settings, self._grace = context, settings, grace
         self._agents = agents or {}
         server = settings.server
         if not server.grpc_url and (server.public_url or server.trusted_proxies):
             raise ConfigError(
-                "gRPC is asked for, but behind public_url or trusted_proxies only you know where "
-                "it is reached: set grpc_url (--grpc-url HOST:PORT), or leave it out (--no-grpc)."
+                "gRPC is enabled, but its public address cannot be derived from public_url or "
+                "trusted_proxies: set grpc_url (--grpc-url HOST:PORT), or disable it (--no-grpc)."
             )
         self._server: GrpcServer | None = None
 
@@ -66,7 +66,7 @@ class GrpcService(Service):
         return tuple(v for binding, v in chosen(self._settings.server) if binding == GRPC)
 
     def open(self) -> None:
-        """Takes its port; `ConfigError` if it cannot be had."""
+        """Binds the port, or raises `ConfigError` if that fails."""
         try:
             from .server import GrpcServer
         except ModuleNotFoundError as exc:
@@ -76,7 +76,7 @@ class GrpcService(Service):
         server, secured = self._settings.server, self._settings.tls
         if secured.cert and secured.minimum != "1.2":
             raise ConfigError(
-                "gRPC cannot be held to TLS 1.3: set minimum = '1.2' in [tls], or --no-grpc."
+                "gRPC cannot require TLS 1.3: set minimum = '1.2' in [tls], or use --no-grpc."
             )
         self._server = GrpcServer(
             *(self._context, server.host, server.grpc_port, tls.pem(secured), self._versions),
@@ -85,23 +85,23 @@ class GrpcService(Service):
         self.port = self._server.port
 
     async def start(self) -> None:
-        """Answers from now on."""
+        """Starts to serve."""
         if self._server is not None:
             await self._server.start()
 
     async def drain(self) -> None:
-        """Takes no more calls."""
+        """Refuses new calls."""
         if self._server is not None:
             await self._server.refuse(self._grace)
 
     async def stop(self) -> None:
-        """Returns when the last call is answered or cut."""
+        """Returns when the last call has been answered or cut off."""
         if self._server is not None:
             await self._server.end()
 
     def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:
-        """Its entries on the card, once it has its port. One of several agents is found by its
-        tenant there, which 0.3 has no word for (ADR 0015)."""
+        """Returns the interfaces for the card, once the port is bound. One of several agents is
+        named by the tenant, which 0.3 has no field for (ADR 0015)."""
         if self._server is None:
             return ()
         server = self._settings.server
@@ -120,5 +120,5 @@ class GrpcService(Service):
 
 
 def asked_for(settings: Settings) -> bool:
-    """Whether gRPC is to be served."""
+    """Returns whether the settings enable gRPC."""
     return any(binding == GRPC for binding, _ in chosen(settings.server))

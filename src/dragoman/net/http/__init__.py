@@ -1,1 +1,1 @@
-"""HTTP: routes, exchanges and server-sent events over ASGI."""
+"""The HTTP server: routes, exchanges and server-sent events over ASGI."""

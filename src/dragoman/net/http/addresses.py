@@ -1,8 +1,8 @@
-"""Where the agent is reached: the interfaces on its card, and the addresses of other dialects.
+"""The addresses of an agent: the interfaces on its card, and the URLs of other dialects.
 
 The card lists core bindings only, since strict clients refuse a whole card for one interface they
-do not know (DESIGN §3). Everything else stands under an extension of ours. Both are read from the
-records of the dialects.
+do not know. All others are listed in an extension of ours. Both come from the records of the
+dialects.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ GRPC = "GRPC"
 
 
 def chosen(server: Server) -> tuple[tuple[str, str], ...]:
-    """The bindings and versions that are served, in the order of the card.
+    """Returns the bindings and versions that are served, in the order of the card.
 
-    `ConfigError` for what does not exist. gRPC is among them when it is asked for, by
-    `server.grpc` or by an entry of `server.interfaces`, and never when `server.grpc` is False.
+    Raises `ConfigError` for one that does not exist. gRPC is among them if `server.grpc` or an
+    entry of `server.interfaces` enables it, and never if `server.grpc` is False.
     """
     known = [each.interface for each in dialects.DIALECTS.values() if each.interface is not None]
     named = [pair for each in server.interfaces for pair in _pairs(each, known)]
@@ -39,7 +39,7 @@ def chosen(server: Server) -> tuple[tuple[str, str], ...]:
 
 
 def _pairs(said: str, known: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    # HTTP+JSON has no slash in it, whatever MIME types look like.
+    # No binding contains a slash ("HTTP+JSON" does not), so the slash separates the version.
     named, slash, wanted = said.strip().partition("/")
     found = [
         (binding, version)
@@ -57,7 +57,7 @@ def _pairs(said: str, known: list[tuple[str, str]]) -> Iterator[tuple[str, str]]
 
 
 def served(wanted: Container[tuple[str, str]], roles: Container[str]) -> list[Dialect]:
-    """The dialects that are served, where these interfaces are wanted and these roles are there."""
+    """Returns the dialects to serve, given the wanted interfaces and the roles of the services."""
     found: dict[str, Dialect] = {}
     for name, each in dialects.DIALECTS.items():
         if each.along_with:
@@ -72,8 +72,8 @@ def served(wanted: Container[tuple[str, str]], roles: Container[str]) -> list[Di
 def interfaces(
     base: str, elsewhere: Iterable[Interface], wanted: Iterable[tuple[str, str]]
 ) -> tuple[Interface, ...]:
-    """The entries of the card of an agent that is reached at `base`, in the order wanted; those
-    `elsewhere` have ports of their own. Where nobody knows `base`, only those can be named."""
+    """Returns the interfaces for the card of the agent at `base`, in the wanted order. Those
+    `elsewhere` have their own ports. If `base` is not known, there are only those."""
     # Bindings may share an address (A2A 0.3 §5.6.2).
     offered = {
         each.interface: Interface(
@@ -87,13 +87,13 @@ def interfaces(
 
 
 def _address_of(dialect: Dialect, base: str) -> str:
-    """The address on the card of a dialect that has an interface there. Clients of REST put paths
-    such as /v1/card behind it, so it ends without a slash; others call it as it is."""
+    """Returns the URL of a dialect's interface on the card. Clients of REST append paths such as
+    /v1/card to it, so it ends without a slash; other clients call it as it is."""
     return base if dialect.routes[0].path == "/" else base.rstrip("/")
 
 
 def extension(base: str, found: Iterable[Dialect]) -> Extension:
-    """The extension that names the dialects, of those served here, that are no interfaces."""
+    """Returns the extension with the addresses of the served dialects that are no interfaces."""
     addresses: list[Json] = [
         {
             "dialect": each.name,
@@ -111,7 +111,8 @@ def extension(base: str, found: Iterable[Dialect]) -> Extension:
 
 
 def warn_of_plain_http(public_url: str, log: Log) -> None:
-    """Logs that what goes to this address can be read and changed on its way (A2A 0.3 §4.1)."""
+    """Logs a warning if traffic to this address can be read and changed on its way
+    (A2A 0.3 §4.1)."""
     parts = urlsplit(public_url)
     host = parts.hostname or ""
     try:
@@ -123,8 +124,8 @@ def warn_of_plain_http(public_url: str, log: Log) -> None:
 
 
 def web_url(said: str, scheme: str) -> str:
-    """gRPC addresses stand on cards as URLs and as bare host:port (a2a-wire §10.3), which say
-    nothing of TLS: then it is as at the address that was typed."""
+    """Returns a gRPC address as a URL. Cards also have the form host:port (a2a-wire §10.3), which
+    says nothing about TLS: the scheme of the address that the user typed decides then."""
     known, mark, rest = said.partition("://")
     if not mark:
         return f"{scheme}://{said}"

@@ -1,4 +1,4 @@
-"""The few words of ASGI that we use, and the smallest way to answer."""
+"""The types of ASGI, and functions to read headers, drain a body and send a response."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ KNOWN = {
         *("a2a-version", "a2a-extensions", "last-event-id", "idempotency-key"),
     )
 }
-"""Names that come all the time need no decoding."""
+"""The decoded names of frequent headers."""
 TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 CLOSE: Header = (b"connection", b"close")
 LEFT_SIZE, LEFT_TIME = 65_536, 2.0
-"""How much of a body that nobody wants is read, and for how long."""
+"""The bytes and the seconds for which an unwanted body is read."""
 
 
 def headers_in(pairs: list[Header]) -> dict[str, str]:
-    """Header lines as a dictionary; what came on several lines is joined by commas."""
+    """Returns header lines as a dictionary. The values of repeated names are joined by commas."""
     headers = {
         KNOWN.get(name) or name.decode("latin-1"): value.decode("latin-1") for name, value in pairs
     }
-    if len(headers) != len(pairs):  # rare: a name came twice
+    if len(headers) != len(pairs):  # a name is repeated, which is rare
         # Joined once at the end: adding to a string line by line is quadratic, and an HTTP/2
         # request of 8 KB can unpack to thousands of lines.
         values: dict[str, list[str]] = {}
@@ -46,20 +46,20 @@ def headers_in(pairs: list[Header]) -> dict[str, str]:
 async def drain_body(
     scope: Scope, receive: Receive, headers: Mapping[str, str]
 ) -> tuple[bytes, tuple[Header, ...]]:
-    """Reads a body that nothing depends on, and gives it if it came whole; and what to add to the
-    answer if it is too long to be read.
+    """Reads the body of a request that is refused. Returns it if it came whole, and the headers to
+    add to the response if it is too long to be read.
 
-    The server closes a connection whose request was answered before all of it came, and a client
-    that has not noticed would lose its next request.
+    The server closes a connection whose request was answered before all of it had arrived, and a
+    client that has not noticed that would lose its next request.
     """
     body = await _read_through(scope, receive, headers)
     return body or b"", (CLOSE,) if body is None and ends_by_length(scope) else ()
 
 
 def ends_by_length(scope: Scope) -> bool:
-    """Whether a body of known length ends with its last byte: not over HTTP/2, where the end is a
-    frame of its own. Answered before that, a request is reset (RFC 9113 §8.1), which httpx takes
-    for a failure."""
+    """Returns whether a body of known length ends with its last byte. Over HTTP/2 it ends with a
+    flag that may follow in a frame of its own. A request that is answered before that is reset
+    (RFC 9113 §8.1), which httpx reports as a failure."""
     return bool(scope["http_version"] in ("1.1", "1.0"))
 
 
@@ -91,7 +91,8 @@ async def answer(
     *,
     head: bool = False,
 ) -> None:
-    """A whole answer: one start, one body. `head` tells its length but does not send it."""
+    """Sends a whole response. For a HEAD request (`head`) the body is left out, but not its
+    length."""
     headers = [*extra]
     if status not in (204, 304):
         headers = [kind, (b"content-length", b"%d" % len(body)), *extra]

@@ -1,4 +1,4 @@
-"""The agent's card at its well-known addresses, ready as bytes, with what caches need."""
+"""Serves the agent's card at its well-known paths, encoded in advance, with headers for caches."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from .mount_point import MountPoint
 
 MAX_AGE = 300
 MOST_HOSTS = 64
-"""Addresses for which the card is kept ready; a name that is asked for later costs its building."""
+"""The number of host names for which the encoded card is kept; for others it is encoded again."""
 
 
 class CardEndpoint:
-    """Serves the card: in the pure 1.0 form to those who say 1.0, merged to all others."""
+    """Serves the card: in the form of 1.0 to clients that ask for 1.0, and in a form that fits all
+    versions to others."""
 
     def __init__(
         self, card_at: Callable[[str], Card], mount_point: MountPoint, since: float
@@ -31,8 +32,8 @@ class CardEndpoint:
         self._ready: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
     def routes(self, below: Iterable[str] = ()) -> dict[str, dict[str, Handler]]:
-        """Its addresses. Clients of some dialects look for a card `below` the address they are
-        given, which must lead them to no other one."""
+        """Returns the routes of the card. Clients of some dialects look for a card `below` the
+        address they call, and must not find an interface of another dialect in it."""
         pages: dict[str, Handler] = {
             "/.well-known/agent-card.json": self.current,
             "/.well-known/agent.json": self.legacy,
@@ -42,7 +43,7 @@ class CardEndpoint:
 
     @policy(Policy.CARD)
     async def current(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The card for readers of 0.3 and 1.0."""
+        """Sends the card to clients of 0.3 and 1.0."""
         headers = headers_in(scope["headers"])
         version = headers.get("a2a-version", "")
         form = "pure" if version.strip() == "1.0" else "merged"
@@ -50,7 +51,7 @@ class CardEndpoint:
 
     @policy(Policy.CARD)
     async def legacy(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The card for readers of 0.1 and 0.2."""
+        """Sends the card to clients of 0.1 and 0.2."""
         await self._answer("legacy", scope, headers_in(scope["headers"]), send)
 
     def _alone(self, path: str) -> Handler:

@@ -1,21 +1,21 @@
-"""The open connections of a listener, found by their descriptors, each within its limits.
+"""Enforces the limits of the open connections of a listener, which it finds by their descriptors.
 
-Granian knows when a request has come whole, and little before and after: a peer that sends half a
-handshake, half of its headers or nothing at all stays as long as it likes, and so does one that
-leaves its answer unread. It has no setting for that and tells nobody about connections. gRPC, which
-has a port of its own, is no better there, and its calls are noted only when their message has come
-whole (`late`). But connections are descriptors of our own process. So every second we look at all
-of them: the kernel says whose each is and how many bytes went either way (`TCP_INFO`), the wrapper
-around the app says what was asked on it, and one that does nothing useful is shut down. The
-listener then closes it as if the peer had left.
+Granian calls the app when a request has arrived, and does little before and after: a client that
+sends half a handshake, half of its headers or nothing at all stays as long as it likes, and so does
+one that leaves its response unread. Granian has no setting for that and does not list its
+connections. gRPC, on its own port, is no better, and reports a call only when its message has
+arrived (`late`). But connections are descriptors of our own process, so we examine all of them
+every second: the kernel says whose each one is and how many bytes went either way (`TCP_INFO`), the
+wrapper around the app says which exchange runs on it, and a useless connection is shut down. The
+listener then closes it as if the client had left.
 
     no request yet          `hello_time` seconds, `hello_size` bytes
     an exchange is running  its own limits, see `exchange`; bytes beyond bodies at `FREE_RATE`
-    a WebSocket             its own limits; an unfinished message is measured as it comes
-    between two exchanges   `head_time` seconds, longer while an answer is being read
+    a WebSocket             its own limits; an unfinished message is measured as it arrives
+    between two exchanges   `head_time` seconds, longer while a response is being read
 
-One address may have `connections_per_address`; the surplus is shut, silent ones first. All of this
-is for Linux; elsewhere only Granian's own limits hold.
+One address may have `connections_per_address`; the surplus is shut down, silent ones first. All of
+this works on Linux only; elsewhere only Granian's own limits apply.
 """
 
 from __future__ import annotations
@@ -44,38 +44,40 @@ from .descriptors import (
 log = Logger("connections")
 
 METER = "dragoman.socket_meter"
-"""Key of a WebSocket's scope: its `SocketMeter`, where there is one."""
+"""The key in a WebSocket's scope under which its `SocketMeter` is found, if it has one."""
 LOOK, BUSY_LOOK = 1.0, 0.1
-"""Seconds between two looks; while more than half of the connections are taken."""
+"""The seconds between two scans, and those while more than half of the connections are in use."""
 SLICE, PAUSE = 200, 0.005
-"""Descriptors looked at in one go (under a millisecond), and seconds until the next."""
+"""The descriptors that one step of a scan examines (under a millisecond), and the seconds until the
+next step."""
 MEASURE, MEASURE_STRANGERS = 0.1, 0.02
-"""Seconds between two looks at WebSockets; while there are some that have not said who they are.
-What all of them can send in that time is what they can make us hold."""
+"""The seconds between two measurements of WebSockets, and those while some are not authenticated.
+What all of them can send in that time is what they can make us keep in memory."""
 FREE_RATE = 64 * 1024
-"""Bytes a second that a peer may send beside bodies: acknowledgements, window updates, pings."""
+"""The bytes a second that a client may send beside bodies: acknowledgements, window updates,
+pings."""
 READ_RATE = 1024
-"""Bytes a second by which an answer must get on to count as being read (and a request that has no
-note yet, as being sent)."""
+"""The bytes a second at which a response counts as being read, and a request that was not reported
+yet counts as being sent."""
 LOW = 32
-"""With fewer free descriptors than this, idle connections are shut."""
+"""The number of free descriptors below which idle connections are shut down."""
 
 
 Client = tuple[str, str]
-"""Address and port as Granian has them in a scope."""
+"""The address and the port of a client, as Granian puts them into a scope."""
 Coroutine: TypeAlias = "CoroutineType[Any, Any, None]"
 
 
 class RunningExchange(Protocol):
-    """One request and its answer: the coroutine that answers it, or what stands for it."""
+    """A request that is being answered: the coroutine of its handler, or an equivalent."""
 
     @property
     def cr_frame(self) -> object:
-        """None as soon as it has ended."""
+        """Is None as soon as the exchange has ended."""
 
 
 class Connection:
-    """One open connection, and what was seen of it."""
+    """One open connection with the observations of the last scan."""
 
     __slots__ = (
         *("acked", "active", "address", "client", "ended", "exchange", "fd", "inode"),
@@ -87,59 +89,61 @@ class Connection:
         self.address = _network(client[0])
         self.since = self.active = self.ended = self.looked = now
         self.exchange: RunningExchange | None = None
-        """The latest one when we looked last."""
+        """The latest exchange at the last scan."""
         self.running = 0
         self.acked = self.sent = self.received = 0
-        """Bytes: what the peer had acknowledged and sent at the last look, and what it had sent
-        when its latest exchange was first seen, or was seen to have ended."""
+        """The bytes that the client had acknowledged and sent at the last scan, and those that it
+        had sent when its latest exchange was first seen, or was seen to have ended."""
         self.shut = False
 
 
 class SocketMeter:
-    """Measures what a WebSocket's peer sends of a message that is not whole yet.
+    """Measures how much of an unfinished message a WebSocket's client has sent.
 
-    Granian puts messages of up to 64 MB together before anybody sees them, so their size is taken
-    from the connection: bytes that came since the last whole message.
+    Granian buffers messages of up to 64 MB before the app sees them, so their size is taken from
+    the connection: the bytes that arrived since the last whole message.
     """
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
-        """Bytes; 0 as long as nobody counts what is heard."""
+        """The limit in bytes; 0 while the reader does not count messages yet."""
         self.heard = 0
-        """Whole messages; whoever reads them counts."""
+        """The number of whole messages, which the reader of the WebSocket counts."""
         self.on_excess: Callable[[], None] = lambda: None
         self._noted, self._base = -1, 0
 
     def exceeds(self, received: int) -> bool:
-        """Whether too much came, this being all that the peer ever sent."""
+        """Returns whether an unfinished message is too large. `received` is the number of bytes
+        that the client has sent on the connection."""
         if self.heard != self._noted:
             self._noted, self._base = self.heard, received
         return 0 < self.limit < received - self._base
 
 
 class Connections:
-    """Keeps the connections of one listening socket within their limits."""
+    """Enforces the limits of the connections of one listening socket."""
 
     def __init__(
         self, limits: Limits, exempt: Callable[[str], bool] | None = None, *, late: bool = False
     ) -> None:
-        """`late`: exchanges are noted when their request has come whole, not when it begins."""
+        """`late` means that exchanges are noted when their request has arrived, not when it
+        begins."""
         self.limits = limits
         self._unseen = int(late)
-        """Requests of a connection that may be on their way without a note."""
+        """The requests of a connection that may be arriving before they are noted."""
         self.shut: Counter[str] = Counter()
-        """How many were shut, by reason."""
+        """The number of connections that were shut down, by reason."""
         self.capacity = min(limits.connections, spare())
         self._exempt = exempt or (lambda address: False)
-        """Whether many callers share an address: a proxy's."""
+        """Returns whether an address belongs to a proxy, which many callers share."""
         self._port = 0
         self._open: dict[int, Connection] = {}
         self._by_client: dict[Client, Connection] = {}
         self._others: dict[int, int] = {}
-        """Sockets that are not ours: descriptor to inode."""
+        """The sockets that are no connections of this listener: descriptor to inode."""
         self._latest: dict[Client, RunningExchange] = {}
         self._earlier: dict[Client, list[RunningExchange]] = {}
-        """HTTP/2: exchanges that were still running when the next one began."""
+        """The exchanges of HTTP/2 that were still running when the next one began."""
         self._gone: set[Client] = set()
         self._meters: dict[Client, SocketMeter] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -149,10 +153,10 @@ class Connections:
         self._pace = min(LOOK, shortest / 4)
 
     def watched(self, app: Handler) -> Callable[[Scope, Receive, Send], Coroutine]:
-        """The app, with a note of what is asked on which connection. This runs for every request,
-        so it only keeps the coroutine: whether that has ended is seen when we look."""
+        """Wraps the app to note which exchange runs on which connection. This is called for every
+        request, so it only stores the coroutine; the scan finds out whether it has ended."""
         if not AVAILABLE:
-            return app  # type: ignore[return-value]  # `async def`; nobody would look
+            return app  # type: ignore[return-value]  # `async def`; there is no scan here
         note = self.note
 
         def watched(scope: Scope, receive: Receive, send: Send) -> Coroutine:
@@ -166,7 +170,7 @@ class Connections:
         return watched
 
     def note(self, client: Client, exchange: RunningExchange) -> None:
-        """An exchange begins on the connection of this peer."""
+        """Notes that an exchange begins on the connection of this client."""
         before = self._latest.get(client)
         if before is not None and before.cr_frame is not None:
             self._keep(client, before)
@@ -179,26 +183,26 @@ class Connections:
         earlier.append(running)
 
     def start(self, port: int) -> None:
-        """Begins to look after the connections that come in on this port."""
+        """Starts to scan the connections to this port."""
         self._port = port
         if AVAILABLE:
             self._schedule(self._pace)
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stops the scan."""
         for timer in (self._timer, self._measuring):
             if timer is not None:
                 timer.cancel()
         self._port, self._timer, self._measuring, self._looking = 0, None, None, None
 
-    # The look at all connections.
+    # The scan of all connections.
 
     def _schedule(self, seconds: float) -> None:
         if self._port:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._turn)
 
     def _turn(self) -> None:
-        """Looks at the next few, or begins anew."""
+        """Makes the next step of the scan, or starts a new scan."""
         if self._looking is None:
             self._looking = self._look(asyncio.get_running_loop().time)
         if next(self._looking, self) is None:
@@ -206,7 +210,8 @@ class Connections:
             return
         self._looking = None
         crowded = 2 * len(self._open) > self.capacity
-        # However many there are, looking costs a twentieth of a core at the most.
+        # The pause grows with the number of connections, so that scanning takes at most a twentieth
+        # of a core.
         seconds = 0.02 * (len(self._open) // SLICE)
         self._schedule(min(self._pace, BUSY_LOOK) if crowded else max(self._pace, seconds))
 
@@ -228,7 +233,7 @@ class Connections:
         self._forget()
         if len(found) > self.limits.connections_per_address:
             self._share(found.values())
-        if len(found) > self.capacity:  # Granian takes no more by itself; gRPC does
+        if len(found) > self.capacity:  # Granian accepts no more by itself; gRPC does
             self._shed(found.values(), len(found) - self.capacity, "full")
         if limit and len(descriptors) > limit - LOW:
             self._make_room(found.values())
@@ -236,7 +241,7 @@ class Connections:
             log.debug("Connections were closed", **self.shut)
 
     def _connection(self, fd: int, others: dict[int, int], now: float) -> Connection | None:
-        """What this descriptor is, if it is a connection of ours."""
+        """Returns the connection of this descriptor, or None if it is not one of this listener."""
         inode = socket_inode(fd)
         if not inode:
             return None
@@ -250,7 +255,7 @@ class Connections:
         return Connection(fd, inode, client, now)
 
     def _running(self, client: Client, latest: RunningExchange) -> int:
-        """How many exchanges are under way on a connection."""
+        """Returns how many exchanges are running on a connection."""
         running = int(latest.cr_frame is not None)
         if client in self._earlier:
             earlier = [each for each in self._earlier[client] if each.cr_frame is not None]
@@ -262,7 +267,7 @@ class Connections:
         return running
 
     def _reason(self, connection: Connection, now: float) -> str:
-        """Why this connection must end, if it must."""
+        """Returns the reason to shut a connection down, or an empty text if there is none."""
         if connection.shut or connection.client in self._meters:
             return ""
         limits = self.limits
@@ -273,7 +278,7 @@ class Connections:
             begun = unseen and received > limits.hello_size
             if now - connection.since > (limits.body_time if begun else limits.hello_time):
                 return "silent"
-            # What is new may have a request that we were not told of yet.
+            # A new connection may have a request that was not noted yet.
             loud = received > limits.hello_size + unseen and connection.since < now
             return "loud" if loud else ""
         before, running = connection.running, self._running(connection.client, latest)
@@ -296,8 +301,8 @@ class Connections:
         return "slow" if not running and now - connection.ended > limits.answer_time else ""
 
     def _forget(self) -> None:
-        """Drops the notes about connections that are gone, one look after they were missed: a
-        request may be noted while we look, on a connection that was not there when we began."""
+        """Drops the notes about closed connections, one scan after they were missed: during a scan
+        a request may be noted on a connection that was not there when the scan began."""
         missed = {
             client
             for client, exchange in self._latest.items()
@@ -310,7 +315,7 @@ class Connections:
         self._gone = missed
 
     def _share(self, found: Collection[Connection]) -> None:
-        """Shuts what an address has beyond its share."""
+        """Shuts down the connections that an address has beyond its limit."""
         by_address: dict[str, list[Connection]] = {}
         for each in found:
             if not each.shut:
@@ -322,9 +327,10 @@ class Connections:
                 self._shed(connections, surplus, "share")
 
     def _make_room(self, found: Collection[Connection]) -> None:
-        """Without free descriptors Granian would try to take connections without a pause."""
+        """Shuts idle connections down. Without free descriptors Granian would try to accept in a
+        busy loop."""
         idle = [each for each in found if not each.running and not each.shut]
-        log.error("Almost no file descriptors are left, so idle connections end", idle=len(idle))
+        log.error("Few file descriptors are left, so idle connections are closed", idle=len(idle))
         self._shed(idle, 2 * LOW, "room")
 
     def _shed(self, connections: Collection[Connection], most: int, reason: str) -> None:
@@ -352,7 +358,7 @@ class Connections:
         unknown = strangers = False
         for client, meter in list(self._meters.items()):
             exchange, connection = self._latest.get(client), self._by_client.get(client)
-            if exchange is None or exchange.cr_frame is None:  # closed: it is one like all others
+            if exchange is None or exchange.cr_frame is None:  # the WebSocket is closed
                 del self._meters[client]
             elif connection is None:
                 unknown = True
@@ -372,12 +378,14 @@ class Connections:
 
 
 def _expendable(connection: Connection) -> tuple[bool, bool, float]:
-    """What is shut first: what has asked for nothing, then what is idle; the newest of them."""
+    """Returns the key for the order in which connections are shut down: those that never had a
+    request, then idle ones, then busy ones, and the newest first among equals."""
     return connection.running > 0, connection.exchange is not None, -connection.since
 
 
 def _network(address: str) -> str:
-    """What counts as one address: whoever has one of IPv6 has its whole network of 64 bits."""
+    """Returns what counts as one address: in IPv6 the network of 64 bits, all of which belongs to
+    one customer."""
     try:
         found = ip_address(address)
     except ValueError:

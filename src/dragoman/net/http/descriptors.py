@@ -1,7 +1,7 @@
-"""Our own descriptors: which are connections, whose, how much went over them; and how to end one.
+"""Examines the file descriptors of this process: peers and byte counts of connections.
 
-Granian and gRPC hold the connections and tell nothing about them. They are descriptors of this
-process all the same, which Linux lists. All of this only reads, except `shut_down`.
+Granian and gRPC own the connections and do not list them, but Linux lists the descriptors of a
+process. Everything here only reads, except `shut_down`.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from contextlib import suppress
 from pathlib import Path
 
 RESERVE = 256
-"""Descriptors kept for files, logs and what the agent opens."""
+"""The number of descriptors reserved for files, logs and the agent's own use."""
 _LIST = Path("/proc/self/fd")
 AVAILABLE = _LIST.is_dir()
-"""Whether this system lists them."""
+"""Whether this system lists descriptors."""
 _BYTES = struct.Struct("@QQ")
 _BYTES_ACKED = 120
-"""Where `tcpi_bytes_acked` and `tcpi_bytes_received` stand in `struct tcp_info` (Linux 4.1)."""
+"""The offset of `tcpi_bytes_acked` and `tcpi_bytes_received` in `struct tcp_info` (Linux 4.1)."""
 _ABORT = struct.pack("ii", 1, 0)
-"""For SO_LINGER: what was not read yet is dropped."""
+"""The value of SO_LINGER with which unsent data is dropped."""
 
 
 def open_descriptors() -> tuple[list[int], int]:
-    """All that are open, and how many there may be; 0 if there is no limit."""
+    """Returns the open descriptors, and the limit of their number (0 without a limit)."""
     limit = _soft_limit()
     try:
         return [int(each) for each in os.listdir(_LIST)], limit
-    except OSError:  # none is left to look with
+    except OSError:  # there is no descriptor left to list the folder with
         return list(range(limit)), limit
 
 
 def spare() -> int:
-    """How many may be connections."""
+    """Returns how many descriptors connections may use."""
     limit = _soft_limit()
     return limit - min(RESERVE, limit // 2) if limit else 1 << 30
 
@@ -50,8 +50,8 @@ def _soft_limit() -> int:
 
 
 def socket_inode(fd: int) -> int:
-    """What tells a socket from all others, those that had or will have this descriptor too; 0 if
-    it is none."""
+    """Returns the inode of a socket, or 0 if the descriptor is no socket. Descriptors are reused,
+    inodes of open sockets are unique."""
     try:
         found = os.fstat(fd)
     except OSError:  # closed by now
@@ -60,15 +60,15 @@ def socket_inode(fd: int) -> int:
 
 
 def _borrowed(fd: int) -> socket.socket:
-    """A socket object for a descriptor that is not ours to close: `detach` it in the end. It does
-    not read addresses: which version of IP they are of would cost three more system calls."""
+    """Returns a socket object for a descriptor that is not ours to close, so `detach` it at the
+    end. It cannot read addresses: finding out the version of IP would cost three system calls."""
     return socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=fd)
 
 
 def peer(fd: int, port: int) -> tuple[str, str] | None:
-    """Address and port of the other end, if this is a connection to our port."""
+    """Returns the address and port of the client, or None if this is no connection to our port."""
     try:
-        sock = socket.socket(fileno=fd)  # it finds out itself which version of IP this is
+        sock = socket.socket(fileno=fd)  # the constructor finds out the version of IP
     except OSError:  # closed by now
         return None
     try:
@@ -76,7 +76,7 @@ def peer(fd: int, port: int) -> tuple[str, str] | None:
         if not isinstance(ours, tuple) or len(ours) < 2 or ours[1] != port:
             return None
         there = sock.getpeername()
-        # A socket for both versions of IP has addresses of the older one in a form of its own.
+        # A socket for both versions of IP shows IPv4 addresses as IPv4-mapped IPv6 addresses.
         return str(there[0]).partition("%")[0].removeprefix("::ffff:"), str(there[1])
     except OSError:  # not TCP, or not connected
         return None
@@ -85,7 +85,8 @@ def peer(fd: int, port: int) -> tuple[str, str] | None:
 
 
 def transferred(fd: int) -> tuple[int, int]:
-    """Bytes that the peer acknowledged, and that it sent; zeros where the system does not tell."""
+    """Returns the bytes that the client has acknowledged and sent, or zeros if the system does not
+    tell."""
     sock = _borrowed(fd)
     try:
         told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + _BYTES.size)
@@ -98,11 +99,12 @@ def transferred(fd: int) -> tuple[int, int]:
 
 
 def shut_down(fd: int, inode: int, *, abort: bool) -> bool:
-    """Ends a connection, if the descriptor still is that connection's. With `abort` nothing of
-    what was not read yet stays."""
+    """Shuts a connection down, if the descriptor still belongs to it. With `abort`, unsent data is
+    dropped."""
     with suppress(OSError):
         try:
-            # While we hold a descriptor of our own, the connection cannot turn into another.
+            # Our own duplicate keeps the connection open, so that the descriptor cannot be reused
+            # between the check and the shutdown.
             held = os.dup(fd)
         except OSError:  # none is left
             held = fd

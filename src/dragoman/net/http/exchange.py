@@ -1,7 +1,7 @@
-"""One HTTP request in one dialect: its body is a frame, its answer is one too, or a stream of them.
+"""One HTTP request in one dialect: the body is a frame, and the response is a frame or a stream.
 
-Only a stream has a second task, which waits for the client to leave, since `send()` never tells (it
-succeeds into the void).
+Only a stream has a second task. It waits for the client to leave, which `send()` does not report:
+ASGI lets it succeed after the client has disconnected.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ SSE_HEADERS: tuple[Header, ...] = (
     (b"x-accel-buffering", b"no"),
 )
 PIECE = 64 * 1024
-"""Bytes of an answer that the server is given at once."""
+"""The bytes of a response that are passed to the server at once."""
 NOTHING = Batch([], last=True)
 Recognized = Callable[[], Awaitable[bool]]
-"""Whether the sender of a body is known before the body has been read."""
+"""A function that returns whether the sender of a body is known before the body is read."""
 
 
 class HttpEndpoint:
-    """Answers the requests at one address."""
+    """Answers the HTTP requests at one route."""
 
     policy = Policy.CALLER
 
     def __init__(self, driver: Driver, target: str = "") -> None:
         self.driver = driver
         self.target = target
-        """Where there is one address, its method and path; else each request says its own."""
+        """The method and path of a route with a fixed path; empty if each request has its own."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, from its headers to the end of its answer."""
+        """Serves one request, from its headers to the end of its response."""
         began = perf_counter()
         driver = self.driver
         server = driver.server
@@ -75,7 +75,7 @@ class HttpEndpoint:
                 except DragomanError:
                     body, extra = await drain_body(scope, receive, headers)
                     raise
-                # What GET and DELETE ask is all in their path.
+                # Requests with GET and DELETE have no body to read.
                 if scope["method"] == "POST":
                     recognized: Recognized | None = None
                     if driver.admission is not None and not driver.admission.admits_everyone:
@@ -120,7 +120,8 @@ class HttpEndpoint:
         extra: tuple[Header, ...],
         began: float,
     ) -> None:
-        """Every event as it comes; what is ready together leaves in one write."""
+        """Sends every event as soon as it is ready. Events that are ready together go in one
+        write."""
         server = self.driver.server
         loop = server.loop
         task = asyncio.current_task(loop)
@@ -131,10 +132,12 @@ class HttpEndpoint:
         out = SseWriter(exchange.session, call.id, send, server.metrics)
         deadlines, stall = server.deadlines, server.limits.stall
         try:
-            # The first batch decides between an answer and a stream (a2a-wire D10).
+            # The response starts with the first batch: an error before it is a plain response and
+            # no stream (a2a-wire D10).
             async for batch in steps:
-                # `send` waits while the client's window is full. A reader that takes nothing for
-                # as long as `stall` is cut off: what it holds up is a run's worth of memory.
+                # `send` waits while the client's window is full. A client that reads nothing for
+                # `stall` seconds is cut off, since the events that wait for it take up memory. It
+                # can resume behind the last event that it has.
                 deadlines.watch(task, loop.time() + stall)
                 if not out.started:
                     await out.start(_stream_start(scope, extra))
@@ -143,13 +146,14 @@ class HttpEndpoint:
                 deadlines.waits.pop(task, None)
                 if batch.last:
                     return
-            # A peer that just stops has said all it had to say.
+            # A peer may end its stream without an event.
             if not out.started:
                 await out.start(_stream_start(scope, extra))
             await out.write(NOTHING)
         except asyncio.CancelledError:
-            # Three ways lead here: the reader is too slow, the client is gone or we stop
-            # (`stream.why`), or the server itself cancels the request, which must go on up.
+            # There are three reasons for a cancellation: the client reads too slowly, it has left
+            # or we are stopping (`stream.why`), or the server cancels the request. The last one
+            # must propagate.
             if deadlines.late(task):
                 exchange.count_stall()
             elif not stream.why:
@@ -161,7 +165,7 @@ class HttpEndpoint:
                 await out.end()
         except Exception as exc:
             if not out.started:
-                raise  # answered by our caller, as the dialect answers what it refuses
+                raise  # `__call__` answers it like every refused request
             await out.end(exchange.fail(exc))
         finally:
             deadlines.waits.pop(task, None)
@@ -178,11 +182,11 @@ async def read_body(
     headers: Mapping[str, str],
     recognized: Recognized | None = None,
 ) -> bytes:
-    """The request body, within its limits of size and time.
+    """Reads the request body within its limits of size and time.
 
-    `recognized` is given where only the body says whose it is. It is asked when the body does not
-    come at once, or is announced to be large: a stranger has as much room and time as one that has
-    opened a connection and asked for nothing yet.
+    `recognized` is given if only the body authenticates its sender. It is called when the body does
+    not arrive at once or is announced to be large: an unknown caller has no more space and time
+    than a connection without a request.
     """
     limits, deadlines = server.limits, server.deadlines
     declared = headers.get("content-length", "")
@@ -212,10 +216,10 @@ async def read_body(
                 raise Unparseable("The request ended before its body did.")
             body = message.get("body", b"")
             have += len(body)
-            # Granian tells the end in a message of its own; a known length saves that turn.
+            # Granian reports the end in a separate message. A known length saves waiting for it.
             ended = have == whole or not message.get("more_body", False)
             if recognized is not None and (have > most or not ended):
-                deadlines.waits.pop(task, None)  # the time that this takes is not the peer's
+                deadlines.waits.pop(task, None)  # the client need not answer for this time
                 stranger, recognized = not await recognized(), None
                 if not stranger:
                     most, last = limits.body_size, began + limits.body_time
@@ -236,15 +240,15 @@ async def read_body(
 
 def _unrecognized(limits: Limits) -> Unauthenticated:
     return Unauthenticated(
-        f"A message of more than {limits.hello_size} bytes is read only if the headers show who "
-        "sends it, or if a smaller one from the same address did lately."
+        f"A message of more than {limits.hello_size} bytes is read only if its headers "
+        "authenticate the caller, or if a smaller one from the same address did lately."
     )
 
 
 def target_in(scope: Scope, target: str) -> str:
-    """The target with the query that came with it, where an API key may stand."""
+    """Returns the target with the query of the request, which may hold an API key."""
     query = scope["query_string"]
-    if not target:  # as it came: an id may hold what a path may not
+    if not target:  # the raw path, since an id may contain an escaped slash
         path = (scope.get("raw_path") or quote(scope["path"], safe=IN_PATHS).encode()).decode(
             "latin-1"
         )
@@ -253,7 +257,7 @@ def target_in(scope: Scope, target: str) -> str:
 
 
 async def _watch(stream: OpenStream, receive: Receive) -> None:
-    """Waits until the client leaves, then ends the stream."""
+    """Waits until the client leaves, and then ends the stream."""
     while (await receive())["type"] != "http.disconnect":
         pass
     stream.end("gone")
@@ -262,8 +266,8 @@ async def _watch(stream: OpenStream, receive: Receive) -> None:
 async def send_frame(
     server: ServerContext, send: Send, frame: Frame, extra: tuple[Header, ...]
 ) -> None:
-    """One whole answer. A large one leaves piece by piece, as it is read: given away at once it
-    would stay in the server's memory for as long as its reader likes."""
+    """Sends one whole response. A large one is passed on in pieces as the client reads them: passed
+    on at once, it would stay in the server's memory for as long as the client likes."""
     if frame.headers.get("content-type") == "text/event-stream":
         frame = replace(frame, body=event(frame.body, frame.mark, frame.name))
         extra = (*extra, *SSE_HEADERS)
@@ -283,7 +287,7 @@ async def send_frame(
     except asyncio.CancelledError:
         if not deadlines.late(task):
             raise
-        task.uncancel()  # and the server drops an answer that does not end
+        task.uncancel()  # the server drops the unfinished response
         server.metrics.streams_stalled += 1
         server.log.warning("answer_stalled", size=len(body))
     finally:
@@ -292,7 +296,7 @@ async def send_frame(
 
 def _head(frame: Frame, extra: tuple[Header, ...]) -> dict[str, Any]:
     headers = [*extra]
-    if frame.status != 204:  # the answer to a notification has no body
+    if frame.status != 204:  # the response to a notification has no body
         headers += JSON_TYPE, (b"content-length", b"%d" % len(frame.body))
     if frame.headers:
         own = {name.encode(): value.encode("latin-1") for name, value in frame.headers.items()}
@@ -312,7 +316,7 @@ def _stream_start(scope: Scope, extra: tuple[Header, ...]) -> dict[str, Any]:
 
 
 def _echo(exchange: Exchange) -> Header:
-    """The extensions that are now active, under the name the caller's version has for it."""
+    """Returns the header with the active extensions, as the caller's version names it."""
     name, active = exchange.session.extensions_header, exchange.echo
     return name.encode(), active.encode("latin-1", "replace")
 
@@ -322,7 +326,7 @@ def _address(scope: Scope) -> str:
 
 
 def _version_from_query(query: bytes, headers: dict[str, str]) -> None:
-    """`?A2A-Version=1.0` counts like the header (A2A 1.0 §3.6.1)."""
+    """Reads the version from the query, which counts like the header (A2A 1.0 §3.6.1)."""
     for pair in query.decode("latin-1").split("&"):
         name, _, value = pair.partition("=")
         if name.lower() == "a2a-version":

@@ -1,9 +1,9 @@
-"""What proxies in front of us tell about the caller: its address, and the address it typed.
+"""Reads the headers in which a proxy reports the caller's address and the host it called.
 
-Anyone can write these headers, so they count only on connections from configured ranges, and of
-the addresses in them only what lies outside of those ranges: the rest was said by the proxies
-themselves, the one before that by the caller. Only one family of headers is read. A proxy that
-writes the one and passes the other on would let callers say what they like.
+Anyone can send these headers, so they count only on connections from the configured ranges. Our
+proxies append to them, and so the last address outside those ranges is the caller; the addresses
+before it were sent by the caller itself. Only one family of headers is read: a proxy that writes
+one and passes the other on would let callers forge it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SCHEMES = {
     **{(ours, "http"): "ws" for ours in ("ws", "wss")},
     **{(ours, "https"): "wss" for ours in ("ws", "wss")},
 }
-"""What a request's scheme was before, by what it is here and what the proxy says."""
+"""The original scheme of a request, by its scheme here and the one that the proxy reports."""
 
-# RFC 7239 §4: a parameter; its value is a token or quoted.
+# RFC 7239 §4: a parameter whose value is a token or a quoted string.
 _PAIR = re.compile(r'\s*([A-Za-z]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;,"=]+)\s*')
 
 
 def typed_base(scope: Scope, headers: Mapping[str, str]) -> str:
-    """The address of this server as the caller typed it: right for it whatever stands between
-    (every cache keys on the host too). Only used when no public URL is set and we listen on all
-    addresses."""
+    """Returns the URL of this server with the host that the caller used, which works for that
+    caller whatever lies in between (caches include the host in their keys). It is used only if no
+    public URL is set and we listen on all addresses."""
     host = headers.get("host", "")
     if not HOST.fullmatch(host):
         host = f"127.0.0.1:{(scope.get('server') or ('', 80))[1]}"
@@ -45,7 +45,7 @@ def typed_base(scope: Scope, headers: Mapping[str, str]) -> str:
 
 
 class Hop(Struct, frozen=True):
-    """What one proxy tells about who asked it."""
+    """What one proxy reports about its client."""
 
     address: str = ""
     scheme: str = ""
@@ -53,7 +53,7 @@ class Hop(Struct, frozen=True):
 
 
 class ForwardedHeaders:
-    """Believes some, and shows requests as they were before them."""
+    """Restores requests to what they were before they passed our trusted proxies."""
 
     def __init__(self, ranges: Iterable[str], header: str = "x-forwarded-for") -> None:
         try:
@@ -63,7 +63,8 @@ class ForwardedHeaders:
         self._hops = {"x-forwarded-for": _x_forwarded, "forwarded": _forwarded}[header]
 
     def seen(self, scope: Scope) -> Scope:
-        """The request as the caller made it; as it came, if it came from nobody we believe."""
+        """Returns the request as the caller made it, or unchanged if it is not from a trusted
+        proxy."""
         client = scope.get("client")
         if client is None or not self.trusts(client[0]):
             return scope
@@ -73,14 +74,14 @@ class ForwardedHeaders:
         return _before(scope, self._caller(hops))
 
     def _caller(self, hops: list[Hop]) -> Hop:
-        """The nearest that is none of ours, else the farthest."""
+        """Returns the nearest hop that is not one of our proxies, or else the farthest."""
         for hop in reversed(hops):
             if not self.trusts(hop.address):
                 return hop
         return hops[0]
 
     def trusts(self, text: str) -> bool:
-        """Whether this is the address of a proxy of ours."""
+        """Returns whether this is the address of a trusted proxy."""
         return within(text, self._ranges)
 
 
@@ -100,7 +101,8 @@ def _x_forwarded(headers: Mapping[str, str]) -> list[Hop]:
     schemes = _split(headers.get("x-forwarded-proto", "").lower())
     hosts = _split(headers.get("x-forwarded-host", ""))
     if not addresses:
-        # Who asked is not told, so nobody knows: an address of a proxy would open doors.
+        # The proxy does not report the caller's address. It stays unknown: the proxy's own address
+        # might be one that is allowed more.
         return [Hop("", *(_last(each) for each in (schemes, hosts)))] if schemes or hosts else []
     count = len(addresses)
     return [
@@ -118,7 +120,7 @@ def _last(values: list[str]) -> str:
 
 
 def _of(values: list[str], place: int, count: int) -> str:
-    """The value of one hop where every proxy added one, else the only one there is."""
+    """Returns the value of one hop if every proxy added one, or else the only value."""
     return values[place] if len(values) == count else _last(values)
 
 
@@ -132,8 +134,8 @@ def _forwarded(headers: Mapping[str, str]) -> list[Hop]:
     while True:
         found = _PAIR.match(value, place)
         if found is None or found[1].lower() in said:
-            # A caller that opens a quote and leaves it to the proxy to close it could make one
-            # element of two. So what is not well-formed to its end tells nothing.
+            # A caller could open a quote that the proxy's own part closes, and so merge two
+            # elements into one. A header that is not well-formed to its end is therefore ignored.
             return [Hop()]
         said[found[1].lower()] = _plain(found[2])
         place = found.end()
@@ -154,7 +156,8 @@ def _plain(value: str) -> str:
 
 
 def _address(text: str) -> str:
-    """The address alone; nothing if it is hidden or no address (RFC 7239 §6)."""
+    """Returns the address alone, or an empty text if it is obfuscated or no address
+    (RFC 7239 §6)."""
     bare = re.fullmatch(r"\[([^\]]*)\](?::\w+)?", text)
     if bare:
         text = bare[1]

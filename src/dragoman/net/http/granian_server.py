@@ -1,8 +1,8 @@
-"""Granian inside our own event loop, on a socket that we bind ourselves.
+"""Runs Granian inside our own event loop, on a socket that we bind ourselves.
 
-Granian would bind with SO_REUSEPORT, so a second server on the same port would start and steal half
-of the requests. With our own socket the second start fails as it should, port 0 finds a free
-port, and the kernel takes connections from the first moment on. The embedded server costs the
+Granian would bind with SO_REUSEPORT, so a second server on the same port would start and take half
+of the requests. With our own socket the second start fails as it should, port 0 selects a free
+port, and the kernel accepts connections from the first moment on. The embedded server needs the
 same CPU per request as the ordinary one (36 us for a bare handler) and leaves signals to us.
 """
 
@@ -36,61 +36,63 @@ from .descriptors import RESERVE
 
 BACKLOG = 1024
 HEADER_LINES, LINE_COST = 100, 32
-"""How many header lines HTTP/1 takes, and what HTTP/2 adds to the size of each (RFC 9113 §6.5.2):
-with both, one limit lets the same requests through in either version."""
+"""The number of header lines that HTTP/1 accepts, and what HTTP/2 adds to the size of each
+(RFC 9113 §6.5.2). With both, one limit accepts the same requests in either version."""
 SEND_BUFFER = 128 * 1024
-"""Bytes of one answer that wait for its reader inside of an HTTP/2 connection."""
+"""The bytes of one response that an HTTP/2 connection buffers for its reader."""
 DEFER = 3
-"""Seconds in which the system takes a connection that sends nothing; it rounds to 1, 3, 7..."""
+"""The seconds after which the system passes on a connection that has sent nothing
+(TCP_DEFER_ACCEPT); it rounds to 1, 3, 7..."""
 _THREADS = Path("/proc/self/task")
 _LINUX = _THREADS.is_dir()
 _GONE, _PATIENT = 1.0, 0.03
-"""Seconds for Granian's threads to end, once it says that it has."""
+"""The seconds in which Granian's threads have to end after it reports its own end."""
 _UNSEEN = 0.05
-"""The same where nothing tells whether they have."""
+"""The same on systems that do not show whether a thread has ended."""
 _numbers = count(1)
 
 
 def bind(host: str, port: int, flag: str = "--port", limits: Limits | None = None) -> socket.socket:
-    """A listening socket, or a `ConfigError` that says what to do; `flag` is what set the port."""
+    """Returns a listening socket, or raises a `ConfigError` that says what to do. `flag` is the
+    option that sets the port."""
     limits = limits or Limits()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.getaddrinfo(host, port)
         sock = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        # Connections inherit it. Without, an event after the headers waits 40 ms for the reader's
-        # delayed acknowledgement.
+        # Connections inherit TCP_NODELAY. Without it, an event after the headers waits 40 ms for
+        # the client's delayed acknowledgement.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if _LINUX:
-            # The system itself keeps connections that send nothing, for a while;
+            # The system holds back connections that send nothing for a while,
             seconds = math.ceil(min(limits.hello_time, DEFER))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, seconds)
-            # and ends those whose peer reads nothing or is gone.
+            # and ends those whose client reads nothing or is gone.
             stall = math.ceil(limits.stall * 1000)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stall)
         return sock
     except socket.gaierror:
         raise ConfigError(
-            f"There is no address '{host}'; give --host an address of ours."
+            f"'{host}' is not a known address; set --host to an address of this machine."
         ) from None
     except OverflowError:
-        raise ConfigError(f"port must lie between 0 and 65535, not {port}.") from None
+        raise ConfigError(f"port must be between 0 and 65535, not {port}.") from None
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE:
             text = (
                 f"Port {port} is in use. Stop what runs there or choose another: {flag} {port + 1}"
             )
         elif exc.errno == errno.EACCES:
-            text = f"Port {port} needs more rights. Choose one above 1023: {flag} 8420"
+            text = f"Port {port} needs more privileges. Choose one above 1023: {flag} 8420"
         elif exc.errno == errno.EADDRNOTAVAIL:
-            text = f"'{host}' is not an address of this machine; give --host one that is."
+            text = f"'{host}' is not an address of this machine; set --host to one that is."
         else:
             text = f"Cannot listen on {host}:{port}: {exc.strerror or exc}."
         raise ConfigError(text) from None
 
 
 def raise_file_limit(wanted: int) -> None:
-    """Lets the process open as many connections as the settings allow, if the system does."""
+    """Raises the limit of open files to what the settings need, as far as the system allows it."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows has no such limit
@@ -104,8 +106,9 @@ def raise_file_limit(wanted: int) -> None:
 
 @contextmanager
 def _names_threads(name: str) -> Iterator[None]:
-    """Threads that are started in this block have this name, and so have those they start."""
-    mine = Path("/proc/thread-self/comm")  # of at most 15 letters, see proc(5)
+    """Gives this name to threads that are started inside the block, and to those that they
+    start."""
+    mine = Path("/proc/thread-self/comm")  # at most 15 letters, see proc(5)
     try:
         before = mine.read_text().rstrip("\n")
         mine.write_text(name)
@@ -120,7 +123,7 @@ def _names_threads(name: str) -> Iterator[None]:
 
 @coroutine
 def _with_named_threads(work: Coroutine[Any, Any, None], name: str) -> Generator[Any, Any, None]:
-    """Does the work. The threads that it starts before it first waits have this name."""
+    """Awaits the work. The threads that it starts before its first wait have this name."""
     with _names_threads(name):
         waits_for = work.send(None)
     yield waits_for
@@ -128,7 +131,7 @@ def _with_named_threads(work: Coroutine[Any, Any, None], name: str) -> Generator
 
 
 def _lives(name: str) -> bool:
-    """Whether a thread of this name does. What is gone while we look does not."""
+    """Returns whether a thread of this name is alive. One that ends meanwhile counts as ended."""
     for thread in _THREADS.iterdir():
         with suppress(OSError):
             if (thread / "comm").read_text().rstrip("\n") == name:
@@ -158,7 +161,7 @@ class GranianServer(Embedded):
                 header_read_timeout=int(limits.head_time * 1000), max_buffer_size=limits.head_size
             ),
             http2_settings=HTTP2Settings(
-                # A peer that is gone without a word answers no ping.
+                # Pings reveal a client that vanished without closing its connection.
                 keep_alive_interval=int(limits.head_time * 1000),
                 keep_alive_timeout=math.ceil(limits.stall),
                 max_concurrent_streams=limits.http2_streams,
@@ -173,13 +176,13 @@ class GranianServer(Embedded):
         self._name = f"listener-{next(_numbers) % 100_000}"
 
     def _init_shared_socket(self) -> None:
-        # As Granian itself does where there is no SO_REUSEPORT; the descriptor is now Granian's.
-        # Granian's stub does not know the constructor that its own pickling uses.
+        # Granian does the same on systems without SO_REUSEPORT. It owns the descriptor from now on.
+        # Its stub lacks the constructor that its own pickling uses.
         holder = SocketHolder(self._socket.detach(), False, BACKLOG)  # type: ignore[call-arg]
         self._shd, self._sfd, self._ssp = holder, holder.get_fd(), None  # type: ignore[assignment]
 
     def begin(self) -> asyncio.Task[None]:
-        """Starts to serve; the task ends when the server does."""
+        """Starts to serve, and returns a task that ends with the server."""
         self.connections.start(self._socket.getsockname()[1])
         self._serving = asyncio.get_running_loop().create_task(
             self.serve(self._work)  # type: ignore[arg-type]  # its own are coroutines too
@@ -190,12 +193,12 @@ class GranianServer(Embedded):
         await _with_named_threads(self._spawn_asgi_worker(*args), self._name)
 
     def refuse(self) -> None:
-        """Takes no more connections, closes the idle ones; open exchanges go on."""
+        """Accepts no more connections and closes idle ones. Running exchanges go on."""
         self.stop()  # type: ignore[no-untyped-call]
 
     async def end(self, wait: float) -> None:
-        """Waits for the open exchanges to end, but only so long: a client that never sends the
-        rest of its request would hold us until its time is up."""
+        """Waits at most `wait` seconds for the running exchanges to end. A client that never sends
+        the rest of its request would otherwise delay the stop until its time limit."""
         serving = self._serving
         if serving is None:
             return
@@ -204,13 +207,14 @@ class GranianServer(Embedded):
         if serving.done():
             await self._threads_gone()
         else:
-            # Granian will come back later to a future that is then cancelled; nobody cares.
+            # Granian will later set a future that is cancelled by then, which does no harm.
             asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
 
     async def _threads_gone(self) -> None:
-        """Waits for Granian's threads, which it leaves to themselves: the one that told us, and
-        the one that calls the app, which lives as long as anybody can still be answered. Both want
-        the interpreter once more before they end, and abort the process if it is closing then."""
+        """Waits for Granian's threads, which Granian does not join: the one that reported the end,
+        and the one that calls the app, which lives as long as a request can still be answered. Both
+        need the interpreter once more before they end, and abort the process if it is shutting down
+        by then."""
         began = monotonic()
         pause, looked = 0.002 if _LINUX else _UNSEEN, False
         while monotonic() < began + _GONE:
@@ -219,4 +223,4 @@ class GranianServer(Embedded):
                 return
             if not looked and monotonic() > began + _PATIENT:
                 looked = True
-                gc.collect()  # an exchange that failed may hang on its own traceback
+                gc.collect()  # a failed exchange may be kept alive by its own traceback

@@ -1,9 +1,9 @@
-"""Where an app, or one agent of it, is mounted, and which paths lie below that.
+"""The mount point of an app or of one of its agents, and paths relative to it.
 
-Everything behind the router sees paths that are relative to the mount point: `scope["path"]` is
-what follows it, and `scope["root_path"]` the mount point itself, with that of another app around
+Everything behind the router sees paths that are relative to the mount point: `scope["path"]` is the
+part after it, and `scope["root_path"]` is the mount point itself, including that of an app around
 ours. ASGI says that a path includes the `root_path`. Older servers and frameworks leave it out;
-both are understood.
+both forms work.
 """
 
 from __future__ import annotations
@@ -17,38 +17,39 @@ from .asgi import Scope
 from .forwarded import typed_base
 
 AGENTS = "/agents"
-"""Below it lie the agents of a server that has several, each at its name."""
+"""The path under which a server with several agents mounts each of them by its name."""
 IN_PATHS = "/:@!$&'()*+,;=~"
-"""What stands in a path as it is (RFC 3986 §3.3)."""
+"""The characters that need no escape in a path (RFC 3986 §3.3)."""
 
 
 class MountPoint(Struct, frozen=True):
-    """The address of an agent."""
+    """The place of an agent on its server."""
 
     base: str = ""
-    """The address of the server; empty if only callers know it."""
+    """The URL of the server; empty if only callers know it."""
     path: str = ""
-    """What follows it: nothing for the only agent of a server."""
+    """The path of the agent; empty for the only agent of a server."""
 
     @property
     def url(self) -> str:
-        """The address of the agent; empty if only callers know it."""
+        """Returns the URL of the agent; empty if only callers know it."""
         return f"{self.base}{self.path}" if self.base else ""
 
     def url_in(self, scope: Scope, headers: Mapping[str, str]) -> str:
-        """The address of the agent for the caller of this request. In another app it ends with a
-        slash: what has none is that app's own path, which it redirects at best."""
+        """Returns the URL of the agent for the caller of this request. If our app is mounted in
+        another one, the URL ends with a slash: without it, the path belongs to the outer app, which
+        at best redirects it."""
         root = quote(scope.get("root_path", "").rstrip("/"), safe=IN_PATHS)
         around = root.removesuffix(self.path)
         base = self.base or typed_base(scope, headers)
         own = urlsplit(base).path.rstrip("/")
         if own and f"{around}/".startswith(f"{own}/"):
-            base = base.rstrip("/").removesuffix(own)  # the operator has named it there already
+            base = base.rstrip("/").removesuffix(own)  # the public URL includes the mount point
         return f"{base}{around}{self.path}{'/' if around and not self.path else ''}"
 
 
 def relative(scope: Scope) -> Scope:
-    """The request as an app sees it that is mounted in another one, at `root_path`."""
+    """Returns the request as seen by an app that is mounted in another one at `root_path`."""
     root, path = scope["root_path"].rstrip("/"), scope["path"]
     if path == root or path.startswith(f"{root}/"):
         path = path[len(root) :] or "/"
@@ -59,7 +60,7 @@ def relative(scope: Scope) -> Scope:
 
 
 def below(scope: Scope, prefix: str) -> Scope:
-    """The request as an agent sees it that is mounted at `prefix`."""
+    """Returns the request as seen by an agent that is mounted at `prefix`."""
     path = scope["path"][len(prefix) :] or "/"
     changed: Scope = {**scope, "path": path, "root_path": scope.get("root_path", "") + prefix}
     if raw := scope.get("raw_path"):
@@ -68,8 +69,8 @@ def below(scope: Scope, prefix: str) -> Scope:
 
 
 def _rest_of(raw: bytes, prefix: str, path: str) -> bytes | None:
-    """What follows the prefix in a path as it was sent, where an id may hold an escaped slash;
-    None if that cannot be told, and then `path` is all there is to know."""
+    """Returns the rest of a raw path after the prefix, in which an id may contain an escaped slash.
+    Returns None if the prefix is escaped in the raw path, so that only `path` can be used."""
     parts = raw.split(b"/", prefix.count("/") + 1)
     rest = b"/" + parts[-1] if len(parts) == prefix.count("/") + 2 else b"/"
     return next((each for each in (rest, raw) if unquote(each) == path), None)

@@ -1,7 +1,7 @@
-"""The HTTP side: a small table of routes over the raw ASGI interface.
+"""Routes requests to handlers over the raw ASGI interface.
 
-Not a web framework on purpose: looking up a path is one dictionary access, and nothing is built
-per request but what the answer needs.
+This is deliberately not a web framework: finding a route is one dictionary access, and a request
+creates no objects but those that its response needs.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from .asgi import Handler, Receive, Scope, Send, answer, drain_body, headers_in
 from .mount_point import AGENTS, below, relative
 
 Routes = Mapping[str, Mapping[str, Handler]]
-"""Path to method to handler; the method `*` is any. `/` is the agent's JSON-RPC address."""
+"""Maps paths to methods to handlers. The method `*` means any; `/` is the JSON-RPC endpoint."""
 SOCKET = "websocket"
-"""In place of a method: the handler of WebSockets. Methods of HTTP are in capitals."""
+"""The key for the handler of WebSockets, in place of a method (HTTP methods are in capitals)."""
 Patterns = Mapping[str, Callable[[str], bool]]
-"""For keys of the routes that stand for many paths: which those are."""
+"""Maps keys of the routes that stand for many paths to the pattern of these paths."""
 
 
 class Router:
-    """An ASGI app: routes requests, answers what has no route, runs the lifespan.
+    """An ASGI app that routes requests, answers those without a route and runs the lifespan.
 
-    `mounts` are the routers of agents by their names: what lies below `/agents/{name}` is theirs.
+    `mounts` holds the routers of agents by name, which serve the paths below `/agents/{name}`.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class Router:
         self._patterns = dict(patterns or {})
         self._start, self._stop = start, stop
         self._seen = seen
-        """A request as it was before our own proxies, if there are any."""
+        """Returns a request as it was before our trusted proxies, if there are any."""
         self._hosts = hosts
         self._mounts = dict(mounts or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One ASGI connection."""
+        """Serves one ASGI connection."""
         await self.route(scope, receive, send)
 
     def route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """The same for our own listener, without a coroutine around the handler's. Other servers
-        look for an `async` callable."""
+        """Serves one ASGI connection for our own listener, which saves a coroutine around the
+        handler's. Other servers expect an `async` callable."""
         kind, router = scope["type"], self
         if kind == "lifespan":
             return self._lifespan(receive, send)
@@ -82,7 +82,8 @@ class Router:
         return _no_socket(receive, send)
 
     def _mounted(self, scope: Scope) -> tuple[Router, Scope]:
-        """The router of the agent whose path this is, and the request as that agent sees it."""
+        """Returns the router of the agent that a path belongs to, and the request as the agent sees
+        it."""
         before, slash, rest = scope["path"].partition(f"{AGENTS}/")
         if before or not slash:
             return self, scope
@@ -99,7 +100,7 @@ class Router:
         try:
             if self._start is not None:
                 await self._start()
-        except Exception as exc:  # the server wants to be told, and prints it
+        except Exception as exc:  # ASGI: the server is told, and prints it
             await send({"type": "lifespan.startup.failed", "message": str(exc)})
             return
         await send({"type": "lifespan.startup.complete"})
@@ -119,7 +120,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, refused: Refusal) 
 
 
 async def _no_socket(receive: Receive, send: Send) -> None:
-    """A WebSocket where none is spoken."""
+    """Refuses a WebSocket at a path that has none."""
     await receive()
     await send({"type": "websocket.close", "code": 1000})
 

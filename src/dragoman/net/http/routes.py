@@ -1,4 +1,4 @@
-"""The table of routes, made from the records of the dialects that are served."""
+"""Builds the table of routes from the records of the served dialects."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def routes_of(
     known: Sequence[Dialect],
     roles: Mapping[str, Service],
 ) -> tuple[Routes, Patterns]:
-    """The endpoints of these dialects, of all that are `known`, by path and method.
+    """Returns the endpoints of these dialects, of all that are `known`, by path and method.
 
-    Dialects that share a route and a callee are one endpoint, whose callee tells them apart.
+    Dialects that share a route and a callee have one endpoint, whose callee recognises each.
     """
     routes: Routes = {}
     patterns: Patterns = {}
@@ -62,12 +62,12 @@ def routes_of(
 def _told_apart(
     callee: Factory, dialects: Sequence[Dialect], known: Sequence[Dialect]
 ) -> frozenset[str] | None:
-    """The dialects of a callee that are served; None if that is all of them."""
+    """Returns the dialects of a callee that are served, or None if all of them are."""
     here = frozenset(each.name for each in dialects if each.callee is callee)
     every = frozenset(each.name for each in known if each.callee is callee)
     return here if here < every else None
 
 
 def card_paths(dialects: Sequence[Dialect]) -> list[str]:
-    """The addresses below which clients look for a card."""
+    """Returns the paths below which clients look for a card."""
     return [each.routes[0].path for each in dialects if each.own_card]

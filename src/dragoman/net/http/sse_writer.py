@@ -1,7 +1,7 @@
-"""The body of one streamed answer: batches as server-sent events.
+"""Writes the body of a streamed response: batches as server-sent events.
 
-Live events go from the run to the socket without waking the exchange for each, where the server
-takes them at once.
+If the server accepts data without waiting, live events go from the run to the socket directly
+(`Tap`), without waking the task of the exchange for each event.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .asgi import Send
 
 
 class Speaker(Protocol):
-    """The half of a dialect that is needed here."""
+    """The encoding half of a session."""
 
     def send(self, signal: Signal) -> Iterable[Frame]:
-        """How to say this signal."""
+        """Encodes a signal."""
 
 
 class SseWriter:
-    """Writes one stream."""
+    """Writes the events of one stream."""
 
     __slots__ = ("_at_once", "_id", "_metrics", "_pending", "_send", "_session", "_tap", "started")
 
@@ -36,22 +36,23 @@ class SseWriter:
         self._session, self._id = session, id
         self._send, self._metrics = send, metrics
         self._at_once: type | None = None
-        """What the server gives where there is nothing to wait for, if it is such a server."""
+        """The type of the awaitable that `send` returns if there is nothing to wait for, with a
+        server that has such a type."""
         self._pending: Awaitable[None] | None = None
-        """What was poured and is not taken yet."""
+        """The write of live events that the server has not accepted yet."""
         self._tap: Tap | None = None
         self.started = False
 
     async def start(self, head: dict[str, Any]) -> None:
-        """The head of the answer."""
+        """Sends the head of the response."""
         self.started = True
         sent = self._send(head)
-        if not iscoroutine(sent):  # then it has begun, and here there is nothing to wait for
+        if not iscoroutine(sent):  # `send` has begun at the call, and the head never has to wait
             self._at_once = type(sent)
         await sent
 
     async def write(self, batch: Batch) -> None:
-        """What is ready together leaves in one write."""
+        """Sends the events of a batch in one write."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             await pending
@@ -74,7 +75,7 @@ class SseWriter:
     def _said(self, entries: Sequence[Stamped | Message]) -> bytes:
         self._metrics.events += len(entries)
         send, id = self._session.send, self._id
-        if len(entries) == 1:  # so chunks come, one by one
+        if len(entries) == 1:  # the usual case, in which chunks come one by one
             return _events(send(Update(id, entries[0])))
         return _events([frame for entry in entries for frame in send(Update(id, entry))])
 
@@ -82,12 +83,12 @@ class SseWriter:
         return self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def end(self, fault: Fault | None = None) -> None:
-        """Ends a stream that did not end by itself."""
+        """Ends a stream that did not end with its task."""
         data = _events(self._session.send(fault)) if fault is not None else b""
         await self._body(data, more=False)
 
     def close(self) -> None:
-        """Nothing more is poured."""
+        """Stops live events from being written directly."""
         if self._tap is not None:
             self._tap.sink = None
             self._tap = None

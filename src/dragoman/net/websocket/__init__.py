@@ -1,1 +1,1 @@
-"""WebSockets: what comes in, what goes out, and asking over them."""
+"""The WebSocket server: reading, writing, and calls in both directions."""

@@ -1,8 +1,8 @@
-"""A WebSocket in any dialect: one frame per message, both directions, many calls at once.
+"""Serves WebSockets in any dialect: one frame per message, in both directions, many calls at once.
 
-Where a dialect has both sides, a caller and a callee session share the channel: what answers a call
-of ours goes to the caller, all else to the callee. Where frames say whose they are, each of them is
-authenticated by itself. Tasks outlive the socket.
+In a dialect with both sides, a caller and a callee session share the WebSocket: the answers to our
+calls go to the caller session, everything else to the callee session. In a dialect whose frames
+authenticate their sender, each frame is authenticated. Tasks outlive the WebSocket.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ from .reader import WebSocketReader
 from .writer import WebSocketWriter
 
 DONE, GOING, REFUSED, TOO_BIG, TOO_MUCH, LATER = 1000, 1001, 1008, 1009, 1008, 1013
-"""Codes of closing (RFC 6455 §7.4.1)."""
+"""The close codes (RFC 6455 §7.4.1)."""
 FRAMING = 65_536
-"""Bytes beside a message that may come before it is seen whole: heads of frames, pings."""
+"""The bytes beside a message that may arrive before it is complete: frame headers, pings."""
 
 
 class SocketLimits(Struct, frozen=True, kw_only=True):
-    """What the sockets at one address may do."""
+    """The limits of the WebSockets at one path."""
 
     sockets: int = 1_000
-    """Sockets open at once."""
+    """The number of open WebSockets."""
     calls: int = 64
-    """Calls open at once on one of them."""
+    """The number of running calls on one WebSocket."""
     messages_per_second: int = 50
     message_size: int = 1024 * 1024
     idle: float = 120.0
-    """Seconds that one of them may be silent."""
+    """The seconds for which a WebSocket may be silent."""
 
 
 @dataclass(slots=True, eq=False)
 class SocketDriver(Driver):
-    """Runs the conversations over the WebSockets at one address."""
+    """Runs the conversations over the WebSockets at one path."""
 
     duplex: Callable[[], Duplex] | None = None
-    """Makes both sides of a new socket; without it we only answer."""
+    """Creates both sessions of a new WebSocket; without it we cannot call the other side."""
     limits: SocketLimits = field(default_factory=SocketLimits)
 
 
 class WebSocketEndpoint:
-    """Serves the WebSockets at one address."""
+    """Serves the WebSockets at one path."""
 
     policy = Policy.CALLER
 
@@ -71,7 +71,7 @@ class WebSocketEndpoint:
         self._open, self._strangers = opened.all, opened.strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One socket, from the handshake to its end."""
+        """Serves one WebSocket, from the handshake to its end."""
         if scope["type"] != "websocket":
             await self._answer_plain_request(scope, send)
             return
@@ -112,12 +112,12 @@ class WebSocketEndpoint:
             for streams in (self._open, server.sockets, server.streams):
                 streams.discard(stream)
             socket.close()
-        with suppress(Exception):  # it may be closed already, and nobody is left to be told
+        with suppress(Exception):  # it may be closed already
             await send({"type": "websocket.close", "code": code})
 
     async def _handshake(self, scope: Scope) -> Context | None:
-        """The caller, if the handshake says who it is. Where only frames say on whose behalf, it
-        is nobody in particular."""
+        """Returns the context of the caller, or None if the handshake does not authenticate it. In
+        a dialect whose frames authenticate, the context is anonymous."""
         headers, certificate = headers_in(scope["headers"]), certificate_in(scope)
         admission = self.driver.admission
         if admission is not None:
@@ -127,8 +127,8 @@ class WebSocketEndpoint:
         return admitted if isinstance(admitted, Context) else await admitted
 
     def _full(self, address: str, *, known: bool) -> bool:
-        """Whether there is no place for another socket. Half of the places are for callers that we
-        know, and one address has a tenth of the rest."""
+        """Returns whether there are too many WebSockets to accept another. Half of the limit is
+        reserved for known callers, and one address may have a tenth of the rest."""
         most = self.driver.limits.sockets
         if known or not most:
             return len(self._open) >= most
@@ -137,14 +137,15 @@ class WebSocketEndpoint:
         return share or strangers.total() >= max(1, most // 2) or len(self._open) >= most
 
     def _forget(self, address: str) -> None:
-        """A socket from this address said whose it is, or is closed."""
+        """Uncounts an unauthenticated WebSocket of this address, which has been authenticated or
+        closed."""
         self._strangers[address] -= 1
         if self._strangers[address] <= 0:
             del self._strangers[address]
 
     async def _answer_plain_request(self, scope: Scope, send: Send) -> None:
-        """A request without a handshake is told what is missing, if its caller may come in at
-        all."""
+        """Answers a request without a handshake: it says what is missing if the caller is
+        authenticated, and refuses it otherwise."""
         driver, headers = self.driver, headers_in(scope["headers"])
         frame = Frame(b"", self.target, headers)
         exchange = Exchange(driver, driver.callee())
@@ -160,7 +161,7 @@ class WebSocketEndpoint:
 
 
 class Socket:
-    """One open socket, whichever side opened it."""
+    """One open WebSocket, whichever side opened it."""
 
     def __init__(
         self,
@@ -173,8 +174,8 @@ class Socket:
         duplex: Duplex | None = None,
         on_first_answer: Callable[[Frame], None] | None = None,
     ) -> None:
-        """`on_first_answer` is for a socket that we opened: it is given the first answer, which is
-        taken as it comes, since it has the token by which all that follows is known."""
+        """`on_first_answer` is for a WebSocket that we opened. It is called with the first answer,
+        which is accepted unauthenticated, since it holds the token for all that follow."""
         server, limits = driver.server, driver.limits
         self._driver, self._server, self._limits = driver, server, limits
         self._target = target
@@ -185,31 +186,31 @@ class Socket:
         self._duplex = duplex or (driver.duplex() if driver.duplex is not None else None)
         self.callee = self._duplex.callee if self._duplex is not None else driver.callee()
         self.peer: WebSocketPeer | None = None
-        """Asks the other side."""
+        """The peer that calls the other side."""
         if self._duplex is not None:
-            # Names that nobody else has: so what comes back to us is known.
+            # Ids that are globally unique, so that answers to our calls can be recognised.
             names = f"{self._duplex.name}-{secrets.token_hex(8)}-"
             self.peer = WebSocketPeer(self._duplex.caller, self._say, names)
         self.ctx = ANYONE
-        """The caller, where the handshake says who it is."""
+        """The context of the caller, if the handshake authenticates it."""
         self.on_recognized: Callable[[], None] | None = None
-        """Called once, when somebody we know is on this socket, or when it is closed."""
+        """A function that is called once, when the WebSocket is authenticated or closed."""
         self._on_first_answer = on_first_answer
         self._reading: asyncio.Task[Any] | None = None
         self._is_cut = False
         self._tasks: set[asyncio.Task[None]] = set()
         rate = limits.messages_per_second
         self._bucket = TokenBucket(rate, rate, server.loop.time())
-        """A second's worth of messages may come at once."""
+        """The messages that may arrive now. As many as a second allows may arrive at once."""
         self._meter: SocketMeter | None = scope.get(METER)
         if self._meter is not None:
             self._meter.limit, self._meter.on_excess = server.limits.hello_size, self._cut
         idle = limits.idle if on_first_answer is not None else server.limits.hello_time
         self._deadline = server.loop.time() + idle
-        """When the next good frame must be here: a bad one is no sign of life."""
+        """The time by which the next valid frame must arrive. Invalid ones do not count."""
 
     def recognize(self) -> None:
-        """Somebody we know is on this socket: from now on it has its full limits."""
+        """Gives the WebSocket its full limits, since its caller has been authenticated."""
         if self.on_recognized is not None:
             self.on_recognized()
             self.on_recognized = None
@@ -218,13 +219,13 @@ class Socket:
             self._meter.limit = self._limits.message_size + FRAMING
 
     def close(self) -> None:
-        """Nothing comes or goes any more."""
+        """Stops reading and calling over the WebSocket."""
         self.recognize()
         if self.peer is not None:
             self.peer.lost()
 
     async def run(self) -> int:
-        """Until the other side leaves or breaks a rule; the code to close with."""
+        """Runs until the other side leaves or breaks a rule, and returns the close code."""
         server, loop = self._server, self._server.loop
         reading = self._reading = asyncio.current_task(loop)
         assert reading is not None  # noqa: S101  an ASGI app always runs in a task
@@ -240,7 +241,7 @@ class Socket:
             server.deadlines.waits.pop(reading, None)
             self._reading = None
             self._reader.close()
-            # The tasks themselves go on; only their readers end with the socket.
+            # The agent's tasks go on; only their readers end with the WebSocket.
             for task in (writing, *self._tasks):
                 task.cancel()
             await asyncio.wait((writing, *self._tasks))
@@ -258,13 +259,14 @@ class Socket:
             body = _body(message)
             if len(body) > size:
                 return await self._end_with(TooLarge(limit=str(size)), TOO_BIG)
-            # The next message is not read before this one is dealt with. Calls run by themselves,
-            # but what we cannot write, or hand to a call of ours, holds up the other side.
+            # The next message is not read before this one is handled. Calls run in their own tasks,
+            # but an answer that we cannot write, or pass to a slow reader of ours, stops the
+            # reading. So the other side has to wait and nothing accumulates here.
             if not await self._take(Frame(body, self._target, self._headers)):
                 return await self._end_with(TooMany("Too many messages; be slower."), TOO_MUCH)
 
     def _cut(self) -> None:
-        """Nothing can be said any more, so there is no use in listening."""
+        """Stops reading, since nothing can be written any more."""
         self._is_cut = True
         if self._reading is not None:
             self._reading.cancel()
@@ -273,7 +275,7 @@ class Socket:
         return not self._bucket.take(self._server.loop.time())
 
     async def _take(self, frame: Frame) -> bool:
-        """Takes one message; false if there were too many of them."""
+        """Handles one message. Returns false if there were too many of them."""
         exchange = Exchange(self._driver, self.callee)
         exchange.ctx = self.ctx
         try:
@@ -283,7 +285,7 @@ class Socket:
                     return self._may_talk()
                 if side is self._duplex.caller:
                     await self._hear(frame)
-                    return True  # what we asked for may come as fast as it is read
+                    return True  # answers to our calls are not rate limited
             signal = await exchange.receive(frame, self._certificate)
             self.recognize()
             if not self._may_talk():
@@ -293,7 +295,7 @@ class Socket:
             else:
                 await self._tell(Result(signal.id, await exchange.ask(signal, self.peer)))
             return True
-        except Exception as exc:  # the driver's border: no frame ends the socket, or goes unlogged
+        except Exception as exc:  # the driver's border: a frame that fails is logged and answered
             if exchange.caller is not None:
                 self.recognize()
             elif exchange.id is None:
@@ -302,7 +304,7 @@ class Socket:
             return self._may_talk()
 
     async def _hear(self, frame: Frame) -> None:
-        """Takes the answer to a call of ours, from somebody who may give it."""
+        """Passes an answer to our call on, if its sender is authenticated."""
         assert self.peer is not None  # noqa: S101  only a side that asks is answered
         if self._on_first_answer is not None:
             self._on_first_answer(frame)
@@ -313,8 +315,8 @@ class Socket:
         await self.peer.hear(frame)
 
     def _identify(self, exchange: Exchange, frame: Frame) -> None:
-        """What was refused before the callee saw it is told in the form, and under the id, that
-        the callee finds in it."""
+        """Has the callee read the form and the id for the answer to a frame that was refused before
+        the callee saw it."""
         with suppress(Exception):
             exchange.identify(frame)
 
@@ -347,7 +349,7 @@ class Socket:
 
     async def _end_with(self, error: DragomanError, code: int) -> int:
         exchange = Exchange(self._driver, self.callee)
-        self._identify(exchange, Frame(b""))  # nobody is known to answer to
+        self._identify(exchange, Frame(b""))  # the refusal answers no particular frame
         await self._tell(Fault(None, exchange.fail(error).error))
         await self._writer.room()
         return code

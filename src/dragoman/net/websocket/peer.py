@@ -1,8 +1,8 @@
-"""Asking over a channel that both sides talk on: a caller session as a Peer.
+"""A `Peer` that calls the other side of a WebSocket, on which both sides send requests.
 
-Whoever reads the channel hands the frames that are for us (`CallerSession.expects`) to `hear`; what
-we say goes out through `say`. Each call has a queue of its own with a bound: a reader that is slow
-holds up its channel, nothing grows.
+The reader of the WebSocket passes the frames that answer our calls (`CallerSession.expects`) to
+`hear`; our requests go out through `say`. Each call has a bounded queue: when its reader is slow,
+`hear` waits and with it the whole WebSocket, so that memory does not grow.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dragoman.core.peer import Batch, Context
 from dragoman.core.session import CallerSession, Frame, Id, Signal
 
 AHEAD, AHEAD_SIZE = 256, 4 * 1024 * 1024
-"""Events that wait for their reader, and the bytes of the frames they came in; a larger one waits
-alone."""
+"""The events that may wait for their reader, and the bytes of their frames. An event that is larger
+waits alone."""
 TIMEOUT = 330.0
-"""Seconds for an answer; a blocking send may take `max_wait`."""
+"""The seconds for an answer; a blocking send may take `max_wait`."""
 
 
 class Inbox:
-    """What has come for one call, and waits for its reader."""
+    """The queue of the signals that arrived for one call."""
 
     def __init__(self) -> None:
         self._signals: asyncio.Queue[tuple[Signal, int]] = asyncio.Queue(AHEAD)
@@ -37,7 +37,7 @@ class Inbox:
         self._closed = False
 
     async def put(self, signal: Signal, size: int) -> None:
-        """Waits while there is too much in it; nothing is put in when its reader has left."""
+        """Adds a signal, and waits while the queue is full. Drops it if the reader has left."""
         while self._size and self._size + size > AHEAD_SIZE and not self._closed:
             self._room.clear()
             await self._room.wait()
@@ -47,29 +47,29 @@ class Inbox:
         await self._signals.put((signal, size))
 
     def end(self, fault: signals.Fault) -> None:
-        """Puts in that nothing more will come, if need be in the place of something else."""
+        """Adds the last signal, in place of another one if the queue is full."""
         while self._signals.full():
             self.get_nowait()
         self._signals.put_nowait((fault, 0))
 
     def close(self) -> None:
-        """Its reader has left. Whoever waits to put something in must not wait any longer: it reads
-        the channel for all other calls too."""
+        """Drops the queue when its reader leaves. A pending `put` returns at once, since its task
+        reads the WebSocket for all other calls too."""
         self._closed = True
         self._room.set()
         while not self._signals.empty():
             self.get_nowait()
 
     async def get(self) -> Signal:
-        """Waits for the next one."""
+        """Waits for the next signal and returns it."""
         return self._taken(await self._signals.get())
 
     def get_nowait(self) -> Signal:
-        """The next one, which must be there."""
+        """Returns the next signal of a queue that is not empty."""
         return self._taken(self._signals.get_nowait())
 
     def empty(self) -> bool:
-        """Whether nothing waits."""
+        """Returns whether no signal waits."""
         return self._signals.empty()
 
     def _taken(self, waiting: tuple[Signal, int]) -> Signal:
@@ -80,7 +80,7 @@ class Inbox:
 
 
 class WebSocketPeer:
-    """The peer at the other end of a WebSocket; implements `peer.Peer`."""
+    """The other side of a WebSocket; implements `peer.Peer`."""
 
     def __init__(
         self, caller: CallerSession, say: Callable[[bytes], Awaitable[None]], prefix: str = ""
@@ -91,10 +91,10 @@ class WebSocketPeer:
         self._waiting: dict[Id, Inbox] = {}
         self.closed = False
         self.on_lost: Callable[[], None] = lambda: None
-        """Called as soon as the channel is closed."""
+        """A function that is called as soon as the WebSocket is closed."""
 
     async def hear(self, frame: Frame) -> None:
-        """Takes a frame that answers a call of ours."""
+        """Passes a frame on to the call that it answers."""
         for signal in self.caller.receive(frame):
             inbox = self._waiting.get(signal.id)
             if inbox is not None:
@@ -103,14 +103,14 @@ class WebSocketPeer:
             await self._say(again.body)
 
     def lost(self) -> None:
-        """The channel is closed: nobody will answer any more."""
+        """Fails all pending calls, since the WebSocket is closed."""
         self.closed = True
         self.on_lost()
         for id, inbox in self._waiting.items():
             inbox.end(signals.Fault(id, PeerUnreachable("The connection was closed", sent=True)))
 
     async def tell(self, op: AnyOperation, ctx: Context) -> None:
-        """Says something that is not answered: a foreign agent answers no answer."""
+        """Sends a notification and waits for no answer, since foreign agents send none."""
         self._check_open()
         self.caller.using(ctx)
         for frame in list(self.caller.send(signals.Call(None, op, silent=True))):
@@ -126,7 +126,7 @@ class WebSocketPeer:
         ctx: Context | None = None,
         seconds: float = TIMEOUT,
     ) -> Signal:
-        """The one answer to a call, an introduction or a ping."""
+        """Returns the answer to a call, an introduction or a ping."""
         id, frames = self.prepare(signal, ctx)
         return await self.say_prepared(id, frames, seconds)
 
@@ -135,8 +135,8 @@ class WebSocketPeer:
         signal: Callable[[str], signals.Call | signals.Introduction | signals.Ping],
         ctx: Context | None = None,
     ) -> tuple[str, list[Frame]]:
-        """The frames that ask for something, and its name; to be said also before the channel is
-        open. `Unsupported` if the dialect has no words for it."""
+        """Encodes a request and returns its id and frames, also before the WebSocket is open.
+        Raises `Unsupported` if the dialect has no method for it."""
         id = next(self._names)
         if ctx is not None:
             self.caller.using(ctx)
@@ -146,7 +146,7 @@ class WebSocketPeer:
         return id, frames
 
     async def say_prepared(self, id: str, frames: list[Frame], seconds: float = TIMEOUT) -> Signal:
-        """The one answer to what was prepared."""
+        """Sends a prepared request and returns its answer."""
         inbox = await self._say_all(id, frames)
         try:
             async with asyncio.timeout(seconds):
@@ -179,13 +179,13 @@ class WebSocketPeer:
             raise PeerUnreachable("The connection was closed")
 
     async def close(self) -> None:
-        """The channel belongs to whoever opened or serves it, who closes it."""
+        """Does nothing, since the code that opened the WebSocket closes it."""
 
     # Peer.
 
     async def call(self, op: Operation[R], ctx: Context, seconds: float = TIMEOUT) -> R:
         """Returns the result, or raises a `DragomanError`."""
-        # `Operation[R]` binds the answer's type to the operation's; the wire cannot say so.
+        # `Operation[R]` binds the type of the result to the operation, which no wire expresses.
         asked = cast(AnyOperation, op)
         found = await self.ask(lambda id: signals.Call(id, asked), ctx, seconds)
         if not isinstance(found, signals.Result):
@@ -195,7 +195,7 @@ class WebSocketPeer:
     async def stream(
         self, op: Streamed, ctx: Context, silence: float | None = None
     ) -> AsyncGenerator[Batch, None]:
-        """Every step, as it comes. An empty batch tells of so many seconds of silence."""
+        """Yields the events as they arrive, and an empty batch after so many silent seconds."""
         id, frames = self.prepare(lambda id: signals.Call(id, op, stream=True), ctx)
         inbox = await self._say_all(id, frames)
         try:

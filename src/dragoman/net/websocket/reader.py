@@ -1,7 +1,7 @@
-"""What comes in on one WebSocket, in order, asked for before it is needed.
+"""Reads the messages of one WebSocket in order, and calls `receive` ahead of need.
 
-Where `receive` begins at the call, each message is a round trip between threads of the server.
-While messages come in quick succession several are asked for at once, and arrive together.
+With a server whose `receive` begins at the call, each message costs a round trip between threads.
+While messages follow each other closely, several are requested at once and arrive together.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Any
 from ..http.asgi import Receive
 
 AHEAD = 16
-"""Messages asked for at once, at the most."""
+"""The largest number of messages that are requested at once."""
 QUICK = 0.005
-"""Seconds between two messages that follow each other closely."""
+"""The seconds between two messages that count as following each other closely."""
 
 
 class WebSocketReader:
-    """The one reader of a socket. The server gives messages in the order in which it was asked."""
+    """The only reader of a WebSocket. The server fulfils the calls of `receive` in their order."""
 
     def __init__(self, receive: Receive, loop: AbstractEventLoop) -> None:
         self._receive, self._now = receive, loop.time
         self._asked: deque[Any] = deque()
-        """What such a server gives: like futures."""
+        """The pending results of `receive`, which behave like futures with such a server."""
         self._latest = 0.0
 
     async def next(self) -> dict[str, Any]:
-        """The next message."""
+        """Returns the next message."""
         first = self._asked.popleft() if self._asked else self._receive()
-        if iscoroutine(first):  # it begins only here: there is nothing to gain
+        if iscoroutine(first):  # it begins only when awaited, so reading ahead gains nothing
             return await first  # type: ignore[no-any-return]
         message: dict[str, Any] = await first
         if message["type"] != "websocket.disconnect":
@@ -41,7 +41,7 @@ class WebSocketReader:
         return message
 
     def close(self) -> None:
-        """Asks for nothing more: while something is asked for, the server cannot close."""
+        """Cancels the pending calls of `receive`, with which the server could not close."""
         for asked in self._asked:
             asked.cancel()
         self._asked.clear()

@@ -1,4 +1,4 @@
-"""What is said on one WebSocket: in order, and what is ready together leaves together."""
+"""Writes to one WebSocket, in order. Frames that are ready together are written together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..http.asgi import Send
 from ..http.deadlines import Deadlines
 
 AHEAD = 256 * 1024
-"""Bytes that may wait for the other side. A caller that has more to say waits for `room`."""
+"""The bytes that may wait for the other side. Code that has more to write waits for `room`."""
 
 
 class WebSocketWriter:
-    """The one writer of a socket. A frame is put in line at once. A caller that says much waits for
-    `room` behind it: so a slow reader slows down those who write to it, and nothing piles up."""
+    """The only writer of a WebSocket. `put` queues a frame at once. Code that writes much awaits
+    `room` after it, so a slow reader slows the producers down instead of filling the queue."""
 
     def __init__(
         self, send: Send, deadlines: Deadlines, stall: float, broken: Callable[[], None]
@@ -24,21 +24,21 @@ class WebSocketWriter:
         self._send = send
         self._deadlines, self._stall = deadlines, stall
         self._broken = broken
-        """Called when nothing more can be said."""
+        """A function that is called when nothing more can be written."""
         self._line: list[bytes] = []
         self._put = self._said = 0
-        """Bytes, from the beginning."""
+        """The bytes that were queued and written since the beginning."""
         self._news: asyncio.Future[None] | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._error: Exception | None = None
 
     @property
     def full(self) -> bool:
-        """Whether the other side is far behind."""
+        """Returns whether too many bytes wait for the other side."""
         return self._put - self._said >= AHEAD
 
     def put(self, body: bytes) -> None:
-        """Says this after all that was said before."""
+        """Queues a frame behind all earlier ones."""
         if self._error is not None:
             raise self._error
         self._line.append(body)
@@ -48,7 +48,7 @@ class WebSocketWriter:
             self._news = None
 
     async def room(self) -> None:
-        """Returns when all that was put in line so far is said."""
+        """Returns when everything that was queued so far has been written."""
         if self._said < self._put and self._error is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((self._put, waiter))
@@ -57,7 +57,7 @@ class WebSocketWriter:
             raise self._error
 
     async def run(self) -> None:
-        """Says what is in line, until it is cancelled or the other side is gone."""
+        """Writes the queued frames until it is cancelled or the other side is gone."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  it is awaited in one
         try:
@@ -69,7 +69,7 @@ class WebSocketWriter:
             if not late:
                 raise
             task.uncancel()
-        except Exception as exc:  # the server's: whatever it is, the socket is gone
+        except Exception as exc:  # the server's own: whatever it is, the WebSocket is gone
             self._end(exc)
         finally:
             self._deadlines.waits.pop(task, None)
@@ -81,7 +81,8 @@ class WebSocketWriter:
             await self._news
         line, self._line = self._line, []
         self._deadlines.watch(task, loop.time() + self._stall)
-        # Some servers begin at the call, some when it is awaited; the order is the same.
+        # Some servers begin at the call of `send`, others when it is awaited; the order of the
+        # frames is the same.
         for sent in [self._send(_frame(body)) for body in line]:
             await sent
         del self._deadlines.waits[task]
