@@ -46,6 +46,8 @@ _THREADS = Path("/proc/self/task")
 _LINUX = _THREADS.is_dir()
 _GONE, _PATIENT = 1.0, 0.03
 """Seconds for Granian's threads to end, once it says that it has."""
+_FIRST_LOOK, _LATER_LOOKS = 0.002, 0.02
+"""Seconds before the first look for them, and between two later ones at the most."""
 _UNSEEN = 0.05
 """The same where nothing tells whether they have."""
 _numbers = count(1)
@@ -212,7 +214,7 @@ class GranianServer(Embedded):
         the one that calls the app, which lives as long as anybody can still be answered. Both want
         the interpreter once more before they end, and abort the process if it is closing then."""
         began = monotonic()
-        pause, looked = 0.002 if _LINUX else _UNSEEN, False
+        pause, looked = _FIRST_LOOK if _LINUX else _UNSEEN, False
         while monotonic() < began + _GONE:
             await asyncio.sleep(pause)
             if not (_LINUX and _lives(self._name)):
@@ -220,3 +222,4 @@ class GranianServer(Embedded):
             if not looked and monotonic() > began + _PATIENT:
                 looked = True
                 gc.collect()  # an exchange that failed may hang on its own traceback
+            pause = min(2 * pause, _LATER_LOOKS)

@@ -222,6 +222,8 @@ class Socket:
         self.recognize()
         if self.peer is not None:
             self.peer.lost()
+        self._reader.close()
+        self._writer.close()
 
     async def run(self) -> int:
         """Until the other side leaves or breaks a rule; the code to close with."""

@@ -22,13 +22,15 @@ class WebSocketReader:
     """The one reader of a socket. The server gives messages in the order in which it was asked."""
 
     def __init__(self, receive: Receive, loop: AbstractEventLoop) -> None:
-        self._receive, self._now = receive, loop.time
+        self._receive: Receive | None = receive
+        self._now = loop.time
         self._asked: deque[Any] = deque()
         """What such a server gives: like futures."""
         self._latest = 0.0
 
     async def next(self) -> dict[str, Any]:
         """The next message."""
+        assert self._receive is not None  # noqa: S101  nobody reads a socket that was closed
         first = self._asked.popleft() if self._asked else self._receive()
         if iscoroutine(first):  # it begins only here: there is nothing to gain
             return await first  # type: ignore[no-any-return]
@@ -41,7 +43,9 @@ class WebSocketReader:
         return message
 
     def close(self) -> None:
-        """Asks for nothing more: while something is asked for, the server cannot close."""
+        """Asks for nothing more: while something is asked for, the server cannot close. Nor can its
+        threads end while anybody can still ask, and our socket may be known for long after."""
         for asked in self._asked:
             asked.cancel()
         self._asked.clear()
+        self._receive = None
