@@ -81,8 +81,10 @@ def make_agent() -> Agent:
 class House:
     """A running agent, and envelopes to it."""
 
-    def __init__(self, app: App, url: str, client: httpx2.AsyncClient) -> None:
-        self.app, self.url, self.client = app, url, client
+    def __init__(
+        self, app: App, listener: GranianServer, url: str, client: httpx2.AsyncClient
+    ) -> None:
+        self.app, self.listener, self.url, self.client = app, listener, url, client
         self.token = ""
         self._ids = count(1)
 
@@ -176,7 +178,7 @@ async def open_house(
     listener.begin()
     client = httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=60)
     try:
-        yield House(app, url, client)
+        yield House(app, listener, url, client)
     finally:
         await client.aclose()
         await wind_down(app, listener)

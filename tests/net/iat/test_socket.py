@@ -16,6 +16,7 @@ from dragoman.core.model import Message, Role, Text
 from dragoman.core.operations import SendMessage
 from dragoman.core.peer import ANYONE
 from dragoman.iat.service import IatService
+from dragoman.net.http.granian_server import _lives
 from dragoman.net.websocket.peer import WebSocketPeer
 from net.iat.sub_agent import READ, SECRET, House, open_house
 from waiting import until
@@ -189,6 +190,18 @@ async def test_both_sides_ask_on_one_socket() -> None:
             await ws.say("execute", query="hello")
             *_, done = await ws.until("done")
             assert done["payload"]["result_summary"] == "HELLO "
+
+
+async def test_a_stopped_server_has_no_threads_though_somebody_still_knows_its_sockets() -> None:
+    """They abort the process if they want the interpreter while it closes."""
+    async with open_house() as house:
+        peers: list[WebSocketPeer] = []
+        house.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        async with line(house):
+            assert peers
+        await until(lambda: not house.app.server.sockets)
+        assert _lives(house.listener._name)
+    assert not _lives(house.listener._name)
 
 
 async def test_stopping_closes_sockets() -> None:

@@ -47,6 +47,8 @@ _THREADS = Path("/proc/self/task")
 _LINUX = _THREADS.is_dir()
 _GONE, _PATIENT = 1.0, 0.03
 """The seconds in which Granian's threads have to end after it reports its own end."""
+_FIRST_LOOK, _LATER_LOOKS = 0.002, 0.02
+"""The seconds before the first look for them, and at most between two later ones."""
 _UNSEEN = 0.05
 """The same on systems that do not show whether a thread has ended."""
 _numbers = count(1)
@@ -216,7 +218,7 @@ class GranianServer(Embedded):
         need the interpreter once more before they end, and abort the process if it is shutting down
         by then."""
         began = monotonic()
-        pause, looked = 0.002 if _LINUX else _UNSEEN, False
+        pause, looked = _FIRST_LOOK if _LINUX else _UNSEEN, False
         while monotonic() < began + _GONE:
             await asyncio.sleep(pause)
             if not (_LINUX and _lives(self._name)):
@@ -224,3 +226,4 @@ class GranianServer(Embedded):
             if not looked and monotonic() > began + _PATIENT:
                 looked = True
                 gc.collect()  # a failed exchange may be kept alive by its own traceback
+            pause = min(2 * pause, _LATER_LOOKS)

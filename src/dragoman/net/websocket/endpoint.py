@@ -223,6 +223,8 @@ class Socket:
         self.recognize()
         if self.peer is not None:
             self.peer.lost()
+        self._reader.close()
+        self._writer.close()
 
     async def run(self) -> int:
         """Runs until the other side leaves or breaks a rule, and returns the close code."""

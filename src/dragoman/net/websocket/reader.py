@@ -22,13 +22,15 @@ class WebSocketReader:
     """The only reader of a WebSocket. The server fulfils the calls of `receive` in their order."""
 
     def __init__(self, receive: Receive, loop: AbstractEventLoop) -> None:
-        self._receive, self._now = receive, loop.time
+        self._receive: Receive | None = receive
+        self._now = loop.time
         self._asked: deque[Any] = deque()
         """The pending results of `receive`, which behave like futures with such a server."""
         self._latest = 0.0
 
     async def next(self) -> dict[str, Any]:
         """Returns the next message."""
+        assert self._receive is not None  # noqa: S101  nobody reads a socket that was closed
         first = self._asked.popleft() if self._asked else self._receive()
         if iscoroutine(first):  # it begins only when awaited, so reading ahead gains nothing
             return await first  # type: ignore[no-any-return]
@@ -41,7 +43,10 @@ class WebSocketReader:
         return message
 
     def close(self) -> None:
-        """Cancels the pending calls of `receive`, with which the server could not close."""
+        """Cancels the pending calls of `receive`, with which the server could not close, and drops
+        the function itself: the server's threads cannot end while anyone can still call it, and
+        this socket may be referenced long after it has closed."""
         for asked in self._asked:
             asked.cancel()
         self._asked.clear()
+        self._receive = None

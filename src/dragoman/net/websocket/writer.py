@@ -21,7 +21,8 @@ class WebSocketWriter:
     def __init__(
         self, send: Send, deadlines: Deadlines, stall: float, broken: Callable[[], None]
     ) -> None:
-        self._send = send
+        self._send: Send | None = send
+        """None when it is closed."""
         self._deadlines, self._stall = deadlines, stall
         self._broken = broken
         """A function that is called when nothing more can be written."""
@@ -83,6 +84,7 @@ class WebSocketWriter:
         self._deadlines.watch(task, loop.time() + self._stall)
         # Some servers begin at the call of `send`, others when it is awaited; the order of the
         # frames is the same.
+        assert self._send is not None  # noqa: S101  it is closed when this has ended
         for sent in [self._send(_frame(body)) for body in line]:
             await sent
         del self._deadlines.waits[task]
@@ -91,6 +93,11 @@ class WebSocketWriter:
             _, waiter = self._waiting.pop(0)
             if not waiter.done():
                 waiter.set_result(None)
+
+    def close(self) -> None:
+        """Says nothing more: the threads of the server live as long as anybody can still send, and
+        our socket may be known for long after."""
+        self._send = None
 
     def _end(self, error: Exception) -> None:
         self._error = error
