@@ -9,7 +9,7 @@ import pytest
 
 from dragoman import Agent, Turn
 from dragoman.core.auth_schemes import Known, Secret, Tokens
-from dragoman.net.http.asgi import LEFT_SIZE
+from dragoman.net.http.request_body import LEFT_SIZE
 from dragoman.settings import Rates
 from semantics.ways import served
 

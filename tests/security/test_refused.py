@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
-from dragoman.net.http.asgi import LEFT_SIZE
+from dragoman.core.auth_schemes import Secret
+from dragoman.net.http.request_body import LEFT_HTTP2, LEFT_SIZE
+from dragoman.settings import Iat, Limits
 from security.guarded_server import House, open_house
 
 
@@ -64,6 +68,105 @@ async def test_who_has_much_to_say_hears_that_the_connection_ends(house: House) 
         assert (status, b"connection: close" in told) == (401, True)
         async with asyncio.timeout(60):
             assert await reader.read() == b""
+
+
+SMALL = 10_000
+"""Bytes of a body that the house of the next tests reads, of a stranger's IAT message too."""
+os.environ["TEST_IAT_SECRET_OF_REFUSED"] = "a-secret-of-iat-that-is-long-enough"
+
+
+@asynccontextmanager
+async def strict_house(folder: Path, path: str) -> AsyncIterator[House]:
+    sections: dict[str, Any] = {
+        "limits": Limits(hello_size=SMALL) if path == "/iat" else Limits(body_size=SMALL),
+        "iat": Iat(secret=Secret(env="TEST_IAT_SECRET_OF_REFUSED")),
+    }
+    async with open_house(folder, **sections) as house:
+        yield house
+
+
+def head_of(house: House, path: str, size: int, *, chunked: bool) -> bytes:
+    """The head of a request that is refused for its body: for its size or, in IAT, for its size
+    from a stranger."""
+    lines = [f"POST {path} HTTP/1.1", "host: localhost", "content-type: application/json"]
+    lines.append("transfer-encoding: chunked" if chunked else f"content-length: {size}")
+    if path != "/iat":
+        lines.append(f"authorization: Bearer {house.token()}")
+    return "\r\n".join((*lines, "", "")).encode()
+
+
+PATHS = pytest.mark.parametrize(
+    ("path", "code"), [("/", 413), ("/message:send", 413), ("/iat", 401)]
+)
+CHUNKED = pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
+
+
+@PATHS
+@CHUNKED
+async def test_a_body_that_is_a_little_too_large_leaves_the_connection_as_it_is(
+    tmp_path: Path, path: str, code: int, chunked: bool
+) -> None:
+    size = 2 * SMALL
+    body = b" " * size
+    if chunked:
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (size, body)
+    async with strict_house(tmp_path, path) as house, line(house) as (reader, writer):
+        for _ in range(3):
+            writer.write(head_of(house, path, size, chunked=chunked) + body)
+            status, told = await heard(reader)
+            assert (status, b"connection: close" in told) == (code, False)
+
+
+@PATHS
+@CHUNKED
+async def test_a_body_that_is_much_too_large_ends_the_connection_and_the_answer_says_so(
+    tmp_path: Path, path: str, code: int, chunked: bool
+) -> None:
+    async with strict_house(tmp_path, path) as house, line(house) as (reader, writer):
+        writer.write(head_of(house, path, 10 * LEFT_SIZE, chunked=chunked))
+        if chunked:  # and it never ends
+            writer.write(b"%x\r\n%b\r\n" % (2 * SMALL, b" " * 2 * SMALL))
+        status, told = await heard(reader)
+        assert (status, b"connection: close" in told) == (code, True)
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
+
+
+async def test_a_body_that_is_too_slow_ends_the_connection_and_the_answer_says_so(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_house(tmp_path, limits=Limits(body_idle=0.3)) as house,
+        line(house) as (reader, writer),
+    ):
+        writer.write(head_of(house, "/", 100, chunked=False) + b"{")
+        status, told = await heard(reader)
+        assert (status, b"connection: close" in told) == (408, True)
+
+
+@PATHS
+@pytest.mark.parametrize("sized", [True, False], ids=["length", "no length"])
+async def test_over_http2_a_refusal_is_seen_by_whoever_has_more_to_send(
+    tmp_path: Path, path: str, code: int, sized: bool
+) -> None:
+    """Where the client would only see a reset if the answer came before the end of its request."""
+    body = b" " * (LEFT_HTTP2 - 100_000)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(body), 16_384):
+            yield body[at : at + 16_384]
+
+    async with strict_house(tmp_path, path) as house:
+        headers = {"content-type": "application/json"}
+        if path != "/iat":
+            headers["authorization"] = f"Bearer {house.token()}"
+        url = house.client.base_url
+        async with httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=60) as client:
+            for shown in (headers, {"content-type": "application/json"}):
+                told = await client.post(path, content=body if sized else pieces(), headers=shown)
+                assert told.status_code == (code if shown is headers else 401), told.text
+            told = await client.post("/nowhere", content=body if sized else pieces())
+            assert told.status_code == 404
 
 
 @pytest.mark.slow  # hundreds of requests

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 Scope = dict[str, Any]
@@ -23,9 +22,6 @@ KNOWN = {
 }
 """The decoded names of frequent headers."""
 TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
-CLOSE: Header = (b"connection", b"close")
-LEFT_SIZE, LEFT_TIME = 65_536, 2.0
-"""The bytes and the seconds for which an unwanted body is read."""
 
 
 def headers_in(pairs: list[Header]) -> dict[str, str]:
@@ -41,45 +37,6 @@ def headers_in(pairs: list[Header]) -> dict[str, str]:
             values.setdefault(raw_name.decode("latin-1"), []).append(raw_value.decode("latin-1"))
         headers = {name: ", ".join(lines) for name, lines in values.items()}
     return headers
-
-
-async def drain_body(
-    scope: Scope, receive: Receive, headers: Mapping[str, str]
-) -> tuple[bytes, tuple[Header, ...]]:
-    """Reads the body of a request that is refused. Returns it if it came whole, and the headers to
-    add to the response if it is too long to be read.
-
-    The server closes a connection whose request was answered before all of it had arrived, and a
-    client that has not noticed that would lose its next request.
-    """
-    body = await _read_through(scope, receive, headers)
-    return body or b"", (CLOSE,) if body is None and ends_by_length(scope) else ()
-
-
-def ends_by_length(scope: Scope) -> bool:
-    """Returns whether a body of known length ends with its last byte. Over HTTP/2 it ends with a
-    flag that may follow in a frame of its own. A request that is answered before that is reset
-    (RFC 9113 §8.1), which httpx reports as a failure."""
-    return bool(scope["http_version"] in ("1.1", "1.0"))
-
-
-async def _read_through(scope: Scope, receive: Receive, headers: Mapping[str, str]) -> bytes | None:
-    declared = headers.get("content-length", "")
-    size = int(declared) if declared.isdigit() and len(declared) < 20 else -1
-    if size == 0 or (size < 0 and "transfer-encoding" not in headers):
-        return b""
-    whole, have, body = size if ends_by_length(scope) else -1, 0, bytearray()
-    try:
-        async with asyncio.timeout(LEFT_TIME):
-            while max(have, size) <= LEFT_SIZE:
-                message = await receive()
-                body += message.get("body", b"")
-                have = len(body)
-                if have == whole or not message.get("more_body", False):
-                    return bytes(body)
-    except TimeoutError:
-        pass
-    return None
 
 
 async def answer(

@@ -40,6 +40,7 @@ from .descriptors import (
     spare,
     transferred,
 )
+from .request_body import LEFT_HTTP2
 
 log = Logger("connections")
 
@@ -292,7 +293,7 @@ class Connections:
             connection.ended, connection.received = now, received
         if running or connection.ended == now or got_on > READ_RATE * passed:
             connection.active = now
-        bodies = running * limits.body_size + unseen
+        bodies = running * max(limits.body_size, LEFT_HTTP2) + unseen
         free = limits.hello_size + FREE_RATE * (now - connection.ended)
         if received - connection.received > bodies + free:
             return "loud"

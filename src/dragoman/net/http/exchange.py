@@ -7,7 +7,6 @@ ASGI lets it succeed after the client has disconnected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -15,19 +14,19 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from dragoman.core.errors import DragomanError, TooLarge, TooSlow, Unauthenticated, Unparseable
+from dragoman.core.errors import DragomanError
 from dragoman.core.operations import GetExtendedCard
 from dragoman.core.peer import Batch
 from dragoman.core.session import Call, Frame
 from dragoman.dialects.sse import event
 from dragoman.security.authentication import certificate_in
 from dragoman.security.route_policy import Policy
-from dragoman.settings import Limits
 
 from ..driver import Driver, Exchange
 from ..server_context import OpenStream, ServerContext
-from .asgi import Header, Receive, Scope, Send, drain_body, ends_by_length, headers_in
+from .asgi import Header, Receive, Scope, Send, headers_in
 from .mount_point import IN_PATHS
+from .request_body import Recognized, RequestBody
 from .sse_writer import SseWriter
 
 JSON_TYPE: Header = (b"content-type", b"application/json")
@@ -39,8 +38,6 @@ SSE_HEADERS: tuple[Header, ...] = (
 PIECE = 64 * 1024
 """The bytes of a response that are passed to the server at once."""
 NOTHING = Batch([], last=True)
-Recognized = Callable[[], Awaitable[bool]]
-"""A function that returns whether the sender of a body is known before the body is read."""
 
 
 class HttpEndpoint:
@@ -68,13 +65,9 @@ class HttpEndpoint:
         certificate = certificate_in(scope)
         extra: tuple[Header, ...] = ()
         try:
-            body = b""
+            incoming, body = RequestBody(scope, receive, headers), b""
             try:
-                try:
-                    await exchange.admit(headers, target, certificate)
-                except DragomanError:
-                    body, extra = await drain_body(scope, receive, headers)
-                    raise
+                await exchange.admit(headers, target, certificate)
                 # Requests with GET and DELETE have no body to read.
                 if scope["method"] == "POST":
                     recognized: Recognized | None = None
@@ -82,8 +75,9 @@ class HttpEndpoint:
                         recognized = partial(
                             exchange.is_recognized, headers, target, certificate, _address(scope)
                         )
-                    body = await read_body(server, scope, receive, headers, recognized)
+                    body = await incoming.read(server, recognized)
             except DragomanError:
+                body, extra = await incoming.drain()
                 exchange.identify(Frame(body, target, headers))
                 raise
             signal = await exchange.receive(Frame(body, target, headers), certificate)
@@ -173,76 +167,6 @@ class HttpEndpoint:
             out.close()
             server.streams.discard(stream)
             await steps.aclose()
-
-
-async def read_body(
-    server: ServerContext,
-    scope: Scope,
-    receive: Receive,
-    headers: Mapping[str, str],
-    recognized: Recognized | None = None,
-) -> bytes:
-    """Reads the request body within its limits of size and time.
-
-    `recognized` is given if only the body authenticates its sender. It is called when the body does
-    not arrive at once or is announced to be large: an unknown caller has no more space and time
-    than a connection without a request.
-    """
-    limits, deadlines = server.limits, server.deadlines
-    declared = headers.get("content-length", "")
-    size = int(declared) if declared.isdigit() else -1
-    if size > limits.body_size:
-        raise TooLarge(limit=str(limits.body_size))
-    if recognized is not None and size > limits.hello_size:
-        if not await recognized():
-            raise _unrecognized(limits)
-        recognized = None
-    stranger = recognized is not None
-    most = min(limits.hello_size, limits.body_size) if stranger else limits.body_size
-    whole = size if ends_by_length(scope) else -1
-    loop = server.loop
-    task = asyncio.current_task(loop)
-    assert task is not None  # noqa: S101  an ASGI app always runs in a task
-    began = now = loop.time()
-    last = began + (limits.hello_time if stranger else limits.body_time)
-    body = b""
-    parts: list[bytes] = []
-    have = 0
-    try:
-        while True:
-            deadlines.watch(task, min(now + limits.body_idle, last))
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise Unparseable("The request ended before its body did.")
-            body = message.get("body", b"")
-            have += len(body)
-            # Granian reports the end in a separate message. A known length saves waiting for it.
-            ended = have == whole or not message.get("more_body", False)
-            if recognized is not None and (have > most or not ended):
-                deadlines.waits.pop(task, None)  # the client need not answer for this time
-                stranger, recognized = not await recognized(), None
-                if not stranger:
-                    most, last = limits.body_size, began + limits.body_time
-            if have > most:
-                raise _unrecognized(limits) if stranger else TooLarge(limit=str(most))
-            if ended:
-                return b"".join((*parts, body)) if parts else body
-            parts.append(body)
-            now = loop.time()
-    except asyncio.CancelledError:
-        if not deadlines.late(task):
-            raise
-        task.uncancel()
-        raise TooSlow() from None
-    finally:
-        deadlines.waits.pop(task, None)
-
-
-def _unrecognized(limits: Limits) -> Unauthenticated:
-    return Unauthenticated(
-        f"A message of more than {limits.hello_size} bytes is read only if its headers "
-        "authenticate the caller, or if a smaller one from the same address did lately."
-    )
 
 
 def target_in(scope: Scope, target: str) -> str:

@@ -12,8 +12,9 @@ import msgspec
 
 from dragoman.security.allowed_hosts import AllowedHosts, Refusal
 
-from .asgi import Handler, Receive, Scope, Send, answer, drain_body, headers_in
+from .asgi import Handler, Receive, Scope, Send, answer, headers_in
 from .mount_point import AGENTS, below, relative
+from .request_body import RequestBody
 
 Routes = Mapping[str, Mapping[str, Handler]]
 """Maps paths to methods to handlers. The method `*` means any; `/` is the JSON-RPC endpoint."""
@@ -114,7 +115,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, refused: Refusal) 
     if scope["type"] == "websocket":
         await _no_socket(receive, send)
         return
-    _, extra = await drain_body(scope, receive, headers_in(scope["headers"]))
+    _, extra = await RequestBody(scope, receive, headers_in(scope["headers"])).drain()
     body = msgspec.json.encode({"error": refused.error, "message": refused.message})
     await answer(send, refused.status, body, extra=extra, head=scope["method"] == "HEAD")
 
@@ -129,7 +130,7 @@ async def _no_route(
     scope: Scope, receive: Receive, send: Send, methods: Mapping[str, Handler] | None
 ) -> None:
     head = scope["method"] == "HEAD"
-    _, extra = await drain_body(scope, receive, headers_in(scope["headers"]))
+    _, extra = await RequestBody(scope, receive, headers_in(scope["headers"])).drain()
     if methods is None:
         path = f"{scope.get('root_path', '')}{scope['path']}"[:200]
         body = msgspec.json.encode({"error": "not_found", "path": path})
