@@ -202,7 +202,7 @@ async def test_all_that_is_too_old_goes_soon_however_much_it_is() -> None:
             await peer.call(said("tea"), ALICE)
 
         async def gone() -> bool:
-            return await store.owned(AdminFilter(), 1) == []
+            return await store.find_in_all_scopes(AdminFilter(), 1) == []
 
         await until(gone, 60)
     finally:
@@ -227,12 +227,12 @@ async def test_a_name_is_kept_while_it_is_used_and_no_longer(url: str, tmp_path:
             await kept.sweep()
             assert await kept.named("t-1", ALICE) == "order-1"
         assert await kept.named("ended", ALICE) == ""
-        page = await store.read(*_place(await store.owned(AdminFilter(), 9)), 0, 99)
+        page = await store.read(*_place(await store.find_in_all_scopes(AdminFilter(), 9)), 0, 99)
         assert len(page.entries) == 1, "its log does not grow"
         now += 61_000
         await kept.sweep()
         assert await kept.named("t-1", ALICE) == ""
-        assert await store.owned(AdminFilter(), 9) == []
+        assert await store.find_in_all_scopes(AdminFilter(), 9) == []
     finally:
         await kept.close()
 
@@ -250,7 +250,7 @@ async def test_a_name_outlives_keep_tasks_with_the_task_of_the_author() -> None:
         await store.sweep("Orders", -1, -1, 1000)  # the time of all that has ended is over
         await peer.call(replace(said("go on"), open_as="t-1"), ALICE)
         assert list(orders.tasks) == ["order-1"]
-        (row,) = await store.owned(AdminFilter(), 9)
+        (row,) = await store.find_in_all_scopes(AdminFilter(), 9)
         assert row.final, "from here on it is kept like a finished task"
     finally:
         await peer.stop(0)

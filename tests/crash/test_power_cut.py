@@ -137,7 +137,7 @@ async def opens(path: Path, left: dict[str, Kept]) -> None:
     try:
         await store.enlist("after", 60_000)
         taken = await store.reap()
-        counts = await store.counts("Crash")
+        counts = await store.count_by_state("Crash")
     finally:
         await store.close()
     running = [one for one in left.values() if one.worker]

@@ -99,7 +99,7 @@ def slow() -> None:
     own = SqliteWriter.run
 
     def run(self: SqliteWriter, jobs: list[Job]) -> list[Outcome]:
-        if any(job.apply is not SqliteWriter.changed for job in jobs):
+        if any(job.apply is not SqliteWriter.data_version for job in jobs):
             time.sleep(SLOW)  # the slow disk
         return own(self, jobs)
 

@@ -166,7 +166,7 @@ async def test_the_task_of_alpha_does_not_exist_under_beta(house: House) -> None
             assert [one.hook_id for one in page.hooks] == ["h"]
         assert (await both.beta.call(ListTasks(), ANN)).tasks == ()
         assert (await both.alpha.call(ListTasks(), ANN)).total == 2
-        assert await both.beta.live(ANN) == 0
+        assert await both.beta.count_unfinished(ANN) == 0
         assert await both.beta.counts() == {"runnable": 0}
         done = await both.alpha.call(Resolve(task_id=asked.id, question=question, value="Bob"), ANN)
         await until(lambda: asked.id not in both.alpha.runner.runs)
@@ -297,7 +297,9 @@ async def test_an_agent_drops_what_is_too_old_of_its_own(house: House) -> None:
         kept = await send(both.beta, "x")
         house.clock.skip(61)
         await asyncio.gather(*(one._maintenance._sweep() for one in (both.alpha, both.beta)))
-        assert [row.task_id for row in await both.store.owned(AdminFilter(), 9)] == [kept.id]
+        assert [row.task_id for row in await both.store.find_in_all_scopes(AdminFilter(), 9)] == [
+            kept.id
+        ]
 
 
 async def test_an_agent_without_a_name_keeps_its_tasks_under_its_own(house: House) -> None:
@@ -308,7 +310,7 @@ async def test_an_agent_without_a_name_keeps_its_tasks_under_its_own(house: Hous
     await engine.start()
     try:
         task = await send(engine, "x")
-        (row,) = await store.owned(AdminFilter(agent="Desk"), 9)
+        (row,) = await store.find_in_all_scopes(AdminFilter(agent="Desk"), 9)
         assert row.task_id == task.id
     finally:
         await engine.stop(0)

@@ -263,10 +263,10 @@ async def test_live_tasks_are_counted_across_a_restart(durable: House) -> None:
     client = durable.client(agent, context=ANN, max_parked=1)
     await client.engine.start()
     tasks = [await client.send("go") for _ in range(3)]
-    assert await client.engine.live(ANN) == 3
-    assert await client.engine.live(BOB) == 0
+    assert await client.engine.count_unfinished(ANN) == 3
+    assert await client.engine.count_unfinished(BOB) == 0
     client = await durable.restart(client)
-    assert await client.engine.live(ANN) == 3
+    assert await client.engine.count_unfinished(ANN) == 3
     await client.send("yes", task=tasks[0])
-    assert await client.engine.live(ANN) == 2
+    assert await client.engine.count_unfinished(ANN) == 2
     await client.engine.stop(0)

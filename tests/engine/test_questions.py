@@ -555,7 +555,7 @@ async def test_an_answer_in_the_last_moment_counts(memory: House, parked: int) -
         task = await client.send("go")
         await until(lambda: _parked_here(client, task.id, bool(parked)))
         memory.clock.skip(101)
-        (late,) = await client.store.expired(agent.name, 10)
+        (late,) = await client.store.list_expired_tasks(agent.name, 10)
         if parked:
             await client.send("yes", task=task, wait=False)
         else:  # told by another process, which has not taken it up yet

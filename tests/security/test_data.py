@@ -77,14 +77,19 @@ async def test_a_principal_is_erased_and_nobody_else(url: str, tmp_path: Path) -
         done, waits, other = await filled(engine, store)
         if url != "memory:":
             assert traces(tmp_path)
-        rows = await store.owned(AdminFilter(principal="alice"), 10)
+        rows = await store.find_in_all_scopes(AdminFilter(principal="alice"), 10)
         assert [row.task_id for row in rows] == [done.id, waits.id]
-        assert [row.task_id for row in await store.owned(AdminFilter(context_id="c1"), 10)] == [
+        assert [
+            row.task_id for row in await store.find_in_all_scopes(AdminFilter(context_id="c1"), 10)
+        ] == [
             done.id,
             other.id,
         ]
-        assert await store.owned(AdminFilter(principal="alice", tenant="globex"), 10) == []
-        assert len(await store.owned(AdminFilter(), 2)) == 2
+        assert (
+            await store.find_in_all_scopes(AdminFilter(principal="alice", tenant="globex"), 10)
+            == []
+        )
+        assert len(await store.find_in_all_scopes(AdminFilter(), 2)) == 2
         assert await store.erase([row.task_id for row in rows]) == 2
         assert await store.erase([row.task_id for row in rows]) == 0
         for task in (done, waits):
@@ -92,7 +97,7 @@ async def test_a_principal_is_erased_and_nobody_else(url: str, tmp_path: Path) -
                 await store.row(Scope("acme", "alice", agent.name), task.id)
         assert (await engine.call(GetTask(task_id=other.id), BOB)).state is State.COMPLETED
         assert await store.outbox(dead=False, limit=10) == []
-        assert (await store.counts("Clerk")).get("completed") == 1
+        assert (await store.count_by_state("Clerk")).get("completed") == 1
         assert (await send(engine, ALICE, "new")).state is State.COMPLETED
     finally:
         await engine.stop(0)
@@ -143,7 +148,7 @@ async def test_retention_of_a_tenant(url: str) -> None:
         long = await send(engine, Context(principal="carol"), "three")
         now[0] += 61_000
         await engine._maintenance._sweep()
-        left = {row.task_id for row in await store.owned(AdminFilter(), 10)}
+        left = {row.task_id for row in await store.find_in_all_scopes(AdminFilter(), 10)}
         assert left == {waits.id, long.id}
         assert short.id not in left
     finally:
@@ -160,7 +165,7 @@ async def test_retention_keeps_its_own_time(url: str) -> None:
         other = await send(engine, Context(principal="carol"), "two")
 
         async def gone() -> bool:
-            left = {row.task_id for row in await engine.store.owned(AdminFilter(), 10)}
+            left = {row.task_id for row in await engine.store.find_in_all_scopes(AdminFilter(), 10)}
             return left == {other.id}
 
         assert (await engine.call(GetTask(task_id=short.id), ALICE)).state is State.COMPLETED

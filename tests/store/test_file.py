@@ -292,7 +292,7 @@ async def test_a_full_disk_ends_no_task(tmp_path: Path) -> None:
         with full_disk(size + 100), pytest.raises(StoreUnavailable):
             await fixture.append(end)
         assert await fixture.store.row(ALICE, "t1") == row
-        assert await fixture.store.counts(AGENT) == {"working": 1, "runnable": 0}
+        assert await fixture.store.count_by_state(AGENT) == {"working": 1, "runnable": 0}
         for change in (
             fixture.store.add_input(ALICE, "t1", Input(message=said("x" * 2000)), None),
             fixture.store.ask_cancel(ALICE, "t1"),
@@ -360,7 +360,7 @@ async def test_what_no_list_showed_is_given_to_the_only_agent(
             for agent in agents:
                 scope = Scope("", "alice", agent)
                 assert (await fixture.store.row(scope, f"t-{agent}")).hidden is False
-                assert await fixture.store.counts(agent) == {"completed": 1, "runnable": 0}
+                assert await fixture.store.count_by_state(agent) == {"completed": 1, "runnable": 0}
                 assert await fixture.store.find_key(scope, f"t-{agent}") == (f"t-{agent}", b"d")
             scope = Scope("", "alice", only)
             for name in ("t-", "t-waiting"):

@@ -370,7 +370,7 @@ class Machine(RuleBasedStateMachine):
                 heard = [(i.message, i.question) for i in self.run(self.store.inputs(claim))]
                 assert heard == task["inputs"]
                 assert self.run(self.store.records(claim)) == list(task["records"].values())
-        assert self.run(self.store.counts(AGENT)) == counts
+        assert self.run(self.store.count_by_state(AGENT)) == counts
         listing = self.run(self.store.find(ALICE, Filter(), 999))
         order = sorted(((t["at"], n) for n, t in self.tasks.items()), reverse=True)
         assert (listing.places, listing.total) == (order, len(order))
@@ -379,10 +379,10 @@ class Machine(RuleBasedStateMachine):
             for name, task in self.tasks.items()
             if 0 < task["expires_at"] <= self.now and len(task["inputs"]) == task["heard"]
         )
-        found = self.run(self.store.expired(AGENT, 999))
+        found = self.run(self.store.list_expired_tasks(AGENT, 999))
         assert [row.task_id for row in found] == [name for _, name in expired]
         for worker in WORKERS:
-            held = {it.claim.task_id for it in self.run(self.store.held(worker))}
+            held = {it.claim.task_id for it in self.run(self.store.list_held_tasks(worker))}
             assert held == {n for n, task in self.tasks.items() if task["worker"] == worker}
 
 

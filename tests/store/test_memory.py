@@ -39,7 +39,7 @@ async def test_the_oldest_finished_tasks_make_room(tmp_path: Path) -> None:
         ):
             listing = await fixture.store.find(ALICE, which, 99)
             assert {task.id for task in listing.tasks} == left
-        counts = await fixture.store.counts(AGENT)
+        counts = await fixture.store.count_by_state(AGENT)
         assert counts == {"working": 1, "completed": 3, "runnable": 0}
         # A key lives as long as its task.
         await fixture.create(fixture.draft("again", key=Idempotency("k0", b"other")))

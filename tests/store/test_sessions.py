@@ -27,7 +27,7 @@ async def test_there_are_never_too_many(
     try:
         for n in range(6):
             await store.sessions.keep(session(b"k%d" % n, since=START + n))
-        left = await store.sessions.named(None, None)
+        left = await store.sessions.list_valid(None, None)
         assert [one.key for one in left] == [b"k3", b"k4", b"k5"]
     finally:
         await store.close()

@@ -151,7 +151,7 @@ async def test_one_change_too_large_disturbs_no_other(
         assert kinds == [type(None)] * 4 + [StoreUnavailable] + [type(None)] * 4
         with pytest.raises(TaskNotFound):
             await fixture.store.row(ALICE, "t4")
-        counts = await fixture.store.counts(AGENT)
+        counts = await fixture.store.count_by_state(AGENT)
         assert counts == {"working": 9, "runnable": 0}
         assert _sql(tmp_path, "PRAGMA integrity_check") == [("ok",)]
 
@@ -177,7 +177,7 @@ async def test_a_full_disk_is_said_to_all_and_nothing_is_half_done(
         for task_id in refused:
             with pytest.raises(TaskNotFound):
                 await fixture.store.row(ALICE, task_id)
-        counts = await fixture.store.counts(AGENT)
+        counts = await fixture.store.count_by_state(AGENT)
         assert counts == {"working": len(acknowledged), "runnable": 0}
     monkeypatch.undo()
     async with _fixture(tmp_path) as fixture:
@@ -272,7 +272,7 @@ async def test_every_search_has_its_index(tmp_path: Path, monkeypatch: pytest.Mo
         store = fixture.store
         await store.records(row.claim)
         await store.inputs(row.claim)
-        await store.held("w1")
+        await store.list_held_tasks("w1")
         await store.read(ALICE, "t1", 1, 1)
         for which in (
             Filter(),
@@ -282,8 +282,8 @@ async def test_every_search_has_its_index(tmp_path: Path, monkeypatch: pytest.Mo
             await store.find(ALICE, which, 9)
         await store.claim("w1", AGENT, 9)
         await store.reap()
-        await store.expired(AGENT, 9)
-        await store.counts(AGENT)
+        await store.list_expired_tasks(AGENT, 9)
+        await store.count_by_state(AGENT)
         await store.sweep(AGENT, 1, 2, 9)
         await store.retire("w1")
     searches = [
@@ -321,7 +321,7 @@ async def test_full_bulkheads_are_bound_as_text(
     monkeypatch.setattr(sqlite_store, "_connection", traced)
     async with _fixture(tmp_path) as fixture:
         full = Bulkheads(1, 1, [(("", "alice"), "one.example.com")])
-        assert await fixture.store.due(AGENT, 9, LEASE, full) == []
+        assert await fixture.store.claim_deliveries(AGENT, 9, LEASE, full) == []
     (asked,) = [text for text in texts if "json_each" in text]
     assert """json_each('["one.example.com"]')""" in asked
     assert """json_each('[["","alice"]]')""" in asked
@@ -342,7 +342,7 @@ async def test_a_file_locked_for_too_long_is_unavailable(
         # Reading goes on, and so does looking for news, even beside a change that fails.
         assert await fixture.store.row(ALICE, "t1") == row
         failed, news = await asyncio.gather(
-            fixture.append(write), fixture.store.changed(), return_exceptions=True
+            fixture.append(write), fixture.store.data_version(), return_exceptions=True
         )
         assert (type(failed), news) == (StoreUnavailable, False)
         rude.execute("COMMIT")
@@ -365,15 +365,15 @@ async def test_a_short_lock_is_waited_for(tmp_path: Path) -> None:
 
 async def test_a_change_by_another_process_is_news(tmp_path: Path) -> None:
     async with _fixture(tmp_path) as one, _fixture(tmp_path, "w2") as two:
-        seen = {fixture: await fixture.store.changed() for fixture in (one, two)}
+        seen = {fixture: await fixture.store.data_version() for fixture in (one, two)}
 
         async def news(fixture: StoreFixture) -> bool:
-            before, seen[fixture] = seen[fixture], await fixture.store.changed()
+            before, seen[fixture] = seen[fixture], await fixture.store.data_version()
             return seen[fixture] != before
 
         await one.open_task("t1")
         # Of several that look at one store, each sees it.
-        assert await two.store.changed() == await two.store.changed() != seen[two]
+        assert await two.store.data_version() == await two.store.data_version() != seen[two]
         assert await news(two)
         assert not await news(two)
         assert not await news(one)
@@ -384,7 +384,7 @@ async def test_a_change_by_another_process_is_news(tmp_path: Path) -> None:
         assert await news(one)
         # Looking is no change.
         await two.store.row(ALICE, "t1")
-        await two.store.held("w1")
+        await two.store.list_held_tasks("w1")
         assert not await news(one)
 
 
@@ -401,7 +401,7 @@ async def test_what_another_process_took_is_lost(tmp_path: Path) -> None:
         await two.append(two.write(taken.claim, WORKING))
         assert (await one.store.row(ALICE, "t1")).last_seq == 4
         await one.store.ask_cancel(ALICE, "t1")
-        (held,) = await two.store.held("w2")
+        (held,) = await two.store.list_held_tasks("w2")
         assert held.cancel
 
 
@@ -459,7 +459,7 @@ async def test_several_processes_share_the_work(tmp_path: Path) -> None:
             row = await fixture.store.row(ALICE, name)
             assert (row.state, row.attempt, row.epoch) == (State.COMPLETED, 1, 1)
             assert [entry.seq for entry in await fixture.log(name)] == [1, 2, 3, 4, 5]
-        assert await fixture.store.counts(AGENT) == {"completed": 45, "runnable": 0}
+        assert await fixture.store.count_by_state(AGENT) == {"completed": 45, "runnable": 0}
         assert _sql(tmp_path, "PRAGMA integrity_check") == [("ok",)]
         assert _locks(tmp_path) == {"w1"}
 

@@ -327,13 +327,13 @@ async def test_a_file_of_layout_7_is_counted_anew_and_loses_its_wall_clock_lease
     connection.execute(f"INSERT INTO worker VALUES ('w0', {10**15})")
     connection.close()
     async with _fixture(tmp_path) as fixture:
-        assert await fixture.store.counts(AGENT) == {
+        assert await fixture.store.count_by_state(AGENT) == {
             "working": 1,
             "completed": 2,
             "failed": 1,
             "runnable": 0,
         }
-        assert await fixture.store.live(ALICE) == 1
+        assert await fixture.store.count_unfinished(ALICE) == 1
         # Its lease would have lasted for ever, but nobody is there.
         assert await fixture.store.reap() == ["t1"]
 
@@ -361,8 +361,8 @@ async def test_a_file_of_layout_10_gives_what_it_hid_to_its_only_agent(
         for agent in agents:
             scope = Scope("", "alice", agent)
             assert (await fixture.store.row(scope, f"t-{agent}")).hidden is False
-            assert await fixture.store.counts(agent) == {"completed": 1, "runnable": 0}
-            due = await fixture.store.due(agent, 9, 1000)
+            assert await fixture.store.count_by_state(agent) == {"completed": 1, "runnable": 0}
+            due = await fixture.store.claim_deliveries(agent, 9, 1000)
             mine = [f"t-{agent}", "t-"] if len(agents) == 1 else [f"t-{agent}"]
             assert [one.hook.task_id for one in due] == mine
             assert {one.scope for one in due} == {scope}

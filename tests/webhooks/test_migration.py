@@ -27,5 +27,5 @@ async def test_an_older_file_learns_webhooks(tmp_path: Path) -> None:
         hook = Hook(hook_id="h", task_id="t1", url="https://example.com/")
         await fixture.store.set_hook(ALICE, hook)
         await fixture.end(row)
-        (due,) = await fixture.store.due(AGENT, 9, 1000)
+        (due,) = await fixture.store.claim_deliveries(AGENT, 9, 1000)
         assert (due.hook, due.seq) == (hook, 3)

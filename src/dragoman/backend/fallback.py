@@ -139,7 +139,7 @@ class FallbackTasks:
             removed = await self._store.sweep(self._agent, self._keep_ms, self._keep_ms, MOST)
         removed = MOST
         while removed >= MOST:
-            rows = await self._store.expired(self._agent, MOST)  # only names expire
+            rows = await self._store.list_expired_tasks(self._agent, MOST)  # only names expire
             removed = await self._store.erase([row.task_id for row in rows]) if rows else 0
 
     async def _keep_swept(self) -> None:

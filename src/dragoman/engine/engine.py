@@ -155,7 +155,7 @@ class Engine:
 
     async def counts(self) -> dict[str, int]:
         """Returns the number of tasks by state, and of `runnable` tasks that wait for a worker."""
-        return await self.store.counts(self.name)
+        return await self.store.count_by_state(self.name)
 
     async def probe(self) -> None:
         """Writes to the store, and raises the error that prevents it."""
@@ -275,11 +275,11 @@ class Engine:
 
     # For the authorization in front of the engine.
 
-    async def live(self, ctx: Context) -> int:
+    async def count_unfinished(self, ctx: Context) -> int:
         """Returns the number of this caller's tasks that run or wait, in any process."""
         scope = self._scope_of(ctx)
         kept = sum(run.log.committed > 0 for run in self._runs_of(scope))
-        elsewhere = await self.store.live(scope) - kept
+        elsewhere = await self.store.count_unfinished(scope) - kept
         # The runs here are counted after the query, because those that were created during it are
         # not yet in the store.
         return max(0, elsewhere) + len(self._runs_of(scope))

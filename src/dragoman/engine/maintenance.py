@@ -150,7 +150,7 @@ class Maintenance:
     async def _held(self) -> list[HeldTask]:
         """Returns the tasks that this worker has claimed, and stops runs whose claim is gone."""
         runs = [run for run in self._runner.runs.values() if run.log.committed]
-        held = await self._store.held(self._runner.worker)
+        held = await self._store.list_held_tasks(self._runner.worker)
         tokens = {one.claim.token for one in held}
         for run in runs:
             if run.writer.claim.token not in tokens:
@@ -171,7 +171,7 @@ class Maintenance:
                 break
             runner.queued = max(0, runner.queued - len(rows))
         failed = 0
-        for row in await self._store.expired(runner.name, BATCH + self._overdue):
+        for row in await self._store.list_expired_tasks(runner.name, BATCH + self._overdue):
             try:
                 await self._expire(row)
             except DragomanError as exc:  # its denial cannot be audited; the others still end
@@ -246,7 +246,7 @@ class Maintenance:
             agent=self._runner.name,
             ended_before=self._runner.clock() - int(sooner.keep_tasks * 1000),
         )
-        while rows := await self._store.owned(which, SWEPT):
+        while rows := await self._store.find_in_all_scopes(which, SWEPT):
             await self._store.erase([row.task_id for row in rows])
 
     async def _peek(self) -> None:
@@ -255,7 +255,7 @@ class Maintenance:
         runner = self._runner
         if not (runner.runs or runner.bell.listening()):
             return
-        before, self._changes = self._changes, await self._store.changed()
+        before, self._changes = self._changes, await self._store.data_version()
         if self._changes == before:
             return
         runner.bell.ring_all()

@@ -130,7 +130,9 @@ class WebhookQueue:
             taken: list[Delivery] = []
             if free > 0:
                 try:
-                    taken = await self._store.due(self._agent, free, hold_ms, self._bulkheads())
+                    taken = await self._store.claim_deliveries(
+                        self._agent, free, hold_ms, self._bulkheads()
+                    )
                 except DragomanError as exc:
                     log.warning(
                         "Deliveries could not be read from the store", reason=exc.reason, why=exc
@@ -213,7 +215,7 @@ class WebhookQueue:
         if answer.arrived:
             if whole:
                 self._paused(delivery, now() + min(answer.size / RATE, PAUSE))
-            await self._store.delivered(delivery.id, through)
+            await self._store.mark_delivered(delivery.id, through)
             self._tries["delivered"] += 1
         elif answer.status == GONE:
             log.info(

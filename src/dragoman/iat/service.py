@@ -134,7 +134,7 @@ class IatService(Service):
 
     def _serve_host(self, host: Host, secret: str, *, allow_private: bool) -> None:
         host.peer, self.joined = self.server.peer, host.joined
-        self.check_claim, host.sessions = host.check_claim, self.guard.sessions.named
+        self.check_claim, host.sessions = host.check_claim, self.guard.sessions.list_valid
         host.dial = lambda url, to="", *, typed=False, signs=False: http_transport(
             *(url, self.me, to),
             secret=secret if signs else "",

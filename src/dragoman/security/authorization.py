@@ -33,7 +33,7 @@ READS = frozenset(
 class Tells(Protocol):
     """A peer that knows the tasks of a caller, such as the engine."""
 
-    def live(self, ctx: Context) -> Awaitable[int]:
+    def count_unfinished(self, ctx: Context) -> Awaitable[int]:
         """Returns how many tasks of this caller run or wait."""
 
     def skill_of(self, ctx: Context, task_id: str) -> Awaitable[str]:
@@ -109,7 +109,7 @@ class AuthorizingPeer:
 
     async def _room(self, op: ops.SendMessage, ctx: Context) -> None:
         if self.meter.rates.live_tasks and self._tells and not op.message.task_id:
-            self.meter.check_live(await self._tells.live(ctx))
+            self.meter.check_live(await self._tells.count_unfinished(ctx))
 
     async def _allowed(self, op: ops.Operation[Any], ctx: Context) -> None:
         """Raises `Forbidden`, `Unauthenticated` for what is not open to callers we do not know, or

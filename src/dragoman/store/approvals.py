@@ -70,7 +70,7 @@ async def open_approvals(store: Store, agent: str | None = None) -> list[Approva
     """The approvals that wait for an answer, of all callers, oldest first; those of all agents if
     none is named."""
     found: list[Approval] = []
-    for row in await store.owned(AdminFilter(agent=agent), MOST):
+    for row in await store.find_in_all_scopes(AdminFilter(agent=agent), MOST):
         if row.asking is Ask.APPROVAL and row.state is State.INPUT_REQUIRED and row.resting:
             try:
                 found.append(_approval(row, (await store.load(row.scope, row.task_id))[1]))
@@ -104,7 +104,7 @@ async def decide(store: Store, id: str, *, approved: bool, by: str) -> Approval:
         what = "several approvals" if which else "no open approval"
         raise ConfigError(f"There is {what} {id!r}; see `dragoman approvals list`.")
     (found,) = which
-    (row,) = await store.owned(AdminFilter(task_id=found.task_id), 1)
+    (row,) = await store.find_in_all_scopes(AdminFilter(task_id=found.task_id), 1)
     words = Text("Approved." if approved else "Not approved.")
     message = Message(message_id=uuid4().hex, role=Role.USER, parts=(words,))
     said = Input(message=message, value=answer_value(approved), by=by)

@@ -138,8 +138,9 @@ class Store(Protocol):
     async def beat(self, worker: str, lease_ms: int) -> bool:
         """Renews the lease; False if the worker has been declared dead."""
 
-    async def held(self, worker: str) -> list[HeldTask]:
-        """The tasks that the worker holds. It only reads, so other processes see no change."""
+    async def list_held_tasks(self, worker: str) -> list[HeldTask]:
+        """Returns the tasks that the worker holds. This only reads, so no other process sees a
+        change."""
 
     async def retire(self, worker: str) -> None:
         """Removes a worker and gives back the tasks that it holds."""
@@ -175,32 +176,32 @@ class Store(Protocol):
         ended, `Conflict` if `question` is given and is not the open one."""
 
     async def find_key(self, scope: Scope, key: str) -> tuple[str, bytes] | None:
-        """The task that a caller opened or continued under this idempotency key, and the digest of
-        the message. Keys live as long as their task."""
+        """Returns the task that a caller opened or continued under this idempotency key, and the
+        digest of the message. Keys live as long as their task."""
 
     async def ask_cancel(self, scope: Scope, task_id: str) -> Row:
         """Marks an unfinished task for cancellation, and makes it due at once if no worker holds
         it. The row says what became of it."""
 
     async def row(self, scope: Scope, task_id: str) -> Row:
-        """The row; `TaskNotFound` if the task does not exist in this scope."""
+        """Returns the row. Raises `TaskNotFound` if the task does not exist in this scope."""
 
     async def load(self, scope: Scope, task_id: str) -> tuple[Row, Task]:
-        """The row and the whole task."""
+        """Returns the row and the whole task."""
 
     async def read(self, scope: Scope, task_id: str, after: int, limit: int) -> Page:
-        """The row and the events after the seq `after`."""
+        """Returns the row and the events after the seq `after`."""
 
     async def find(self, scope: Scope, which: Filter, limit: int) -> Listing:
-        """The tasks of a scope that match a filter, newest status first."""
+        """Returns the tasks of a scope that match a filter, newest status first."""
 
     # Runs.
 
     async def inputs(self, claim: Claim) -> list[Input]:
-        """Every message that the caller sent to the task, in order."""
+        """Returns every message that the caller sent to the task, in order."""
 
     async def records(self, claim: Claim) -> list[Record]:
-        """Every call that the run has recorded, in order."""
+        """Returns every call that the run has recorded, in order."""
 
     # Webhooks. For every event and every hook that its task has at that time, `create` and `append`
     # put a delivery into the outbox, in the same transaction.
@@ -211,67 +212,67 @@ class Store(Protocol):
         A webhook that is set on a finished task gets the last event once."""
 
     async def hooks(self, scope: Scope, task_id: str) -> list[Hook]:
-        """The webhooks of a task, oldest first."""
+        """Returns the webhooks of a task, oldest first."""
 
     async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
         """Deletes a webhook and everything that is still due to it, if there is one."""
 
-    async def due(
+    async def claim_deliveries(
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
-        """Takes deliveries of an agent's tasks that are due, oldest first, and hides them from
+        """Claims the deliveries of an agent's tasks that are due, oldest first, and hides them from
         others for `hold_ms`. Deliveries that the bulkheads do not admit are skipped.
 
-        Of each webhook only the oldest delivery that is neither done nor given up is taken, so a
+        Of each webhook only the oldest delivery that is neither done nor given up is claimed, so a
         webhook gets its events in order."""
 
-    async def delivered(self, id: int, through: int = 0) -> None:
-        """The delivery arrived, and with it every later one up to the seq `through`."""
+    async def mark_delivered(self, id: int, through: int = 0) -> None:
+        """Records the arrival of the delivery, and of every later one up to the seq `through`."""
 
     async def retry(
         self, id: int, wait_ms: int, status: int, error: str, *, tried: bool = True
     ) -> None:
-        """The delivery failed and is due again after this time. If it was not even tried, the
-        attempt does not count."""
+        """Records that the delivery failed and is due again after this time. If it was not even
+        tried, the attempt does not count."""
 
     async def mark_dead(self, id: int, status: int, error: str, through: int = 0) -> None:
         """Gives the delivery up: it becomes a dead letter that stands for every one up to the seq
         `through`. Later deliveries are tried as usual."""
 
     async def outbox(self, *, dead: bool, limit: int, agent: str | None = None) -> list[Delivery]:
-        """The deliveries on their way, or the dead letters, oldest first; those of all agents if
-        none is named."""
+        """Returns the deliveries on their way, or the dead letters, oldest first. Without `agent`
+        they are those of all agents."""
 
     async def redeliver(self, id: int) -> bool:
         """Schedules a dead letter again, as a first attempt; False if there is none."""
 
     # Housekeeping.
 
-    async def expired(self, agent: str, limit: int) -> list[Row]:
-        """The tasks of an agent that have waited for their caller for too long."""
+    async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
+        """Returns the tasks of an agent that have waited for their caller for too long."""
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         """Drops the logs, and later the whole tasks, of an agent that ended this long ago. Returns
         how many tasks were shortened or dropped."""
 
-    async def counts(self, agent: str) -> dict[str, int]:
-        """How many tasks of an agent are in each state, and how many are `runnable`, waiting for a
-        worker."""
+    async def count_by_state(self, agent: str) -> dict[str, int]:
+        """Returns how many tasks of an agent are in each state, and how many are `runnable`, which
+        means that they wait for a worker."""
 
-    async def live(self, scope: Scope) -> int:
-        """How many tasks of a caller are not finished."""
+    async def count_unfinished(self, scope: Scope) -> int:
+        """Returns how many tasks of a caller are not finished."""
 
     async def probe(self) -> None:
         """Writes something without meaning, and raises the error that would prevent a write."""
 
-    async def changed(self) -> int:
-        """A number that differs from the one before if another process has changed something in
-        between. Several engines ask, so each compares it with the number it got itself."""
+    async def data_version(self) -> int:
+        """Returns a number that differs from the one before if another process has changed
+        something in between. Several engines call this, so each compares its own numbers."""
 
     # The operator's side: privacy (A2A 0.3 §10.2) and retention.
 
-    async def owned(self, which: AdminFilter, limit: int) -> list[Row]:
-        """The tasks of all callers that match a filter, oldest first."""
+    async def find_in_all_scopes(self, which: AdminFilter, limit: int) -> list[Row]:
+        """Returns the tasks of all callers and agents that match a filter, oldest first."""
 
     async def erase(self, task_ids: list[str]) -> int:
         """Drops whole tasks, including running ones: log, artifacts, inputs, records, webhooks and

@@ -253,7 +253,7 @@ class OutboxCalls:
         """Applies a rule to the webhook of a delivery; whether that changed anything."""
         raise NotImplementedError
 
-    async def delivered(self, id: int, through: int = 0) -> None:
+    async def mark_delivered(self, id: int, through: int = 0) -> None:
         await self._settle(id, arrive(through))
 
     async def retry(

@@ -51,7 +51,7 @@ class SessionStore(Protocol):
     async def find(self, agent: str, key: bytes) -> TokenSession | None:
         """The session, if it is known, not revoked, and has not ended."""
 
-    async def named(self, agent: str | None, who: str | None) -> list[TokenSession]:
+    async def list_valid(self, agent: str | None, who: str | None) -> list[TokenSession]:
         """The valid sessions of an agent and a name, oldest first; None stands for any."""
 
     async def news(self, after: int) -> list[TokenSession]:

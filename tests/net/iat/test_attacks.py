@@ -113,7 +113,7 @@ async def test_who_registers_by_agent_id_alone_owns_its_tasks_under_that_name() 
         said = house.envelope("register", agent_id="host-7", sender="", token=SECRET)
         house.token = (await house.post(said)).json()["payload"]["session_token"]
         await house.ask("execute", query="hello", sender="host-7")
-        (found,) = await house.app.service(IatService).guard.sessions.named("host-7")
+        (found,) = await house.app.service(IatService).guard.sessions.list_valid("host-7")
         assert found.principal == "iat:host-7"
 
 

@@ -71,7 +71,7 @@ async def test_a_renewal_is_written_only_when_it_is_worth_it() -> None:
     clock.now = 1003
     assert sessions.renew(token) == 1063
     await sessions.landed()
-    (kept,) = await store.named(None, None)
+    (kept,) = await store.list_valid(None, None)
     assert (kept.until, kept.revision) == (1_063_000, 2)
 
 
@@ -147,7 +147,7 @@ async def test_tokens_of_hosts_we_joined_are_kept_by_them() -> None:
     assert sessions.renew("theirs") == 1090
     assert await sessions.find("theirs") is not None
     await sessions.landed()
-    assert await store.named(None, None) == []
+    assert await store.list_valid(None, None) == []
     assert await sessions.revoke("engine") == 0
     assert await sessions.find("theirs") is None
 

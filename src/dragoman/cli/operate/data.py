@@ -109,7 +109,7 @@ async def told(store: Store, row: Row) -> dict[str, Any]:
 async def _rows(store: Store, which: AdminFilter) -> AsyncGenerator[Row, None]:
     limit, seen = PAGE, 0
     while True:
-        found = await store.owned(which, limit)
+        found = await store.find_in_all_scopes(which, limit)
         for row in found[seen:]:
             yield row
         if len(found) < limit:

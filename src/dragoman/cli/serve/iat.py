@@ -144,7 +144,7 @@ def sessions(
     """
 
     async def look(found: Store) -> list[TokenSession]:
-        return await found.sessions.named(None, None)
+        return await found.sessions.list_valid(None, None)
 
     kept = opened(store, look)
     if not kept and not as_json:

@@ -159,7 +159,7 @@ class IatAuthenticator:
         if found.until and who != found.who:
             raise Forbidden("`agent_id` is not the agent that this token belongs to.")
         whose = found.caller.tenant, found.caller.principal
-        for session in await self.sessions.named(who):
+        for session in await self.sessions.list_valid(who):
             if (session.tenant, session.principal) != whose:
                 raise Forbidden("`agent_id` is another agent, whose session is not over.")
 

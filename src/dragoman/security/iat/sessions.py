@@ -94,10 +94,10 @@ class Sessions:
         self._at_hand(key, found)
         return found
 
-    async def named(self, who: str) -> list[TokenSession]:
+    async def list_valid(self, who: str) -> list[TokenSession]:
         """Returns the sessions of an agent of this name."""
         await self.landed()
-        return await self._store.named(self._agent, who)
+        return await self._store.list_valid(self._agent, who)
 
     def renew(self, token: str) -> float:
         """Renews a session, and returns the time until which it is good, or 0 if there is none."""

@@ -140,8 +140,8 @@ class FileStore(MemoryStore):
 
     # Workers.
 
-    async def held(self, worker: str) -> list[HeldTask]:
-        return await self._files.observe(super().held, worker)
+    async def list_held_tasks(self, worker: str) -> list[HeldTask]:
+        return await self._files.observe(super().list_held_tasks, worker)
 
     async def retire(self, worker: str) -> None:
         await self._commit(super().retire(worker))
@@ -333,8 +333,8 @@ class FileStore(MemoryStore):
 
     # Housekeeping.
 
-    async def expired(self, agent: str, limit: int) -> list[Row]:
-        return await self._files.observe(super().expired, agent, limit)
+    async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
+        return await self._files.observe(super().list_expired_tasks, agent, limit)
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         shrink, go = await self._files.observe(self._old, agent, events_ms, tasks_ms, limit)
@@ -350,16 +350,16 @@ class FileStore(MemoryStore):
                 await self._save_hooks(task_id)
         return len(shrink) + len(go)
 
-    async def counts(self, agent: str) -> dict[str, int]:
-        return await self._files.observe(super().counts, agent)
+    async def count_by_state(self, agent: str) -> dict[str, int]:
+        return await self._files.observe(super().count_by_state, agent)
 
     async def probe(self) -> None:
         await self._files.replace(self._folder / "probe", b"One can write here.\n")
 
     # The operator's side.
 
-    async def owned(self, which: AdminFilter, limit: int) -> list[Row]:
-        return await self._files.observe(super().owned, which, limit)
+    async def find_in_all_scopes(self, which: AdminFilter, limit: int) -> list[Row]:
+        return await self._files.observe(super().find_in_all_scopes, which, limit)
 
     async def erase(self, task_ids: list[str]) -> int:
         known = [task_id for task_id in task_ids if task_id in self._tasks]

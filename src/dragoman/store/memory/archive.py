@@ -109,7 +109,7 @@ class Archive:
                 shrink.append(task_id)
         return shrink, go
 
-    def counts(self, agent: str) -> Counter[str]:
+    def count_by_state(self, agent: str) -> Counter[str]:
         """How many tasks of an agent are in each state."""
         counted: Counter[str] = Counter()
         for (_, _, name, state), count in self._groups.items():

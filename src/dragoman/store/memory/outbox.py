@@ -78,10 +78,10 @@ class MemoryOutbox:
             self.tasks.pop(task_id, None)
         return bool(gone)
 
-    def due(
+    def claim_deliveries(
         self, agent: str, limit: int, now: int, hold_ms: int, bulkheads: Bulkheads | None
     ) -> list[Delivery]:
-        """Takes deliveries that are due, as `Store.due` promises."""
+        """Takes deliveries that are due, as `Store.claim_deliveries` promises."""
         self._hold = max(self._hold, hold_ms)
         ready = [
             cursor

@@ -43,7 +43,7 @@ class MemorySessions:
     def _good(self, session: TokenSession) -> bool:
         return not session.revoked and session.until > self._clock()
 
-    async def named(self, agent: str | None, who: str | None) -> list[TokenSession]:
+    async def list_valid(self, agent: str | None, who: str | None) -> list[TokenSession]:
         found = [kept for kept in self._open.values() if self._good(kept) and _of(kept, agent, who)]
         return sorted(found, key=lambda kept: (kept.since, kept.key))
 

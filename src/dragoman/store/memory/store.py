@@ -69,7 +69,7 @@ class MemoryStore(OutboxCalls):
         await self.enlist(worker, lease_ms)
         return True
 
-    async def held(self, worker: str) -> list[HeldTask]:
+    async def list_held_tasks(self, worker: str) -> list[HeldTask]:
         rows = [live.row for live in self._held_by(worker)]
         return [HeldTask(row.claim, row.inputs, row.cancel) for row in rows]
 
@@ -302,10 +302,10 @@ class MemoryStore(OutboxCalls):
         mine = any(cursor.scope == scope for cursor in self._outbox.of(task_id))
         return mine and self._outbox.drop(task_id, [hook_id])
 
-    async def due(
+    async def claim_deliveries(
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
-        return self._outbox.due(agent, limit, self._clock(), hold_ms, bulkheads)
+        return self._outbox.claim_deliveries(agent, limit, self._clock(), hold_ms, bulkheads)
 
     async def _settle(self, id: int, rule: Rule) -> bool:
         return bool(self._outbox.change(id, rule, self._clock()))
@@ -315,7 +315,7 @@ class MemoryStore(OutboxCalls):
 
     # Housekeeping.
 
-    async def expired(self, agent: str, limit: int) -> list[Row]:
+    async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
         now = self._clock()
         over = [
             live.row
@@ -343,20 +343,20 @@ class MemoryStore(OutboxCalls):
         now = self._clock()
         return self._tasks.archive.old(agent, now - events_ms, now - tasks_ms, limit, self._outbox)
 
-    async def counts(self, agent: str) -> dict[str, int]:
-        return self._tasks.counts(agent)
+    async def count_by_state(self, agent: str) -> dict[str, int]:
+        return self._tasks.count_by_state(agent)
 
-    async def live(self, scope: Scope) -> int:
-        return self._tasks.count_live(scope)
+    async def count_unfinished(self, scope: Scope) -> int:
+        return self._tasks.count_unfinished(scope)
 
     async def probe(self) -> None: ...
 
-    async def changed(self) -> int:
+    async def data_version(self) -> int:
         return 0
 
     # The operator's side.
 
-    async def owned(self, which: AdminFilter, limit: int) -> list[Row]:
+    async def find_in_all_scopes(self, which: AdminFilter, limit: int) -> list[Row]:
         found = [row for row in self._tasks.rows(which.context_id) if rules.matches(row, which)]
         return sorted(found, key=lambda row: (row.created_at, row.task_id))[:limit]
 

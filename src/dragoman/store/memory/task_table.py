@@ -133,13 +133,13 @@ class TaskTable:
             total += count
         return nlargest(limit, places), total
 
-    def count_live(self, scope: Scope) -> int:
+    def count_unfinished(self, scope: Scope) -> int:
         """How many tasks of a caller have not ended."""
         return sum(fits(live.row, scope, Filter()) for live in self.live.values())
 
-    def counts(self, agent: str) -> dict[str, int]:
+    def count_by_state(self, agent: str) -> dict[str, int]:
         """How many tasks of an agent are in each state, and how many are runnable."""
-        counted = self.archive.counts(agent)
+        counted = self.archive.count_by_state(agent)
         counted["runnable"] = 0
         for live in self.live.values():
             if live.row.agent == agent and not live.row.hidden:

@@ -15,7 +15,7 @@ _NAMED = ("tenant", "principal", "task_id", "agent")
 _STATE = "SELECT task_id, hidden, agent, tenant, principal, state FROM task WHERE task_id = ?"
 
 
-def owned(db: sqlite3.Connection, which: AdminFilter, limit: int) -> list[Row]:
+def find_in_all_scopes(db: sqlite3.Connection, which: AdminFilter, limit: int) -> list[Row]:
     """The tasks of all callers that match a filter, oldest first."""
     wanted = [(name, value) for name in _NAMED if (value := getattr(which, name)) is not None]
     tests = [f"{name} = ?" for name, _ in wanted]

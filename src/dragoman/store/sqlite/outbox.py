@@ -136,7 +136,7 @@ class SqliteOutbox:
 
     # Deliveries.
 
-    def due(
+    def claim_deliveries(
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None
     ) -> list[Delivery]:
         now = self._clock()

@@ -114,7 +114,7 @@ class SqliteReader:
         tasks = [sql.task_in(self._db, task_id) for task_id, _ in found]
         return Listing(tasks, [(at, task_id) for task_id, at in found], total)
 
-    def live(self, scope: Scope) -> int:
+    def count_unfinished(self, scope: Scope) -> int:
         return sum(n for state, n in self._owner(scope) if state not in FINAL)
 
     def _owner(self, scope: Scope) -> list[tuple[str, int]]:
@@ -122,7 +122,7 @@ class SqliteReader:
         owner = (scope.agent, scope.tenant, scope.principal)
         return self._db.execute(_OF_OWNER, owner).fetchall()
 
-    def held(self, worker: str) -> list[HeldTask]:
+    def list_held_tasks(self, worker: str) -> list[HeldTask]:
         found = self._rows(sql.BY_WORKER, worker)
         return [HeldTask(row.claim, row.inputs, row.cancel) for row in found]
 
@@ -140,14 +140,14 @@ class SqliteReader:
         if not found or not rules.holds(found[0], claim):
             raise Fenced(task_id=claim.task_id)
 
-    def expired(self, argument: tuple[str, int]) -> list[Row]:
+    def list_expired_tasks(self, argument: tuple[str, int]) -> list[Row]:
         agent, limit = argument
         return self._rows(sql.EXPIRED, self._clock(), agent, limit)
 
-    def owned(self, argument: tuple[AdminFilter, int]) -> list[Row]:
-        return erase.owned(self._db, *argument)
+    def find_in_all_scopes(self, argument: tuple[AdminFilter, int]) -> list[Row]:
+        return erase.find_in_all_scopes(self._db, *argument)
 
-    def counts(self, agent: str) -> dict[str, int]:
+    def count_by_state(self, agent: str) -> dict[str, int]:
         counted: Counter[str] = Counter()
         for state, n in self._db.execute(_TALLY, (agent,)):
             counted[state] += n

@@ -66,7 +66,7 @@ class SqliteSessions:
         found = await self._read(lambda db: _all(db, _FIND, key, agent, self._clock()))
         return found[0] if found else None
 
-    async def named(self, agent: str | None, who: str | None) -> list[TokenSession]:
+    async def list_valid(self, agent: str | None, who: str | None) -> list[TokenSession]:
         found = await self._read(lambda db: self._named(db, agent, who))
         return sorted(found, key=lambda kept: (kept.since, kept.key))
 

@@ -119,8 +119,8 @@ class SqliteStore(OutboxCalls):
 
         return await self._read(job)
 
-    async def held(self, worker: str) -> list[HeldTask]:
-        return await self._reads.ask(SqliteReader.held, worker)
+    async def list_held_tasks(self, worker: str) -> list[HeldTask]:
+        return await self._reads.ask(SqliteReader.list_held_tasks, worker)
 
     async def retire(self, worker: str) -> None:
         await self._writes.ask(SqliteWriter.retire, worker)
@@ -173,10 +173,12 @@ class SqliteStore(OutboxCalls):
     async def delete_hook(self, scope: Scope, task_id: str, hook_id: str) -> None:
         await self._write_outbox(lambda outbox: outbox.delete_hook(scope, task_id, hook_id))
 
-    async def due(
+    async def claim_deliveries(
         self, agent: str, limit: int, hold_ms: int, bulkheads: Bulkheads | None = None
     ) -> list[Delivery]:
-        return await self._write_outbox(lambda outbox: outbox.due(agent, limit, hold_ms, bulkheads))
+        return await self._write_outbox(
+            lambda outbox: outbox.claim_deliveries(agent, limit, hold_ms, bulkheads)
+        )
 
     async def _settle(self, id: int, rule: Rule) -> bool:
         return await self._write_outbox(lambda outbox: outbox.settle(id, rule))
@@ -198,26 +200,26 @@ class SqliteStore(OutboxCalls):
     async def _read(self, job: Job[R]) -> R:
         return await self._reads.ask(SqliteReader.do, job)
 
-    async def live(self, scope: Scope) -> int:
-        return await self._reads.ask(SqliteReader.live, scope)
+    async def count_unfinished(self, scope: Scope) -> int:
+        return await self._reads.ask(SqliteReader.count_unfinished, scope)
 
     async def probe(self) -> None:
         await self._writes.ask(SqliteWriter.probe, None)
 
-    async def expired(self, agent: str, limit: int) -> list[Row]:
-        return await self._lists.ask(SqliteReader.expired, (agent, limit))
+    async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
+        return await self._lists.ask(SqliteReader.list_expired_tasks, (agent, limit))
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         return await self._writes.ask(SqliteWriter.sweep, (agent, events_ms, tasks_ms, limit))
 
-    async def counts(self, agent: str) -> dict[str, int]:
-        return await self._lists.ask(SqliteReader.counts, agent)
+    async def count_by_state(self, agent: str) -> dict[str, int]:
+        return await self._lists.ask(SqliteReader.count_by_state, agent)
 
-    async def changed(self) -> int:
-        return await self._writes.ask(SqliteWriter.changed, None)
+    async def data_version(self) -> int:
+        return await self._writes.ask(SqliteWriter.data_version, None)
 
-    async def owned(self, which: AdminFilter, limit: int) -> list[Row]:
-        return await self._lists.ask(SqliteReader.owned, (which, limit))
+    async def find_in_all_scopes(self, which: AdminFilter, limit: int) -> list[Row]:
+        return await self._lists.ask(SqliteReader.find_in_all_scopes, (which, limit))
 
     async def erase(self, task_ids: list[str]) -> int:
         gone = await self._writes.ask(SqliteWriter.erase, task_ids)

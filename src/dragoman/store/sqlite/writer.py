@@ -67,12 +67,12 @@ class SqliteWriter:
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
         """Does the jobs in one transaction. If it fails, none of them has happened."""
-        looks = [job for job in jobs if job.apply is SqliteWriter.changed]
+        looks = [job for job in jobs if job.apply is SqliteWriter.data_version]
         if not looks:
             return self._attempt(self._transaction, jobs)
-        # `changed` stays out of the transaction: it must not wait for the lock of another process,
+        # `data_version` stays out of the transaction: it must not wait for another process's lock,
         # and must not be a change itself, which the other processes would look for in turn.
-        changes = [job for job in jobs if job.apply is not SqliteWriter.changed]
+        changes = [job for job in jobs if job.apply is not SqliteWriter.data_version]
         outcomes = self._attempt(self._peek, looks)
         return outcomes + self._attempt(self._transaction, changes) if changes else outcomes
 
@@ -88,7 +88,7 @@ class SqliteWriter:
         return [(job, None, failure) for job in jobs]
 
     def _peek(self, jobs: list[Job]) -> list[Outcome]:
-        return [(job, self.changed(None), None) for job in jobs]
+        return [(job, self.data_version(None), None) for job in jobs]
 
     def _transaction(self, jobs: list[Job]) -> list[Outcome]:
         execute = self._db.execute
@@ -327,7 +327,7 @@ class SqliteWriter:
     def probe(self, _: None) -> None:
         workers.probe(self._db)
 
-    def changed(self, _: None) -> int:
+    def data_version(self, _: None) -> int:
         self._look()
         return self._changes
 

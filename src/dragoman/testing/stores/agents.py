@@ -56,8 +56,8 @@ class AgentTests(StoreTests):
                 assert len(await store.hooks(ALICE, task_id)) == 1
             listing = await store.find(scope, Filter(), 9)
             assert (listing.tasks, listing.total) == ([], 0)
-            assert await store.live(scope) == 0
-            assert await store.counts(ANOTHER) == {"runnable": 0}
+            assert await store.count_unfinished(scope) == 0
+            assert await store.count_by_state(ANOTHER) == {"runnable": 0}
             assert await store.row(ALICE, "waiting") == replace(
                 waiting, state=State.INPUT_REQUIRED, last_seq=3, question="q1", asking="input"
             )
@@ -77,13 +77,17 @@ class AgentTests(StoreTests):
                         listing = await fixture.store.find(scope, which, 9)
                         assert {task.id for task in listing.tasks} == own
                         assert listing.total == 2
-                    assert await fixture.store.live(scope) == 1
+                    assert await fixture.store.count_unfinished(scope) == 1
                     expected = {"working": 1, "completed": 1, "runnable": 0}
-                    assert await fixture.store.counts(scope.agent) == expected
-                    owned = await fixture.store.owned(AdminFilter(agent=scope.agent), 9)
+                    assert await fixture.store.count_by_state(scope.agent) == expected
+                    owned = await fixture.store.find_in_all_scopes(
+                        AdminFilter(agent=scope.agent), 9
+                    )
                     assert set(_names(owned)) == own
                     assert {row.scope for row in owned} == {scope}
-                assert len(await fixture.store.owned(AdminFilter(context_id="c"), 9)) == 4
+                assert (
+                    len(await fixture.store.find_in_all_scopes(AdminFilter(context_id="c"), 9)) == 4
+                )
 
             await check()
             if self.durable:
@@ -125,7 +129,7 @@ class AgentTests(StoreTests):
             assert set(await fixture.store.reap()) == {f"{AGENT}-lost", f"{ANOTHER}-lost"}
             fixture.clock.tick(1_000)
             for agent in (AGENT, ANOTHER):
-                assert _names(await fixture.store.expired(agent, 9)) == [f"{agent}-late"]
+                assert _names(await fixture.store.list_expired_tasks(agent, 9)) == [f"{agent}-late"]
                 claimed = await fixture.store.claim("w1", agent, 9)
                 assert _names(claimed) == [f"{agent}-due", f"{agent}-lost"]
                 assert await fixture.store.claim("w1", agent, 9) == []
@@ -141,7 +145,9 @@ class AgentTests(StoreTests):
             assert len(await fixture.log(f"{ANOTHER}-ended", ALICE_WITH_ANOTHER)) == 3
             assert await fixture.store.sweep(AGENT, DAY, DAY, 9) == 1
             assert await fixture.store.sweep(AGENT, DAY, DAY, 9) == 0
-            assert _names(await fixture.store.owned(AdminFilter(), 9)) == [f"{ANOTHER}-ended"]
+            assert _names(await fixture.store.find_in_all_scopes(AdminFilter(), 9)) == [
+                f"{ANOTHER}-ended"
+            ]
 
     async def test_agents_deliver_only_their_own_webhooks(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
@@ -157,10 +163,10 @@ class AgentTests(StoreTests):
             waiting = await fixture.store.outbox(dead=False, limit=9, agent=AGENT)
             assert [one.hook.task_id for one in waiting] == [f"{AGENT}-task"]
             assert len(await fixture.store.outbox(dead=False, limit=9)) == 4
-            (own,) = await fixture.store.due(AGENT, 9, 1_000)
+            (own,) = await fixture.store.claim_deliveries(AGENT, 9, 1_000)
             assert (own.hook.task_id, own.scope) == (f"{AGENT}-task", ALICE)
             await fixture.store.mark_dead(own.id, 500, "")
-            others = await fixture.store.due(ANOTHER, 9, 1_000)
+            others = await fixture.store.claim_deliveries(ANOTHER, 9, 1_000)
             assert {one.hook.task_id for one in others} == {f"{ANOTHER}-task", f"{ANOTHER}-born"}
             assert {one.scope for one in others} == {ALICE_WITH_ANOTHER}
             for agent, dead in ((AGENT, 1), (ANOTHER, 0), (None, 1)):
@@ -184,8 +190,8 @@ class AgentTests(StoreTests):
                     listing = await fixture.store.find(ALICE, which, 9)
                     assert [task.id for task in listing.tasks] == ["shown"]
                     assert listing.total == 1
-                assert await fixture.store.live(ALICE) == 0
-                assert await fixture.store.counts(AGENT) == {"completed": 1, "runnable": 0}
+                assert await fixture.store.count_unfinished(ALICE) == 0
+                assert await fixture.store.count_by_state(AGENT) == {"completed": 1, "runnable": 0}
                 for name in ("hidden-live", "hidden-ended"):
                     row, task = await fixture.store.load(ALICE, name)
                     assert (row.hidden, task) == (True, fixture.folds[name].task())
@@ -205,14 +211,16 @@ class AgentTests(StoreTests):
             row = await fixture.store.row(ALICE, "hidden")
             await fixture.append(fixture.write(row.claim, WORKING))
             await fixture.end(row)
-            assert await fixture.store.counts(AGENT) == {"runnable": 0}
-            assert _names(await fixture.store.owned(AdminFilter(context_id="c"), 9)) == [
+            assert await fixture.store.count_by_state(AGENT) == {"runnable": 0}
+            assert _names(
+                await fixture.store.find_in_all_scopes(AdminFilter(context_id="c"), 9)
+            ) == [
                 "brief",
                 "hidden",
             ]
             assert await fixture.store.erase(["brief"]) == 1
             fixture.clock.tick(DAY)
             assert await fixture.store.sweep(AGENT, DAY, DAY, 9) == 1
-            assert await fixture.store.counts(AGENT) == {"runnable": 0}
+            assert await fixture.store.count_by_state(AGENT) == {"runnable": 0}
             for name in ("hidden", "brief"):
                 assert await fixture.store.find_key(ALICE, name) is None

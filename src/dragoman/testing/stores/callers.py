@@ -218,7 +218,7 @@ class CallerTests(StoreTests):
             async def names(context: str) -> list[str]:
                 which = Filter(context_id=context)
                 found = [task.id for task in (await fixture.store.find(ALICE, which, 99)).tasks]
-                owned = await fixture.store.owned(AdminFilter(context_id=context), 99)
+                owned = await fixture.store.find_in_all_scopes(AdminFilter(context_id=context), 99)
                 assert sorted(found) == sorted(row.task_id for row in owned)
                 return found
 

@@ -23,7 +23,8 @@ DAY = 86_400_000
 
 
 class DurabilityTests(StoreTests):
-    """Tests of `expired`, `sweep`, `counts`, `changed`, `open` and `close`."""
+    """Tests of `list_expired_tasks`, `sweep`, `count_by_state`, `count_unfinished`,
+    `data_version`, `open` and `close`."""
 
     async def test_who_waits_too_long_expires(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
@@ -41,7 +42,7 @@ class DurabilityTests(StoreTests):
             await fixture.append(fixture.write(running.claim, WORKING, expires_at=start + 1))
 
             async def names(limit: int) -> list[str]:
-                return [row.task_id for row in await fixture.store.expired(AGENT, limit)]
+                return [row.task_id for row in await fixture.store.list_expired_tasks(AGENT, limit)]
 
             assert await names(9) == []
             fixture.clock.tick(100)
@@ -49,7 +50,7 @@ class DurabilityTests(StoreTests):
             fixture.clock.tick(1000)
             assert await names(9) == ["t1", "t2", "t3"]
             assert await names(2) == ["t1", "t2"]
-            found = (await fixture.store.expired(AGENT, 1))[0]
+            found = (await fixture.store.list_expired_tasks(AGENT, 1))[0]
             assert found == await fixture.store.row(ALICE, "t1")
 
     async def _ended(self, fixture: StoreFixture, *names: str) -> None:
@@ -123,7 +124,7 @@ class DurabilityTests(StoreTests):
 
     async def test_tasks_are_counted(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
-            assert await fixture.store.counts(AGENT) == {"runnable": 0}
+            assert await fixture.store.count_by_state(AGENT) == {"runnable": 0}
             await self._ended(fixture, "t1", "t2")
             for n, worker in enumerate(("", "", "w1")):
                 await fixture.open_task(f"r{n}", worker=worker)
@@ -138,19 +139,19 @@ class DurabilityTests(StoreTests):
                 "input-required": 1,
                 "runnable": 2,
             }
-            assert await fixture.store.counts(AGENT) == expected
-            assert await fixture.store.counts("another") == {"working": 1, "runnable": 0}
+            assert await fixture.store.count_by_state(AGENT) == expected
+            assert await fixture.store.count_by_state("another") == {"working": 1, "runnable": 0}
             if self.durable:
                 await fixture.reopen()
-                assert await fixture.store.counts(AGENT) == expected
+                assert await fixture.store.count_by_state(AGENT) == expected
             fixture.clock.tick(DAY)
             assert await fixture.store.sweep(AGENT, 1, 1, 9) == 3
             left = {"working": 3, "input-required": 1, "runnable": 2}
-            assert await fixture.store.counts(AGENT) == left
+            assert await fixture.store.count_by_state(AGENT) == left
 
     async def test_the_live_tasks_of_a_caller_are_counted(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
-            assert await fixture.store.live(ALICE) == 0
+            assert await fixture.store.count_unfinished(ALICE) == 0
             await self._ended(fixture, "t1", "t2")
             for name in ("r1", "r2"):
                 row = await fixture.open_task(name)
@@ -158,31 +159,31 @@ class DurabilityTests(StoreTests):
             await fixture.open_task("hers", scope=BOB)
             await fixture.create(fixture.draft("other", scope=ALICE_WITH_ANOTHER))
             for _ in range(2):
-                assert await fixture.store.live(ALICE) == 2
-                assert await fixture.store.live(BOB) == 1
-                assert await fixture.store.live(ALICE_ELSEWHERE) == 0
+                assert await fixture.store.count_unfinished(ALICE) == 2
+                assert await fixture.store.count_unfinished(BOB) == 1
+                assert await fixture.store.count_unfinished(ALICE_ELSEWHERE) == 0
                 if self.durable:
                     await fixture.reopen()
             await fixture.store.erase(["r1"])
-            assert await fixture.store.live(ALICE) == 1
+            assert await fixture.store.count_unfinished(ALICE) == 1
 
     async def test_whether_one_can_write_is_no_task(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
             await fixture.store.probe()
             await fixture.store.probe()
-            assert await fixture.store.counts(AGENT) == {"runnable": 0}
+            assert await fixture.store.count_by_state(AGENT) == {"runnable": 0}
             if self.durable:
                 await fixture.reopen()
                 assert (await fixture.store.find(ALICE, Filter(), 9)).total == 0
 
     async def test_our_own_changes_are_no_news(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
-            before = await fixture.store.changed()
+            before = await fixture.store.data_version()
             row = await fixture.open_task("t1")
-            assert await fixture.store.changed() == before
+            assert await fixture.store.data_version() == before
             await fixture.end(row)
             await fixture.store.reap()
-            assert await fixture.store.changed() == before
+            assert await fixture.store.data_version() == before
 
     # Restarts.
 

@@ -38,7 +38,7 @@ def hook(task_id: str, hook_id: str = "h1", url: str = "https://example.com/hook
 
 async def due(fixture: StoreFixture, limit: int = 99) -> list[Delivery]:
     """Takes the deliveries that are due now."""
-    return await fixture.store.due(AGENT, limit, HOLD)
+    return await fixture.store.claim_deliveries(AGENT, limit, HOLD)
 
 
 def places(deliveries: list[Delivery]) -> list[tuple[str, str, int]]:
@@ -60,8 +60,8 @@ async def open_with_hook(fixture: StoreFixture, events: int = 0) -> Row:
 
 
 class HookTests(StoreTests):
-    """Tests of `set_hook`, `hooks`, `delete_hook`, `due`, `delivered`, `retry`, `mark_dead`,
-    `outbox` and `redeliver`."""
+    """Tests of `set_hook`, `hooks`, `delete_hook`, `claim_deliveries`, `mark_delivered`, `retry`,
+    `mark_dead`, `outbox` and `redeliver`."""
 
     async def test_hooks_are_kept(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
@@ -105,11 +105,11 @@ class HookTests(StoreTests):
             await fixture.append(fixture.write(row.claim, StateChanged(state=State.COMPLETED)))
             assert await due(fixture) == []
             for seq in (4, 5):
-                await fixture.store.delivered(first.id)
+                await fixture.store.mark_delivered(first.id)
                 (first,) = await due(fixture)
                 assert first.seq == seq
-            await fixture.store.delivered(first.id)
-            await fixture.store.delivered(first.id)
+            await fixture.store.mark_delivered(first.id)
+            await fixture.store.mark_delivered(first.id)
             fixture.clock.tick(DAY)
             assert await due(fixture) == []
             assert await fixture.store.outbox(dead=False, limit=9) == []
@@ -125,7 +125,7 @@ class HookTests(StoreTests):
             while found := await due(fixture):
                 told += places(found)
                 for one in found:
-                    await fixture.store.delivered(one.id)
+                    await fixture.store.mark_delivered(one.id)
             assert sorted(told) == [(t, "h1", n) for t in ("t1", "t2") for n in (1, 2)]
 
     async def test_a_refused_task_leaves_no_hook(self, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ class HookTests(StoreTests):
             await fixture.store.set_hook(ALICE, hook("t1"))
             (last,) = await due(fixture)
             assert last.seq == 3
-            await fixture.store.delivered(last.id)
+            await fixture.store.mark_delivered(last.id)
             await fixture.store.set_hook(ALICE, hook("t1"))
             assert await due(fixture) == []
 
@@ -169,15 +169,21 @@ class HookTests(StoreTests):
                 scope = Scope("", f"caller{n}", AGENT)
                 await self._due_soon(fixture, f"same{n}", scope, "https://one.example.com:8443/")
             await self._due_soon(fixture, "quick", BOB, "https://quick.example.com/")
-            taken = await fixture.store.due(AGENT, 20, HOLD, Bulkheads(4, 2))
+            taken = await fixture.store.claim_deliveries(AGENT, 20, HOLD, Bulkheads(4, 2))
             names = [one.hook.task_id for one in taken]
             assert names == ["slow0", "slow1", "slow2", "slow3", "same0", "same1", "quick"]
             held = [_place(one) for one in taken]
-            assert await fixture.store.due(AGENT, 20, HOLD, Bulkheads(4, 2, held)) == []
+            assert (
+                await fixture.store.claim_deliveries(AGENT, 20, HOLD, Bulkheads(4, 2, held)) == []
+            )
             # Places that are free again are filled, oldest first, and never more than asked for.
-            (more,) = await fixture.store.due(AGENT, 1, HOLD, Bulkheads(4, 2, held[2:]))
+            (more,) = await fixture.store.claim_deliveries(
+                AGENT, 1, HOLD, Bulkheads(4, 2, held[2:])
+            )
             assert more.hook.task_id == "slow4"
-            assert len(await fixture.store.due(AGENT, 99, HOLD, Bulkheads(99, 99))) == 38
+            assert (
+                len(await fixture.store.claim_deliveries(AGENT, 99, HOLD, Bulkheads(99, 99))) == 38
+            )
 
     async def test_bulkheads_without_a_place_admit_nobody(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
@@ -185,8 +191,8 @@ class HookTests(StoreTests):
             await self._due_soon(fixture, "t2", BOB, "https:///")
             for nobody in (Bulkheads(0, 9), Bulkheads(9, 0)):
                 async with asyncio.timeout(60):
-                    assert await fixture.store.due(AGENT, 9, HOLD, nobody) == []
-            assert len(await fixture.store.due(AGENT, 9, HOLD, Bulkheads(1, 1))) == 2
+                    assert await fixture.store.claim_deliveries(AGENT, 9, HOLD, nobody) == []
+            assert len(await fixture.store.claim_deliveries(AGENT, 9, HOLD, Bulkheads(1, 1))) == 2
 
     async def _due_soon(self, fixture: StoreFixture, task_id: str, scope: Scope, url: str) -> None:
         row = await fixture.open_task(task_id, scope=scope)
@@ -200,11 +206,11 @@ class HookTests(StoreTests):
             (one,) = await due(fixture)
             assert (one.seq, one.last) == (3, 5)
             await fixture.append(fixture.write(row.claim, WORKING))
-            await fixture.store.delivered(one.id, 5)
+            await fixture.store.mark_delivered(one.id, 5)
             (two,) = await due(fixture)
             assert (two.seq, two.last, two.attempt) == (6, 6, 1)
             # It cannot deliver more than there is.
-            await fixture.store.delivered(two.id, 99)
+            await fixture.store.mark_delivered(two.id, 99)
             assert await fixture.store.outbox(dead=False, limit=9) == []
             await fixture.append(fixture.write(row.claim, WORKING, WORKING))
             (three,) = await due(fixture)
@@ -219,7 +225,7 @@ class HookTests(StoreTests):
             await fixture.append(fixture.write(row.claim, WORKING))
             (again,) = await due(fixture)
             assert (again.seq, again.last) == (8, 0)
-            await fixture.store.delivered(again.id, 9)
+            await fixture.store.mark_delivered(again.id, 9)
             assert [(one.seq, one.last) for one in await due(fixture)] == [(9, 9)]
 
     async def test_what_failed_is_tried_later(self, tmp_path: Path) -> None:
@@ -301,10 +307,10 @@ class HookTests(StoreTests):
             assert await fixture.store.redeliver(one.id) is False
             assert await due(fixture) == []
             assert await fixture.store.outbox(dead=True, limit=9) == []
-            await fixture.store.delivered(two.id)
+            await fixture.store.mark_delivered(two.id)
             (again,) = await due(fixture)
             assert (again.id, again.attempt) == (one.id, 1)
-            await fixture.store.delivered(again.id)
+            await fixture.store.mark_delivered(again.id)
             assert [d.seq for d in await due(fixture)] == [5]
 
     async def test_a_deleted_hook_hears_nothing_more(self, tmp_path: Path) -> None:
@@ -317,7 +323,7 @@ class HookTests(StoreTests):
             # A delivery that was on its way may still report.
             await fixture.store.retry(two.id, 0, 0, "late")
             await fixture.store.mark_dead(two.id, 0, "late")
-            await fixture.store.delivered(two.id)
+            await fixture.store.mark_delivered(two.id)
             await fixture.append(fixture.write(row.claim, WORKING))
             assert await due(fixture) == []
             assert await fixture.store.outbox(dead=True, limit=9) == []
@@ -349,7 +355,7 @@ class HookTests(StoreTests):
                 await fixture.end(row)
             for one in await due(fixture):
                 if one.hook.task_id == "told":
-                    await fixture.store.delivered(one.id)
+                    await fixture.store.mark_delivered(one.id)
                 elif one.hook.task_id == "dead":
                     await fixture.store.mark_dead(one.id, 0, "x")
                 else:
@@ -363,7 +369,7 @@ class HookTests(StoreTests):
             assert len(await fixture.log("due")) == 3
             assert await fixture.store.outbox(dead=True, limit=9) == []
             (last,) = await fixture.store.outbox(dead=False, limit=9)
-            await fixture.store.delivered(last.id)
+            await fixture.store.mark_delivered(last.id)
             assert await fixture.store.sweep(AGENT, 7 * DAY, 30 * DAY, 9) == 1
             if self.durable:
                 await fixture.reopen()

@@ -67,10 +67,10 @@ class SessionTests(StoreTests):
             second = session(b"k2", "host-2", agent="another", since=START + 1)
             for one in (third, first, second):
                 await sessions.keep(one)
-            assert bare(await sessions.named(None, None)) == [first, second, third]
-            assert bare(await sessions.named(AGENT, None)) == [first, third]
-            assert bare(await sessions.named(None, "host-2")) == [second]
-            assert await sessions.named(AGENT, "host-2") == []
+            assert bare(await sessions.list_valid(None, None)) == [first, second, third]
+            assert bare(await sessions.list_valid(AGENT, None)) == [first, third]
+            assert bare(await sessions.list_valid(None, "host-2")) == [second]
+            assert await sessions.list_valid(AGENT, "host-2") == []
 
     async def test_what_is_revoked_is_found_no_more(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
@@ -90,9 +90,9 @@ class SessionTests(StoreTests):
                 sessions = fixture.store.sessions
             assert await sessions.find(AGENT, b"k1") is None
             assert await sessions.find(AGENT, b"k2") is None
-            assert [one.key for one in await sessions.named(None, None)] == [b"k3", b"k4"]
+            assert [one.key for one in await sessions.list_valid(None, None)] == [b"k3", b"k4"]
             assert await sessions.revoke("host-1") == 1
-            assert [one.key for one in await sessions.named(None, None)] == [b"k4"]
+            assert [one.key for one in await sessions.list_valid(None, None)] == [b"k4"]
 
     async def test_changes_are_news_once(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
@@ -121,7 +121,7 @@ class SessionTests(StoreTests):
             assert await sessions.find(AGENT, b"k1") is not None
             fixture.clock.tick(1)
             assert await sessions.find(AGENT, b"k1") is None
-            assert await sessions.named(None, None) == []
+            assert await sessions.list_valid(None, None) == []
             assert await sessions.revoke("host-1") == 0
             await sessions.keep(session(b"k3", since=fixture.clock.now))
             left = await sessions.news(0)

@@ -166,7 +166,7 @@ class WorkerTests(StoreTests):
             await fixture.ask(waiting)
             await fixture.open_task("t3", worker="w2")
             await fixture.store.retire("w1")
-            assert await fixture.store.held("w1") == []
+            assert await fixture.store.list_held_tasks("w1") == []
             assert not await fixture.store.beat("w1", LEASE)
             rows = [await fixture.store.row(ALICE, f"t{n}") for n in (1, 2, 3)]
             assert [row.worker for row in rows] == ["", "", "w2"]
@@ -253,19 +253,19 @@ class WorkerTests(StoreTests):
 
     async def test_what_a_worker_holds(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
-            assert await fixture.store.held("w1") == []
+            assert await fixture.store.list_held_tasks("w1") == []
             rows = [await fixture.open_task(f"t{n}") for n in range(3)]
             await fixture.open_task("other", worker="w2")
             await fixture.add_input("t1")
             await fixture.store.ask_cancel(ALICE, "t2")
-            held = await fixture.store.held("w1")
+            held = await fixture.store.list_held_tasks("w1")
             assert sorted(held, key=lambda it: it.claim.task_id) == [
                 HeldTask(rows[0].claim, 0, False),
                 HeldTask(rows[1].claim, 1, False),
                 HeldTask(rows[2].claim, 0, True),
             ]
             await fixture.end(rows[0])
-            assert len(await fixture.store.held("w1")) == 2
+            assert len(await fixture.store.list_held_tasks("w1")) == 2
 
     # Clocks.
 
