@@ -26,6 +26,9 @@ class RunApi(Protocol):
     def outside(self) -> Outside | None: ...
 
     @property
+    def max_task_size(self) -> int: ...
+
+    @property
     def cancelled(self) -> bool: ...
 
     @property

@@ -36,5 +36,9 @@ class ClientLimits(Struct, frozen=True, kw_only=True):
     card_size: int = MIB
     answer_size: int = 32 * MIB
     event_size: int = 16 * MIB
+    task_size: int = 128 * MIB
+    """The size of a task that the events of a stream add up to, a little for each event included.
+    The client keeps this task so that it can resume the stream, also for callers that only iterate
+    over the events. Our own server stops tasks at 64 MiB."""
     file_size: int = 100 * MIB
     """The size of a file that is sent or downloaded."""

@@ -31,6 +31,7 @@ from dragoman.core.model import Message, Task
 from dragoman.core.operations import GetTask, Operation, R, SendMessage, Streamed, Watch
 from dragoman.core.peer import Batch, Context, Peer
 from dragoman.core.stream_state import Entry, NoSnapshot, StreamState
+from dragoman.core.task_size import TaskGrowth
 
 from .limits import ClientLimits
 from .retry import Patience, Pauses, interface_unusable, is_transient, not_executed
@@ -77,7 +78,8 @@ class ResumableStream:
         self._op = op
         self._ctx = ctx
         cursor = (ctx.cursor or 0) if ways.numbered else 0
-        self.seen = StreamState(op, numbered=ways.numbered, cursor=cursor)
+        growth = TaskGrowth(ways.limits.task_size, "ClientLimits.task_size")
+        self.seen = StreamState(op, numbered=ways.numbered, cursor=cursor, growth=growth)
         self._polls = not ways.streams
         self._next_look = 0.0
         self._patience = Patience(ways.limits)

@@ -25,6 +25,7 @@ from dragoman.core.lifecycle import ENDS_STREAM, FINAL, WAITING, Fold, joined
 from dragoman.core.log import Logger
 from dragoman.core.model import AnyPart, Artifact, Message, Role, State, Task, Text
 from dragoman.core.operations import SendMessage, Streamed
+from dragoman.core.task_size import TaskGrowth, size_of
 
 Entry = Stamped | Message
 log = Logger("client")
@@ -37,10 +38,20 @@ class NoSnapshot(Exception):
 class StreamState:
     """The delivered part of one task."""
 
-    def __init__(self, op: Streamed, *, numbered: bool, cursor: int = 0) -> None:
+    def __init__(
+        self,
+        op: Streamed,
+        *,
+        numbered: bool,
+        cursor: int = 0,
+        growth: TaskGrowth | None = None,
+    ) -> None:
+        """`growth` limits the task; without it the task may be as large as it likes."""
         self.numbered = numbered
         """Whether the agent numbers its events."""
         self._fold: Fold | None = None
+        # A stream that never ends must not fill our memory.
+        self._growth = growth or TaskGrowth()
         self._task_id = op.task_id if not isinstance(op, SendMessage) else op.message.task_id
         self._watches = not isinstance(op, SendMessage)
         self.reply: Message | None = None
@@ -143,6 +154,7 @@ class StreamState:
             )
         first = self._pieces[0].message_id if self._pieces else ""
         new = self._spoken() if message.message_id != first else []
+        self._growth.hold(size_of(message))
         self._pieces.append(message)
         return new
 
@@ -153,11 +165,16 @@ class StreamState:
         event = StateChanged(state=State.WORKING, message=self._message())
         fold = self._fold
         step = Stamped(fold.task_id, fold.context_id, 0, fold.status.at, event)
-        fold.add(step)
+        self._add(fold, step)
         return [step]
+
+    def _add(self, fold: Fold, entry: Stamped) -> None:
+        self._growth.add(entry.event)
+        fold.add(entry)
 
     def _message(self) -> Message:
         pieces, self._pieces = self._pieces, []
+        self._growth.hold(-sum(map(size_of, pieces)))
         return replace(pieces[-1], parts=joined(p for piece in pieces for p in piece.parts))
 
     def _lags(self, entry: Stamped, task: Task) -> bool:
@@ -184,7 +201,7 @@ class StreamState:
             fold = self._fold = self._begun_by(entry)
         if isinstance(entry.event, StateChanged):
             entry = self._heard(entry, entry.event)
-        fold.add(entry)
+        self._add(fold, entry)
         self.seq = entry.seq
         return [entry]
 
@@ -194,7 +211,7 @@ class StreamState:
         fold = Fold(entry.task_id, entry.context_id)
         said = self._unheard
         if said is not None and not said.task_id:
-            fold.add(replace(entry, seq=0, event=Opened(message=said)))
+            self._add(fold, replace(entry, seq=0, event=Opened(message=said)))
         self._unheard = None
         return fold
 
@@ -214,6 +231,7 @@ class StreamState:
         if self._fold is None:
             if not self.numbered and entry.seq:
                 entry = replace(entry, seq=0)
+            self._growth.reset(task)
             self._fold = Fold.of(task, entry.seq)
             self.seq = entry.seq
             return [entry]
@@ -233,11 +251,11 @@ class StreamState:
         new: list[Entry] = []
         for event, at in _difference(fold, task):
             step = Stamped(task.id, task.context_id, 0, at, event)
-            fold.add(step)
+            self._add(fold, step)
             new.append(step)
         if fold.task() != task:  # it became another: only the whole of it says so
             step = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
-            fold.add(step)
+            self._add(fold, step)
             new.append(step)
         if self.numbered and entry.seq:
             self.seq = fold.seq = entry.seq

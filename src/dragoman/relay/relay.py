@@ -34,6 +34,7 @@ from dragoman.core.operations import Resolve, SendMessage, Watch
 from dragoman.core.peer import Context, Peer
 from dragoman.core.questions import answer_value, question_in
 from dragoman.core.stream_state import Entry, StreamState
+from dragoman.core.task_size import TaskGrowth
 
 from .remote_task import RemoteTask, context_for
 
@@ -92,7 +93,10 @@ class Relay:
         self._access = access_of(turn)
         record = self._access.record_name(AGENT, "relay")
         self._remote = RemoteTask(self._access, record, lambda call: upstream.stop(call.task_id))
-        self._state = StreamState(Watch(task_id=""), numbered=True)
+        # Our own task fails first. This is for what is not part of it yet: a message that comes in
+        # pieces and never ends.
+        growth = TaskGrowth(2 * self._access.run.max_task_size, "limits.max_task_size")
+        self._state = StreamState(Watch(task_id=""), numbered=True, growth=growth)
         self._ctx = Context()
         self._made = False
         self._answers: dict[str, Json] = {}

@@ -33,11 +33,11 @@ from dragoman.core.model import (
     Task,
     Text,
 )
+from dragoman.core.task_size import task_weight, weight
 from dragoman.store.interface import Claim, Draft, Idempotency, Record, Row, Write
 
 from .live_log import LiveLog
 from .run_context import RunContext
-from .task_size import task_weight, weight
 
 TURN_LIMIT = 64
 """Events that a run may queue before it yields to other tasks of the loop."""

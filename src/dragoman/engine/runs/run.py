@@ -170,6 +170,11 @@ class Run:
         """The connections to other agents."""
         return self.shared.outside
 
+    @property
+    def max_task_size(self) -> int:
+        """The size at which a task fails."""
+        return self.shared.max_task_size
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """Starts work that may outlast the run."""
         return self.shared.spawn(work)

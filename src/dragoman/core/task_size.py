@@ -1,0 +1,135 @@
+"""The size of a task in characters and bytes: cheap to compute, and accurate enough for limits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from dragoman.core.errors import PeerMisbehaved
+from dragoman.core.events import AnyEvent, ArtifactChunk, Asked, Noted, Opened, Snapshot
+from dragoman.core.model import AnyPart, Artifact, Blob, Data, Json, Link, Message, Task, Text
+
+PART, ITEM = 64, 256
+"""About what a part, and a message or an artifact, take in memory beside their content."""
+
+
+def weight(parts: Iterable[AnyPart]) -> int:
+    """Returns the size of parts, in characters and bytes."""
+    total = 0
+    for part in parts:
+        if type(part) is Text:
+            total += len(part.text)
+        elif type(part) is Blob:
+            total += len(part.content)
+        elif type(part) is Data:
+            total += len(msgspec.json.encode(part.value))
+        elif type(part) is Link:
+            total += len(part.url)
+    return total
+
+
+def task_weight(task: Task) -> int:
+    """Returns the size of a task's artifacts and messages, in characters and bytes."""
+    items: list[Artifact | Message] = [*task.artifacts, *task.history]
+    if task.status.message is not None:
+        items.append(task.status.message)
+    return sum(weight(item.parts) for item in items)
+
+
+class TaskGrowth:
+    """How large the events of a remote task have made it, within a limit.
+
+    Theory. What others send may be made to fill our memory, so unlike `weight` this counts what
+    comes without any content too: a million empty messages are large. Every event costs the same
+    however large the task is, and only what is kept counts: an artifact that is replaced gives its
+    room back, and a state without a message needs none.
+    """
+
+    __slots__ = ("_artifacts", "_limit", "_rest", "_setting", "_total")
+
+    def __init__(self, limit: int = sys.maxsize, setting: str = "") -> None:
+        """`limit` is in characters and bytes; `setting` is what the error tells people to raise."""
+        self._limit, self._setting = limit, setting
+        self._artifacts: dict[str, int] = {}
+        self._rest = self._total = 0
+
+    def add(self, event: AnyEvent) -> None:
+        """Counts an event that is about to be kept. Raises `PeerMisbehaved` beyond the limit."""
+        if isinstance(event, ArtifactChunk):
+            self._chunk(event.artifact, append=event.append)
+        elif isinstance(event, Snapshot):
+            self.reset(event.task)
+            return
+        elif isinstance(event, Opened):
+            self._rest += size_of(event.message) + _json_size(event.metadata)
+        elif isinstance(event, Asked):
+            self._rest += size_of(event.message)
+        elif isinstance(event, Noted):
+            self._rest += _json_size(event.body) if isinstance(event.body, dict) else 0
+        else:
+            for message in (event.message, event.heard):
+                self._rest += size_of(message) if message is not None else 0
+        self._check()
+
+    def reset(self, task: Task) -> None:
+        """Starts again from a whole task."""
+        self._artifacts, self._total = {}, 0
+        messages = [*task.history, *([task.status.message] if task.status.message else ())]
+        self._rest = sum(map(size_of, messages))
+        self._rest += _json_size(task.metadata) + _json_size(task.usage)
+        for artifact in task.artifacts:
+            self._chunk(artifact, append=False)
+        self._check()
+
+    def hold(self, size: int) -> None:
+        """Counts what is kept beside the task; a negative size gives it back."""
+        self._rest += size
+        self._check()
+
+    def _chunk(self, artifact: Artifact, *, append: bool) -> None:
+        before = self._artifacts.get(artifact.artifact_id)
+        size = _content(artifact) + len(artifact.name) + len(artifact.description)
+        if before is None:
+            size += ITEM + len(artifact.artifact_id)
+        self._total += size
+        if before is not None and append:
+            size += before
+        elif before is not None:
+            self._total -= before
+        self._artifacts[artifact.artifact_id] = size
+
+    def _check(self) -> None:
+        if self._total + self._rest > self._limit:
+            raise PeerMisbehaved(
+                f"The agent's task has grown beyond {self._limit} bytes ({self._setting})",
+                limit=str(self._limit),
+                setting=self._setting,
+            )
+
+
+def size_of(message: Message) -> int:
+    """About what a message takes in memory."""
+    references = message.references
+    size = _content(message) + ITEM + len(message.message_id)
+    return size + _text_size(references) if references else size
+
+
+def _content(item: Artifact | Message) -> int:
+    parts = item.parts
+    total = weight(parts) + PART * len(parts)
+    for part in parts:
+        if part.metadata or part.filename or part.media_type:
+            total += _json_size(part.metadata) + len(part.filename) + len(part.media_type)
+    if item.metadata or item.extensions:
+        total += _json_size(item.metadata) + _text_size(item.extensions)
+    return total
+
+
+def _text_size(texts: Collection[str]) -> int:
+    return sum(map(len, texts)) + PART * len(texts)
+
+
+def _json_size(value: Json) -> int:
+    return len(msgspec.json.encode(value)) if value else 0
