@@ -15,11 +15,11 @@ from dragoman.core.errors import DragomanError, Fenced
 from dragoman.core.events import Ask, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import WAITING
 from dragoman.core.log import Logger
-from dragoman.core.model import Message, State
+from dragoman.core.model import State
 from dragoman.core.peer import Context
 from dragoman.settings import EngineSettings
 from dragoman.store.approvals import Audit
-from dragoman.store.interface import WORKER_LOST, Filter, Input, Row, Scope, Store
+from dragoman.store.interface import WORKER_LOST, Input, Row, Scope, Store
 from dragoman.store.sealed_inputs import InputSealer
 from dragoman.workspace import Workspaces
 
@@ -94,7 +94,6 @@ class Runner:
             on_close=self._on_close,
             on_park=self._on_park,
             on_wake=self._on_wake,
-            conversation=self._conversation,
             on_webhook_due=lambda: self.on_webhook_due(),
             workspaces=self.workspaces,
             open_input=self._credentials.open,
@@ -395,15 +394,3 @@ class Runner:
 
     def _on_wake(self, run: Run) -> None:
         self.parked.pop(run.task_id, None)
-
-    async def _conversation(self, run: Run, limit: int) -> tuple[Message, ...]:
-        which = Filter(context_id=run.context_id)
-        found = await self.store.find(run.writer.row.scope, which, limit)
-        messages: list[Message] = []
-        for task in reversed(found.tasks):
-            if task.id != run.task_id:
-                messages.extend(task.history)
-                if task.status.message is not None:
-                    messages.append(task.status.message)
-        messages.extend(run.history())
-        return tuple(messages[-limit:])

@@ -18,25 +18,17 @@ import asyncio
 from collections.abc import Iterable
 from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.core.errors import Fenced, StoreUnavailable
-from dragoman.core.events import AnyEvent, ArtifactChunk, Ask, Asked, Opened, Stamped, StateChanged
+from dragoman.core.events import AnyEvent, ArtifactChunk, Asked, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import FINAL, Fold
-from dragoman.core.model import (
-    Artifact,
-    Hook,
-    Message,
-    Role,
-    State,
-    Task,
-    Text,
-)
+from dragoman.core.model import Artifact, Hook, Message, Role, State, Task, Text
 from dragoman.core.task_size import task_weight, weight
 from dragoman.store.interface import Claim, Draft, Idempotency, Record, Row, Write
 
 from .live_log import LiveLog
+from .open_question import NO_QUESTION, OpenQuestion
 from .run_context import RunContext
 
 TURN_LIMIT = 64
@@ -49,18 +41,6 @@ RETRIES = 8
 """How often a write is retried while the store is unavailable."""
 
 WORKING = StateChanged(state=State.WORKING)
-
-
-class OpenQuestion(Struct, frozen=True, gc=False):
-    """The open question of a task, as stored in its row."""
-
-    key: str = ""
-    """The name of the question; empty while no question is open."""
-    kind: Ask | None = None
-    expires_at: int = 0
-
-
-NO_QUESTION = OpenQuestion()
 
 
 class Owner(Protocol):
@@ -142,9 +122,8 @@ class EventWriter:
     @property
     def claim(self) -> Claim:
         """The claim under which this process writes the task."""
-        if (
-            self._claim is None
-        ):  # lazily: a task that is created and finished in one write needs none
+        # Made when it is needed: a task that is created and finished in one write needs none.
+        if self._claim is None:
             self._claim = self.row.claim
         return self._claim
 

@@ -22,8 +22,9 @@ from dragoman.core.model import Json, Message, State, Text
 from dragoman.core.questions import decision_in
 from dragoman.store.interface import Input
 
-from .event_writer import NO_QUESTION, EventWriter, OpenQuestion
+from .event_writer import EventWriter
 from .journal import Journal
+from .open_question import NO_QUESTION, OpenQuestion
 from .run_context import RunContext
 
 QUESTION_KEYS = tuple(f"{kind}:" for kind in Ask)

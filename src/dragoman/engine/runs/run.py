@@ -28,6 +28,7 @@ from dragoman.workspace import Folder
 
 from ..task_ids import named
 from .chunk_buffer import ChunkBuffer
+from .conversation import read_earlier
 from .event_writer import EventWriter, wake
 from .journal import Journal
 from .live_log import LiveLog
@@ -210,7 +211,8 @@ class Run:
 
     async def conversation(self, limit: int) -> tuple[Message, ...]:
         """Returns the latest messages of the whole context."""
-        return await self.shared.conversation(self, limit)
+        earlier = await read_earlier(self.shared.store, self.writer.row, limit)
+        return (*earlier, *self.history())[-limit:]
 
     async def tasks(self, ids: Iterable[str]) -> tuple[Task, ...]:
         """Returns those of these tasks that belong to the caller of this run."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec import Struct
 
 from dragoman.agent.remote_calls import Outside
 from dragoman.bell import Bell
-from dragoman.core.model import Message
 from dragoman.store.approvals import Audit
 from dragoman.store.interface import Input, Store
 from dragoman.workspace import Workspaces
@@ -32,8 +31,6 @@ class RunContext(Struct, frozen=True, kw_only=True):
     """Called with a run that begins to wait for its caller."""
     on_wake: Callable[[Any], None]
     """Called with a run that no longer waits."""
-    conversation: Callable[[Any, int], Awaitable[tuple[Message, ...]]]
-    """Returns the latest messages of a run's whole context."""
     on_webhook_due: Callable[[], None]
     """Called when a commit has created a delivery for a webhook."""
     open_input: Callable[[str, Input], Input]

@@ -1,0 +1,35 @@
+"""The settings. Flags take precedence over `DRAGOMAN_<SECTION>_<KEY>`, variables over the file, and
+the file over the defaults."""
+
+from .loading import FILE, IAT_SECRET, NAMED, load
+from .sections import (
+    EngineSettings,
+    HostedAgent,
+    Iat,
+    Limits,
+    Push,
+    Rates,
+    Retention,
+    Server,
+    Settings,
+    Signing,
+    Tls,
+)
+
+__all__ = [
+    "FILE",
+    "IAT_SECRET",
+    "NAMED",
+    "EngineSettings",
+    "HostedAgent",
+    "Iat",
+    "Limits",
+    "Push",
+    "Rates",
+    "Retention",
+    "Server",
+    "Settings",
+    "Signing",
+    "Tls",
+    "load",
+]

@@ -1,0 +1,60 @@
+"""Checks the values of the settings that their types cannot express."""
+
+from __future__ import annotations
+
+import re
+
+from dragoman.core.errors import ConfigError
+from dragoman.workspace import space_of
+
+from .sections import Settings
+
+
+def check(settings: Settings) -> None:
+    """Raises `ConfigError` for a value that cannot work, and names its key."""
+    server, limits = settings.server, settings.limits
+    for name, port in (("port", server.port), ("grpc-port", server.grpc_port)):
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"{name} must be between 0 and 65535, not {port}.")
+    if server.public_url and not re.match(r"https?://[^/\s]+", server.public_url):
+        raise ConfigError(
+            f"public-url must start with http:// or https://, not '{server.public_url}'."
+        )
+    for host in server.hosts:
+        if not re.fullmatch(r"\*|\.?[A-Za-z0-9_-][A-Za-z0-9._-]*", host):
+            raise ConfigError(
+                f"server.hosts must be host names without a scheme or port, `.example.com` or `*`, "
+                f"not '{host}'."
+            )
+    if server.grpc_url and not re.fullmatch(
+        r"((grpcs?|https?)://)?[^/\s:@]+(:\d+)?/?|\[.+", server.grpc_url
+    ):
+        raise ConfigError(
+            "grpc_url must be host:port, optionally with grpc://, grpcs://, http:// or https://, "
+            f"not '{server.grpc_url}'."
+        )
+    space_of(settings.workspace)
+    if settings.signing.jku and not settings.signing.jku.startswith("https://"):
+        raise ConfigError(
+            "signing.jku must start with https://, so that nobody can change the keys."
+        )
+    for key in limits.__struct_fields__:
+        if getattr(limits, key) <= 0:
+            raise ConfigError(f"limits.{key} must be more than 0.")
+    if limits.head_size < 8192:
+        raise ConfigError("limits.head_size must be at least 8192.")
+    for key in settings.rates.__struct_fields__:
+        if getattr(settings.rates, key) < 0:
+            raise ConfigError(f"rates.{key} must not be less than 0.")
+    for key in ("session", "window", "sockets", "calls", "messages_per_second", "message_size"):
+        if getattr(settings.iat, key) <= 0:
+            raise ConfigError(f"iat.{key} must be more than 0.")
+    if not settings.push.schedule or min(settings.push.schedule) < 0:
+        raise ConfigError("push.schedule needs at least one delay, and none may be negative.")
+    more_than_0 = ("timeout", "parallel", "per_principal", "per_host", "failures", "probe")
+    for key in (*more_than_0, "max_hooks"):
+        if getattr(settings.push, key) <= 0:
+            raise ConfigError(f"push.{key} must be more than 0.")
+    for name, kept in settings.retention.items():
+        if kept.keep_tasks <= 0:
+            raise ConfigError(f"[retention.{name}]: keep_tasks must be more than 0.")
