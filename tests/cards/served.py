@@ -59,6 +59,7 @@ async def ask(
         pairs.append((b"host", b"inner:8420"))
     scope = {
         "type": "http",
+        "http_version": "1.1",
         "method": "GET",
         "path": path,
         "query_string": b"",
