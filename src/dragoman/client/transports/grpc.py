@@ -21,7 +21,8 @@ from dragoman.net.http.addresses import web_url
 from dragoman.net.http.mount_point import AGENTS
 
 from ..credentials import Credentials
-from .transport import Asking, Destination, Transport, first_answer, steps
+from .answers import first_answer, steps
+from .transport import Asking, Destination, Transport
 
 _DETAILS = "grpc-status-details-bin"
 _EXTENSIONS = ("a2a-extensions", "x-a2a-extensions")

@@ -13,8 +13,9 @@ from dragoman.dialects import sse
 from dragoman.security.outbound.failures import is_web_page
 
 from ..credentials import Credentials
+from .answers import first_answer, repeated, steps
 from .http import HttpReply, HttpRequest, HttpStream, read_all
-from .transport import Asking, Destination, Transport, first_answer, new_id, repeated, steps
+from .transport import Asking, Destination, Transport, new_id
 
 EVENTS = "text/event-stream"
 _NOT_HERE = frozenset((404, 405))

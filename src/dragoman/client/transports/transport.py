@@ -31,7 +31,6 @@ from dragoman.agent.parts import parts_of
 from dragoman.core.card import Card, Interface
 from dragoman.core.dialect import CallerIdentity, Dialect
 from dragoman.core.errors import (
-    DragomanError,
     Malformed,
     PeerMisbehaved,
     PeerRefused,
@@ -55,16 +54,12 @@ from dragoman.core.questions import answer_value
 from dragoman.core.session import (
     Call,
     CallerConversation,
-    CallerSession,
-    End,
-    Fault,
     Frame,
     Introduction,
     Ping,
     Result,
     Session,
     Signal,
-    Update,
 )
 
 from ..credentials import Credentials, Wallet
@@ -364,35 +359,6 @@ def _as_message(op: Resolve) -> SendMessage:
     # `Resolve` returns before the task comes to rest in every dialect, so the message does not wait
     # either: a caller that follows the task sees the outcome in its stream.
     return SendMessage(message=message, wait=False)
-
-
-def first_answer(signals: Iterable[Signal]) -> Signal:
-    """Returns the answer among these signals, or raises its error."""
-    for signal in signals:
-        if isinstance(signal, Fault):
-            raise signal.error
-        if isinstance(signal, Result | Introduction):
-            return signal
-    raise PeerMisbehaved("The answer says nothing")
-
-
-def repeated(session: Session) -> list[Frame]:
-    """Returns the request to repeat in another form, if the session asks for that."""
-    return list(session.repeated()) if isinstance(session, CallerSession) else []
-
-
-def steps(signals: Iterable[Signal]) -> tuple[list[Any], bool, DragomanError | None]:
-    """Returns the events of these signals, whether the stream ended with them, and the error that
-    follows them."""
-    entries: list[Any] = []
-    for signal in signals:
-        if isinstance(signal, Update):
-            entries.append(signal.entry)
-        elif isinstance(signal, Fault):
-            return entries, False, signal.error
-        elif isinstance(signal, End):
-            return entries, True, None
-    return entries, False, None
 
 
 def with_extensions(ctx: Context, extensions: Iterable[str]) -> Context:

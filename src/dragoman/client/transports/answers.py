@@ -1,0 +1,48 @@
+"""Reads answers and events from the signals of a caller session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dragoman.core.errors import DragomanError, PeerMisbehaved
+from dragoman.core.session import (
+    CallerSession,
+    End,
+    Fault,
+    Frame,
+    Introduction,
+    Result,
+    Session,
+    Signal,
+    Update,
+)
+
+
+def first_answer(signals: Iterable[Signal]) -> Signal:
+    """Returns the answer among these signals, or raises its error."""
+    for signal in signals:
+        if isinstance(signal, Fault):
+            raise signal.error
+        if isinstance(signal, Result | Introduction):
+            return signal
+    raise PeerMisbehaved("The answer says nothing")
+
+
+def repeated(session: Session) -> list[Frame]:
+    """Returns the request to repeat in another form, if the session asks for that."""
+    return list(session.repeated()) if isinstance(session, CallerSession) else []
+
+
+def steps(signals: Iterable[Signal]) -> tuple[list[Any], bool, DragomanError | None]:
+    """Returns the events of these signals, whether the stream ended with them, and the error that
+    follows them."""
+    entries: list[Any] = []
+    for signal in signals:
+        if isinstance(signal, Update):
+            entries.append(signal.entry)
+        elif isinstance(signal, Fault):
+            return entries, False, signal.error
+        elif isinstance(signal, End):
+            return entries, True, None
+    return entries, False, None
