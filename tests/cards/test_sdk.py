@@ -19,9 +19,12 @@ from dragoman.security.card_trust import Trust
 from interop.peers import A2A_SDK, A2A_SDK_0_3_SIGNING, Peer, PeerUnavailable
 
 ALGORITHMS = ("ES256", "EdDSA", "RS256")
-KEYS = {alg: key(f"sdk-{alg}", alg) for alg in ALGORITHMS}
 
 pytestmark = pytest.mark.slow
+
+
+def keyed(alg: str) -> dict[str, Any]:
+    return key(f"sdk-{alg}", alg)
 
 
 def asked(folder: Path, peer: Peer = A2A_SDK, **question: Any) -> Any:
@@ -54,7 +57,7 @@ def plain() -> dict[str, Any]:
 
 def test_the_sdk_takes_what_we_sign(tmp_path: Path) -> None:
     made = []
-    for said in KEYS.values():
+    for said in map(keyed, ALGORITHMS):
         signature = signatures.sign(plain(), signatures.key_in(said), f"{ORIGIN}/jwks.json")
         entry = {"protected": signature.protected, "signature": signature.signature}
         made.append({**plain(), "signatures": [entry]})
@@ -62,7 +65,7 @@ def test_the_sdk_takes_what_we_sign(tmp_path: Path) -> None:
     told = asked(
         tmp_path,
         do="verify",
-        keys=[jwk(public(said)) for said in KEYS.values()],
+        keys=[jwk(public(keyed(alg))) for alg in ALGORITHMS],
         cards=[*made, altered, plain()],
     )
     assert told == ["ok", "ok", "ok", "InvalidSignaturesError", "NoSignatureError"]
@@ -70,7 +73,7 @@ def test_the_sdk_takes_what_we_sign(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alg", ALGORITHMS)
 async def test_we_take_what_the_sdk_signs(tmp_path: Path, alg: str) -> None:
-    said = KEYS[alg]
+    said = keyed(alg)
     header = {"alg": alg, "kid": said["kid"], "typ": "JOSE", "jku": f"{ORIGIN}/jwks.json"}
     trust = Trust("require", keys=[public(said)], clock=lambda: NOW)
     for card, form in ((plain(), "strict"), (document_in(documents.pure_1_0(CARD)), "stripped")):
@@ -103,7 +106,7 @@ REFUSED = "InvalidSignaturesError"
 
 @pytest.mark.parametrize("alg", ALGORITHMS)
 async def test_we_take_what_the_sdk_of_0_3_signs(tmp_path: Path, alg: str) -> None:
-    said = KEYS[alg]
+    said = keyed(alg)
     header = {"alg": alg, "kid": said["kid"], "typ": "JOSE", "jku": f"{ORIGIN}/jwks.json"}
     trust = Trust("require", keys=[public(said)], clock=lambda: NOW)
     for card in (CARD, RICH):

@@ -65,7 +65,7 @@ async def test_a_fall_back_within_a_stream_is_said_again(
 
 async def test_an_agent_that_knows_no_pulse_is_not_offline(tmp_path: Path) -> None:
     with running(FlatAgent()) as agent:
-        host = Host("engine", pulse=0.5, agents=[f"go={agent.url}"])
+        host = Host("engine", pulse=0.2, agents=[f"go={agent.url}"])
         gone: list[str] = []
         async with served(host, settings(tmp_path, "engine")):
             sub = await host.find("go", PATIENCE)
@@ -79,7 +79,7 @@ async def test_an_agent_that_knows_no_pulse_is_not_offline(tmp_path: Path) -> No
 async def test_an_agent_at_an_address_is_waited_for_and_found_again(tmp_path: Path) -> None:
     with running(FlatAgent()) as agent:
         port, url = agent.server_port, agent.url
-    host = Host("engine", pulse=0.5, patience=PATIENCE, agents=[f"go={url}"])
+    host = Host("engine", pulse=0.2, patience=PATIENCE, agents=[f"go={url}"])
     async with served(host, settings(tmp_path, "engine")):
         for word in ("one", "two"):
             work = asyncio.create_task(story(host, word, agent="go"))
@@ -176,7 +176,7 @@ async def test_an_agent_in_go_that_speaks_as_real_ones_do(tmp_path: Path) -> Non
     try:
         assert process.stdout is not None
         url = (await asyncio.to_thread(process.stdout.readline)).strip()
-        host = Host("engine", pulse=0.5, agents=[f"go={url}"])
+        host = Host("engine", pulse=0.2, agents=[f"go={url}"])
         async with served(host, settings(tmp_path, "engine")):
             sub = await host.find("go", PATIENCE)
             _, task = await story(host, "use uppercase hi", agent="go")

@@ -46,7 +46,10 @@ async def give(url: str, way: str, ttl: int) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_restart_gives_no_hops_back(tmp_path: Path, way: str) -> None:
+async def test_a_restart_gives_no_hops_back(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.server.app.GRACE", 0.2)  # its work need not be waited for
     own = settings(tmp_path, "engine", memory=False)
     async with served(Host("engine"), own) as url:  # its sub-agent is away, so it waits
         await give(url, way, ttl=2)

@@ -276,7 +276,6 @@ async def test_a_joined_agent_registers_again_when_the_host_comes_back(
     from dragoman.server.app import App, engine_for
     from dragoman.server.serve import wind_down
 
-    monkeypatch.setattr(registration, "FIRST", 0.05)
     monkeypatch.setattr(registration.Registration.run, "__defaults__", (0.5,))
     sock = bind("127.0.0.1", 0)
     port = sock.getsockname()[1]
@@ -308,7 +307,8 @@ async def test_a_joined_agent_registers_again_when_the_host_comes_back(
     sock.close()
 
 
-def test_pauses_grow_and_differ() -> None:
+def test_pauses_grow_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # the pauses of a real host
     assert max(pause(20) for _ in range(200)) <= MOST
     assert max(pause(0) for _ in range(200)) <= 0.5
     assert len({pause(3) for _ in range(20)}) > 10

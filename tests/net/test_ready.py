@@ -33,6 +33,12 @@ V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 URLS = {"sqlite": "sqlite:///{}/store/tasks.db", "file": "file://{}/store"}
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was seen counts for a moment, and not for seconds."""
+    monkeypatch.setattr(health, "KEPT", 0.2)
+
+
 @asynccontextmanager
 async def serving(url: str, backend: Backend | None = None) -> AsyncIterator[httpx2.AsyncClient]:
     async with serving_app(url, backend) as (client, _):
@@ -215,7 +221,8 @@ async def test_a_backend_that_needs_no_store_is_ready_without_one(tmp_path: Path
     assert os.listdir(tmp_path) == []
 
 
-async def test_many_who_ask_cost_one_write(tmp_path: Path) -> None:
+async def test_many_who_ask_cost_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "KEPT", 3.0)
     (tmp_path / "store").mkdir()
     async with serving(URLS["sqlite"].format(tmp_path)) as client:
         await client.get("/readyz")

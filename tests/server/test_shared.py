@@ -124,7 +124,8 @@ async def test_a_caller_has_one_rate_for_all_agents(monkeypatch: pytest.MonkeyPa
         assert "error" not in (await send(two, "alpha", "hi", **bearer("bob"))).json()
 
 
-async def test_streams_of_all_agents_count_together() -> None:
+async def test_streams_of_all_agents_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.server.app.GRACE", 0.2)  # its work need not be waited for
     async with (
         serving(limits=Limits(streams=1)) as two,
         httpx2.AsyncClient(timeout=60) as client,
@@ -190,7 +191,8 @@ async def test_the_log_names_the_agent() -> None:
 # Stop
 
 
-async def test_stopping_ends_the_streams_of_every_agent() -> None:
+async def test_stopping_ends_the_streams_of_every_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.server.app.GRACE", 0.2)
     heard: list[str] = []
 
     async def follow(two: TwoAgents, name: str) -> None:

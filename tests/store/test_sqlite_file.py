@@ -266,6 +266,7 @@ HOLDS = """
 """
 
 
+@pytest.mark.slow  # starts a process, and waits for the lock until it is given up
 async def test_a_stopped_process_with_the_lock_costs_nobody_a_lease(tmp_path: Path) -> None:
     async with _fixture(tmp_path) as one, _fixture(tmp_path, "w2") as two:
         await one.open_task("t1")
