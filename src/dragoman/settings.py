@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -219,11 +220,73 @@ class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long a WebSocket may be idle."""
 
 
-class HostedAgent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[agents.NAME]`: an agent that is served when `dragoman serve` is given no file."""
+class AgentCredentials(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agents.NAME.auth]`: our credentials for an agent elsewhere. The scheme that its card asks
+    for decides which of them are used."""
 
-    file: str
+    token: Secret | None = None
+    """A fixed bearer token."""
+    api_key: Secret | None = None
+    user: str = ""
+    password: Secret | None = None
+    client_id: str = ""
+    """The id of our OAuth client, for the flow of client credentials."""
+    client_secret: Secret | None = None
+    scopes: tuple[str, ...] = ()
+    """The scopes to ask for instead of those on the card."""
+    audience: str = ""
+    issuer: str = ""
+    """The only authorization server that may be told the client's secret."""
+    cert: str = ""
+    """The path of the client certificate."""
+    cert_key: str = ""
+    """The path of its key, if that is in another file."""
+
+
+class HostedAgent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agents.NAME]`: an agent that is served when `dragoman serve` is given no file, and by
+    `dragoman gateway`: one in a file here, or one at an address elsewhere."""
+
+    file: str = ""
     """Python file with the agent, or FILE:NAME; relative to the folder of the settings file."""
+    url: str = ""
+    """The address of an agent elsewhere, in any dialect that `connect` takes."""
+    dialect: str = ""
+    """The only dialect in which it is called; empty: the best one on its card."""
+    secret: Secret | None = None
+    """The secret that we share with it (IAT)."""
+    agent_id: str = ""
+    """The name for which messages to it are signed with the secret; empty: NAME."""
+    auth: AgentCredentials | None = None
+    ca: str = ""
+    """The authorities that its certificate is verified by, instead of the system's."""
+    origins: tuple[str, ...] = ()
+    """Other origins that its card may name as its addresses."""
+    card_signature: Literal["require", "if-present", "ignore"] = "if-present"
+    """Whether its card must be signed; `if-present` verifies a signature where `card_keys` has the
+    keys for it."""
+    card_keys: tuple[str, ...] = ()
+    """Keys that may sign its card: files (JWK, key set, PEM), or addresses of key sets."""
+    repeat: bool = False
+    """Whether a message may be sent to it again although the first may have arrived."""
+    timeout: float = 3600.0
+    """The seconds that it may work on a task; time in which it waits for the caller is free."""
+    patience: float = 120.0
+    """The seconds for which a task waits for it while it cannot be reached."""
+    refresh: float = 60.0
+    """The seconds after which its card is read again."""
+    places: dict[str, str] = {}
+    """Filled in by `load`: where the section (``) and each of its keys stand, as FILE:LINE."""
+
+    def error(self, name: str, key: str, what: str) -> ConfigError:
+        """Returns the error for a value of this section, which names its line."""
+        place = self.places.get(key) or self.places.get("", "")
+        what = f"[agents.{name}] {key}: {what}" if key else f"[agents.{name}]: {what}"
+        return ConfigError(f"{place}: {what}" if place else what)
+
+
+LOCAL = frozenset(("file", "places"))
+"""The keys of `[agents.NAME]` that an agent in a file has; all others need a url."""
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -241,8 +304,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[auth.NAME] type = ...`: the authentication schemes; a caller needs to satisfy one."""
     retention: dict[str, Retention] = {}
     agents: dict[str, HostedAgent] = {}
-    """`[agents.NAME] file = ...`: the agents that are served, at /agents/NAME if there are
-    several."""
+    """`[agents.NAME]` with `file` or `url`: the agents that are served, at /agents/NAME if there
+    are several."""
 
 
 def load(
@@ -260,7 +323,8 @@ def load(
     sections = _from_file(config) if config is not None else {}
     for agent in sections.get("agents", {}).values():
         assert config is not None  # noqa: S101  only the file has such sections
-        agent["file"] = str(config.parent / agent["file"])
+        if "file" in agent:
+            agent["file"] = str(config.parent / agent["file"])
     for section, keys in _from_environ(environ or {}).items():
         sections.setdefault(section, {}).update(keys)
     given = {key: value for key, value in (flags or {}).items() if value is not None}
@@ -305,6 +369,8 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
     for section in NAMED & found.keys():
         for name, value in found[section].items():
             _check_named(path, text, section, name, value)
+            if section == "agents":
+                _check_agent(path, text, name, value)
     try:
         msgspec.convert(found, Settings)
     except msgspec.ValidationError as exc:
@@ -321,12 +387,74 @@ def _check_named(path: Path, text: str, section: str, name: str, value: object) 
     except msgspec.ValidationError as exc:
         what, _, where = str(exc).partition(" - at ")
         inner = re.sub(r"^`\$\.\w+(\[\.\.\.\])?\.?|`$", "", where).replace("[...]", ".NAME")
-        if inner.endswith("secret") and "got `str`" in what:
+        if inner.endswith(_SECRETS) and "got `str`" in what:
             what = 'a secret is never written here: give {env = "X"} or {file = "path"}'
-        header = re.compile(rf"\s*\[\s*{section}\s*\.\s*\"?{re.escape(name)}\b")
-        line = next((n for n, each in enumerate(text.splitlines(), 1) if header.match(each)), 1)
+        key = inner.partition(".")[0]
+        if field := re.search(r"unknown field `([^`]*)`", what):
+            key = key or field[1]
+            what += _meant(section, inner, field[1])
+        line = _line_of(text, section, name, key)
         place = f" (at {inner})" if inner else ""
         raise ConfigError(f"{path}:{line}: [{section}.{name}]: {what}{place}") from None
+
+
+_SECRETS = ("secret", "token", "api_key", "password")
+"""How the names of keys end that hold a reference to a secret."""
+_KEYS: dict[tuple[str, str], type[Struct]] = {
+    ("agents", ""): HostedAgent,
+    ("agents", "auth"): AgentCredentials,
+    ("retention", ""): Retention,
+}
+"""What the keys of a section with names are, and those of a table inside of it."""
+
+
+def _meant(section: str, inner: str, key: str) -> str:
+    """What to write instead of an unknown key, where that can be told."""
+    found = _KEYS.get((section, inner))
+    if found is None:
+        return ""
+    known = [each for each in found.__struct_fields__ if each != "places"]
+    near = get_close_matches(key, known, 1)
+    hint = f"did you mean `{near[0]}`? " if near else ""
+    return f"; {hint}known are: {', '.join(known)}"
+
+
+def _check_agent(path: Path, text: str, name: str, value: dict[str, Any]) -> None:
+    """Checks that a `[agents.NAME]` is one agent, and notes where its keys stand."""
+    places = {key: f"{path}:{_line_of(text, 'agents', name, key)}" for key in ("", *value)}
+    agent = msgspec.convert({**value, "places": places}, HostedAgent)
+    if "places" in value:
+        raise agent.error(name, "places", "this is not a key here")
+    if not agent.file and not agent.url:
+        raise agent.error(
+            name, "", 'it needs url = "http://..." (an agent elsewhere) or file = "agent.py"'
+        )
+    if agent.file and agent.url:
+        raise agent.error(name, "url", "it has a file as well; keep one of the two")
+    remote = [key for key in value if key not in LOCAL]
+    if agent.file and remote:
+        raise agent.error(name, remote[0], "only an agent with a url has this; delete it")
+    for key in ("timeout", "patience", "refresh"):
+        if getattr(agent, key) <= 0:
+            raise agent.error(name, key, "it must be more than 0")
+    value["places"] = places
+
+
+def _line_of(text: str, section: str, name: str, key: str = "") -> int:
+    """The line of a key in `[section.name]`, else of its header. tomllib does not tell."""
+    header = re.compile(rf"\s*\[\s*{section}\s*\.\s*\"?{re.escape(name)}\"?\s*(?:\.\s*(\w+))?")
+    word = re.compile(rf"\s*\"?{re.escape(key)}\"?\s*[.=]") if key else None
+    inside, found = False, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("["):
+            head = header.match(line)
+            inside = head is not None
+            found = found or (number if inside else 0)
+            if head is not None and key and head[1] == key:
+                return number
+        elif inside and word is not None and word.match(line):
+            return number
+    return found or 1
 
 
 def _unknown(path: Path, text: str, section: str, key: str, what: str) -> ConfigError:
