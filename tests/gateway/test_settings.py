@@ -62,7 +62,7 @@ URL = '[agents.a]\nurl = "http://127.0.0.1:9001"\n'
         ),
         (
             URL + 'auth = { tokn = { env = "X" } }\n',
-            "dragoman.toml:3: [agents.a]: Object contains unknown field `tokn`; did you mean `token`",
+            "unknown field `tokn`; did you mean `token`",
         ),
         (
             '[agents.a]\nurl = "http://example.com"\nauth = { token = { env = "HOME" } }\n',

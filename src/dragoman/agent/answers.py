@@ -28,7 +28,7 @@ class Failed(AgentError):
         return self._reason
 
 
-class Refused(AgentError):
+class CallRefused(AgentError):
     """The agent refuses the call: its caller gets `error` if there is no task yet, else the task
     fails with it."""
 

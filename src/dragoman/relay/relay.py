@@ -23,7 +23,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 
 from msgspec.structs import replace
 
-from dragoman.agent.answers import Failed, Refused, Rejected
+from dragoman.agent.answers import CallRefused, Failed, Rejected
 from dragoman.agent.parts import parts_of
 from dragoman.agent.remote_calls import AGENT
 from dragoman.agent.turn import Turn, access_of
@@ -153,7 +153,7 @@ class Relay:
         why the task failed."""
         exc = self._upstream.told(exc)
         if self._access.run.unopened:
-            return Refused(exc)
+            return CallRefused(exc)
         if isinstance(exc, PeerUnreachable) and exc.sent and not self._remote.id:
             return self._turn.fail(_unknown(self._upstream.name), reason=UNKNOWN_OUTCOME)
         reason = "unreachable" if isinstance(exc, PeerUnreachable) else exc.reason

@@ -11,7 +11,7 @@ from types import coroutine
 from typing import Any
 
 from dragoman.agent import Failed, Rejected, Shape, SyncTurn, Turn
-from dragoman.agent.answers import Refused
+from dragoman.agent.answers import CallRefused
 from dragoman.agent.parts import parts_of
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import ArtifactChunk
@@ -46,7 +46,7 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
             _crashed(run, exc)
     except Rejected as exc:
         run.finish(State.REJECTED, run.writer.closing_message(exc.message))
-    except Refused as exc:
+    except CallRefused as exc:
         run.refuse(exc.error)
     except Failed as exc:
         run.fail(exc.message, exc.reason)
