@@ -65,10 +65,10 @@ class Served:
 
 
 @contextmanager
-def serving(*args: str, cwd: Path, **environ: str) -> Iterator[Served]:
-    """`dragoman serve ARGS` on a free port, ready for requests."""
+def serving(*args: str, cwd: Path, command: str = "serve", **environ: str) -> Iterator[Served]:
+    """`dragoman serve ARGS`, or another command, on a free port, ready for requests."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "dragoman", "serve", *args, "--port", "0"],
+        [sys.executable, "-m", "dragoman", command, *args, "--port", "0"],
         cwd=cwd,
         env={**ENVIRON, **environ},
         stdout=subprocess.PIPE,

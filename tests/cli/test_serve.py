@@ -293,7 +293,7 @@ def test_one_agent_with_a_name_stays_at_the_root(home: Path) -> None:
         (["Alpha=agent.py", "agent.py"], "Write alpha."),
         (["a=none.py", "agent.py"], "There is no file none.py"),
         (["agent.py", "chinese.py"], "The agent '天气' needs a name for its address"),
-        (["--config", "typo.toml"], "typo.toml:2: [agents.a]: Object contains unknown field"),
+        (["--config", "typo.toml"], "typo.toml:3: [agents.a]: Object contains unknown field"),
         (["--config", "wrong.toml"], "'B' cannot be the name of an agent"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

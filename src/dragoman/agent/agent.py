@@ -170,6 +170,8 @@ class Agent:
         self.workspace = space_of(workspace)
         """The folder that the tools of the agent may use, unless `[workspace]` of the settings
         names another."""
+        self.on_card_change: list[Callable[[], None]] = []
+        """Called when the card changes while the agent is served."""
         self.authorizer: Callable[..., Any] | None = None
         self.extended: Callable[..., Any] | None = None
         self._default = ""
@@ -364,6 +366,11 @@ class Agent:
         }
         # An author may say more of one of ours, such as that it is required.
         return tuple((ours | self.extensions).values())
+
+    def card_changed(self) -> None:
+        """Tells those who serve the agent that its card is another one now."""
+        for changed in self.on_card_change:
+            changed()
 
     async def stop_remote(self, call: StartedCall) -> bool:
         """Cancels a task that a relay of this agent opened elsewhere. False: whoever can connect

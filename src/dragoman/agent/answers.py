@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from dragoman.core.errors import AgentError
+from dragoman.core.errors import AgentError, DragomanError
 from dragoman.core.model import File, Json, Message
 from dragoman.core.questions import first_data
 
@@ -26,6 +26,15 @@ class Failed(AgentError):
     def reason(self) -> str:
         """Returns the reason that the author gave."""
         return self._reason
+
+
+class CallRefused(AgentError):
+    """The agent refuses the call: its caller gets `error` if there is no task yet, else the task
+    fails with it."""
+
+    def __init__(self, error: DragomanError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class Answer(str):

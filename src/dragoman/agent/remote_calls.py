@@ -23,8 +23,9 @@ from dragoman.core.model import Json, Message, Task
 if TYPE_CHECKING:
     from .run_api import RunApi
 
-AGENT, SENT = "agent", "sent"
-"""The kinds of records that a call leaves in the journal."""
+AGENT, SENT, SENDING = "agent", "sent", "sending"
+"""The kinds of records that a call leaves in the journal. `sending` is left before a message that
+must not be sent twice."""
 MOST_HOPS = 16
 """The number of agents that may call each other in a row; a loop ends there."""
 SHOWN = 80
@@ -99,6 +100,8 @@ class TurnAccess(Struct, frozen=True):
     """Returns the name of the next record of this kind and name in the run."""
     ask: Callable[..., Awaitable[tuple[Message, Json]]]
     """Asks our own caller. The arguments are kind, prompt, key, body, expiry and more parts."""
+    message: Callable[..., Message]
+    """Makes a message of our agent. The arguments are its parts, metadata and extensions."""
 
 
 class Outside(Protocol):

@@ -397,4 +397,4 @@ class Turn:
 
 def access_of(turn: Turn) -> TurnAccess:
     """Returns the parts of a turn that a relay or a bound client needs beyond its verbs."""
-    return TurnAccess(turn._run, turn._call_key, turn._ask)
+    return TurnAccess(turn._run, turn._call_key, turn._ask, turn._message)

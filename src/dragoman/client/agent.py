@@ -55,6 +55,11 @@ class RemoteAgent:
         return self._remote.transport.dialect.name
 
     @property
+    def remembers(self) -> bool:
+        """Whether the agent recognises a repeated message by its idempotency key."""
+        return self._remote.remembers
+
+    @property
     def limits(self) -> ClientLimits:
         """The limits of this connection."""
         return self._remote.limits

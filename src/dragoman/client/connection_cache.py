@@ -48,10 +48,15 @@ class ConnectionCache:
     """
 
     def __init__(
-        self, *, allow_private: bool = False, environ: Mapping[str, str] | None = None
+        self,
+        *,
+        allow_private: bool = False,
+        environ: Mapping[str, str] | None = None,
+        fresh: float = FRESH,
     ) -> None:
         self._allow_private = allow_private
         self._environ = environ
+        self._fresh = fresh
         self._wires: dict[object, _Wire] = {}
         self._latest: dict[str, Mapping[str, Any]] = {}
         """The latest options of each address."""
@@ -70,11 +75,21 @@ class ConnectionCache:
                 await agent.cancel(sent.task_id)
 
     @asynccontextmanager
-    async def reach(self, address: str, options: Mapping[str, Any]) -> AsyncIterator[RemoteAgent]:
-        """Returns a connection for the duration of the block."""
+    async def reach(
+        self, address: str, options: Mapping[str, Any], *, renew: bool = False
+    ) -> AsyncIterator[RemoteAgent]:
+        """Returns a connection for the duration of the block. `renew` makes a new one, with the
+        card as it is now; the one before serves until then."""
         key = (address, frozenset((name, _mark(value)) for name, value in options.items()))
         wire = self._wires.get(key)
-        if wire is not None and time.monotonic() - wire.born > FRESH:
+        if renew:
+            made = await self._connected(address, options)
+            wire, before = made, self._wires.get(key)
+            self._wires[key] = made
+            if before is not None:
+                before.old = True
+                await before.let_go()
+        elif wire is not None and time.monotonic() - wire.born > self._fresh:
             wire.old = True
             del self._wires[key]
             await wire.let_go()

@@ -15,6 +15,7 @@ from dragoman.agent import Agent
 from dragoman.core.card import Card, Tool
 from dragoman.core.dialect import Dialect, Wire
 from dragoman.core.errors import ConfigError
+from dragoman.core.extensions import SKILLS
 from dragoman.core.model import Json
 from dragoman.core.peer import Context, Peer, identity_of
 from dragoman.core.session import Frame, Id, Introduction, Session
@@ -210,7 +211,8 @@ class IatService(Service):
 
     def ourselves(self, id: Id = None) -> Introduction:
         """How our agent introduces itself: its skills are the tools it has."""
-        skills = [skill for skill in self.agent.skills.values() if not skill.extended]
+        card = self.agent.card(())
+        schemas = _schemas(card)
         return Introduction(
             id,
             self.me,
@@ -218,16 +220,16 @@ class IatService(Service):
                 name=self.agent.name,
                 description=self.agent.description,
                 version=self.agent.version,
-                extensions=self.agent.card(()).extensions,
+                extensions=card.extensions,
             ),
             tuple(
                 Tool(
                     name=skill.id,
                     description=skill.description,
-                    parameters=skill.params.input_schema,
-                    returns=skill.params.output_schema,
+                    parameters=schemas.get(skill.id, {}).get("input"),
+                    returns=schemas.get(skill.id, {}).get("output"),
                 )
-                for skill in skills
+                for skill in card.skills
             ),
             self.workspace,
         )
@@ -342,3 +344,10 @@ def _told_root(agent: Agent, settings: Settings) -> str:
         return agent.workspace_root
     space = granted(settings.workspace, agent.workspace)
     return str(Path(space.root).absolute()) if space is not None else ""
+
+
+def _schemas(card: Card) -> dict[str, dict[str, Json]]:
+    """The JSON Schemas of the skills on a card, by the ids of the skills."""
+    params = next((each.params for each in card.extensions if each.uri == SKILLS), None) or {}
+    found = params.get("schemas")
+    return found if isinstance(found, dict) else {}

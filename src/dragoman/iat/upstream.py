@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +15,7 @@ from dragoman.core.card import Tool
 from dragoman.core.errors import DragomanError, WorkspaceViolation
 from dragoman.core.events import Asked
 from dragoman.core.extensions import TOOLS, WORK
-from dragoman.core.model import Json, Message
+from dragoman.core.model import AnyPart, Json, Message
 from dragoman.core.operations import CancelTask, Resolve, SendMessage
 from dragoman.core.peer import Context, Peer
 from dragoman.dialects.iat.errors import TtlExceeded
@@ -60,13 +61,14 @@ class SubAgentUpstream(Upstream):
         """Its name, for a run that has to stop its task without us."""
         return PREFIX + self.name
 
-    async def find(self) -> Peer:
+    @asynccontextmanager
+    async def peer(self, task_id: str) -> AsyncIterator[Peer]:
         """The sub-agent, waited for while it is away."""
         self._sub = await self._host.find(self.name)
         self.name = self._sub.name
-        return self._sub.transport
+        yield self._sub.transport
 
-    async def lost(self) -> None:
+    async def lost(self, *, heard: bool) -> None:
         """A sub-agent that comes back registers anew, or answers at its address."""
         if self._sub is not None:
             with suppress(TimeoutError):
@@ -126,12 +128,14 @@ class SubAgentUpstream(Upstream):
                 return refused(exc.reason, exc.message)
         return refused("tool_not_allowed", f"The tool {name[:80]!r} was not offered")
 
-    async def answer(self, peer: Peer, op: Resolve, ctx: Context) -> None:
+    async def answer(
+        self, peer: Peer, op: Resolve, parts: tuple[AnyPart, ...], ctx: Context
+    ) -> None:
         """A foreign agent answers no answer."""
         if self._sub is not None and op.question.startswith(THEIRS):
             await self._sub.transport.tell(op, ctx)
         else:
-            await super().answer(peer, op, ctx)
+            await super().answer(peer, op, parts, ctx)
 
     async def stop(self, task_id: str) -> None:
         """Tells the sub-agent to terminate the task."""

@@ -6,39 +6,53 @@ connection breaks, the relay waits for the agent and resumes the stream after th
 received. The relay tracks the received state in `StreamState`, so even an agent that does not
 number its events loses and repeats nothing: its current task is compared with that state. An agent
 that does not keep tasks is lost together with its connection.
+
+A message that may have arrived is sent again only to an agent that recognises it by its idempotency
+key, or that may get it twice (`Upstream.may_repeat`). For all others the journal says that it is
+about to be sent, before it is sent: a run that finds this and no remote task cannot know what came
+of it, and says so (`unknown_outcome`). As long as our own task is not opened, an error of the
+remote agent is the answer to our caller; that is why the task is opened only when the remote agent
+has answered, if the caller has no key by which a repetition would have to find it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 
 from msgspec.structs import replace
 
+from dragoman.agent.answers import CallRefused, Failed, Rejected
+from dragoman.agent.parts import parts_of
 from dragoman.agent.remote_calls import AGENT
 from dragoman.agent.turn import Turn, access_of
 from dragoman.core import events
 from dragoman.core.errors import (
     Conflict,
     DragomanError,
-    PeerError,
+    PeerMisbehaved,
     PeerUnreachable,
     TaskFinished,
 )
-from dragoman.core.extensions import PROGRESS
+from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
-from dragoman.core.model import Artifact, Json, Message, State, Status, Task
+from dragoman.core.model import AnyPart, Json, Message, State, Status, Task
 from dragoman.core.operations import Resolve, SendMessage, Watch
 from dragoman.core.peer import Context, Peer
-from dragoman.core.questions import answer_value, question_in
+from dragoman.core.questions import answer_value, first_data, question_in
 from dragoman.core.stream_state import Entry, StreamState
 from dragoman.core.task_size import TaskGrowth
 
 from .remote_task import RemoteTask, context_for
 
 log = Logger("relay")
+
+UNKNOWN_OUTCOME = "unknown_outcome"
+"""The reason of a task whose message may have been executed or not."""
+Said = tuple[Json, tuple[AnyPart, ...]]
+"""An answer as a value, and as the parts of a message."""
 
 
 class Upstream(ABC):
@@ -48,6 +62,9 @@ class Upstream(ABC):
     """The name of the agent for our caller."""
     approval_expires: float | None = None
     """Seconds after which an unanswered approval counts as a denial."""
+    replies = False
+    """Whether a direct reply of the agent, and the message with which it completes a task, are the
+    same of ours. Else they become an artifact of our task, unless there is one."""
 
     @property
     @abstractmethod
@@ -55,17 +72,29 @@ class Upstream(ABC):
         """The address of the remote task in the journal; `Agent.stop_remote` reads it."""
 
     @abstractmethod
-    async def find(self) -> Peer:
-        """Returns the agent, and waits for it if it is offline. Raises `PeerUnreachable` if that
-        takes too long."""
+    def peer(self, task_id: str) -> AbstractAsyncContextManager[Peer]:
+        """Returns the agent, and waits for it if it is offline; `task_id` is its task, if there is
+        one yet. Raises `PeerUnreachable` if that takes too long."""
 
     @abstractmethod
-    async def lost(self) -> None:
-        """Waits until it makes sense to look for an agent whose connection broke."""
+    async def lost(self, *, heard: bool) -> None:
+        """Waits until it makes sense to look for an agent whose connection broke; `heard` says
+        whether it has said anything new before that."""
+
+    def may_repeat(self, peer: Peer) -> bool:
+        """Returns whether a message that may have arrived may be sent again."""
+        return True
 
     def context(self, ctx: Context) -> Context:
         """Returns the context of calls to the agent, with the tools that it may call."""
         return ctx
+
+    def told(self, exc: DragomanError) -> DragomanError:
+        """Returns the error that our caller is told, if a call failed with this one."""
+        return exc
+
+    def started(self, task_id: str, context_id: str) -> None:  # noqa: B027  few need it
+        """Called with the ids of the remote task, when its first event has arrived."""
 
     @abstractmethod
     def request(self, turn: Turn, key: str) -> SendMessage:
@@ -76,8 +105,10 @@ class Upstream(ABC):
         given = asked.body if isinstance(asked.body, dict) else {}
         return await turn.call_tool(asked.message.text, key=asked.question, **given)
 
-    async def answer(self, peer: Peer, op: Resolve, ctx: Context) -> None:
-        """Sends the agent the answer to a question."""
+    async def answer(
+        self, peer: Peer, op: Resolve, parts: tuple[AnyPart, ...], ctx: Context
+    ) -> None:
+        """Sends the agent the answer to a question; `parts` are the answer as a message."""
         await peer.call(op, ctx)
 
     @abstractmethod
@@ -98,55 +129,86 @@ class Relay:
         growth = TaskGrowth(2 * self._access.run.max_task_size, "limits.max_task_size")
         self._state = StreamState(Watch(task_id=""), numbered=True, growth=growth)
         self._ctx = Context()
-        self._made = False
-        self._answers: dict[str, Json] = {}
+        self._answers: dict[str, Said] = {}
         """The answers by question, so that nobody is asked twice because a connection broke."""
         self._delivered: set[str] = set()
+        self._has_artifacts = False
+        self._started = False
         self._over = False
 
     async def run(self) -> None:
         """Follows the remote task to its end, and ends the local task in the same way."""
-        turn = self._turn
         try:
             self._ctx = self._upstream.context(context_for(self._access))
-            await self._access.run.begin()
             async with self._remote.stopped_with_us():
                 while not self._over:
                     await self._follow()
-        except PeerError as exc:
-            code = "unreachable" if isinstance(exc, PeerUnreachable) else exc.reason
-            raise turn.fail(exc.message, reason=code) from exc
+        except (Failed, Rejected):
+            raise
         except DragomanError as exc:
-            raise turn.fail(exc.message, reason=exc.reason) from exc
+            raise self._failure(exc) from exc
+
+    def _failure(self, exc: DragomanError) -> DragomanError:
+        """Returns what our caller is told: an error as long as there is no task, else the reason
+        why the task failed."""
+        exc = self._upstream.told(exc)
+        if self._access.run.unopened:
+            return CallRefused(exc)
+        if isinstance(exc, PeerUnreachable) and exc.sent and not self._remote.id:
+            return self._turn.fail(_unknown(self._upstream.name), reason=UNKNOWN_OUTCOME)
+        reason = "unreachable" if isinstance(exc, PeerUnreachable) else exc.reason
+        return self._turn.fail(exc.message, reason=reason)
 
     async def _follow(self) -> None:
         """Mirrors the events of one connection."""
-        peer = await self._upstream.find()
-        self._remote.address = self._upstream.address
         # Where events are numbered the number tells whether anything came; only where they are not
         # is the whole task built and compared.
         seq = self._state.seq
         task = None if seq else self._state.task()
-        try:
-            async with aclosing(self._remote.follow(self._entries(peer))) as entries:
-                async for entry in entries:
-                    for new in self._new(entry):
-                        await self._mirror(new, peer)
-                    if self._over:
-                        return
-            for new in self._state.ended():
-                await self._mirror(new, peer)
-        except (PeerUnreachable, TimeoutError):
+        lost = False
+        async with self._upstream.peer(self._remote.id) as peer:
+            self._remote.address = self._upstream.address
             if not self._remote.id:
-                raise
-            log.info("The connection was lost", agent=self._upstream.name, task=self._turn.task_id)
-        else:
+                await self._before_sending(peer)
+            try:
+                async with aclosing(self._remote.follow(self._entries(peer))) as entries:
+                    async for entry in entries:
+                        for new in self._new(entry):
+                            await self._mirror(new, peer)
+                        if self._over:
+                            return
+                for new in self._state.ended():
+                    await self._mirror(new, peer)
+            except (PeerUnreachable, TimeoutError) as exc:
+                if not self._remote.id and not self._sends_again(exc, peer):
+                    raise
+                lost = True
+                name = self._upstream.name
+                log.info("The connection was lost", agent=name, task=self._turn.task_id)
+        heard = seq != self._state.seq or (not seq and task != self._state.task())
+        if not lost:
             if not self._state.begun:
-                raise PeerUnreachable(f"{self._upstream.name} said nothing")
-            if seq != self._state.seq or (not seq and task != self._state.task()):
+                raise PeerMisbehaved(f"{self._upstream.name} said nothing")
+            if heard:
                 return  # a stream may end with a question, and the next one resumes after it
         self._state.connected(cursor=True)
-        await self._upstream.lost()
+        await self._upstream.lost(heard=heard)
+
+    async def _before_sending(self, peer: Peer) -> None:
+        """Makes sure that the message is not executed twice, whatever happens from here on."""
+        run = self._access.run
+        if self._upstream.may_repeat(peer):
+            if run.keyed:
+                await run.begin()
+            return
+        if self._remote.announced:
+            raise Failed(_unknown(self._upstream.name), reason=UNKNOWN_OUTCOME)
+        await self._remote.announce()
+
+    def _sends_again(self, exc: Exception, peer: Peer) -> bool:
+        """Returns whether the message is sent again after this error."""
+        sent = not isinstance(exc, PeerUnreachable) or exc.sent
+        return sent and not self._access.run.unopened and self._upstream.may_repeat(peer)
 
     async def _entries(self, peer: Peer) -> AsyncGenerator[Entry, None]:
         key = self._remote.key
@@ -180,10 +242,25 @@ class Relay:
         if self._over:
             return
         if isinstance(entry, Message):
-            await self._turn.artifact(*entry.parts)
             self._over = True
+            if self._upstream.replies:
+                metadata, extensions = entry.metadata, entry.extensions
+                await self._turn.reply(*entry.parts, metadata=metadata, extensions=extensions)
+            else:
+                await self._turn.artifact(*entry.parts)
             return
+        if entry.task_id != self._remote.id:
+            raise PeerMisbehaved(f"{self._upstream.name} tells of another task than ours")
+        if not self._started:
+            self._started = True
+            self._upstream.started(entry.task_id, entry.context_id)
         await _MIRROR[type(entry.event)](self, entry, peer)
+
+    async def _emit(self, event: events.AnyEvent) -> None:
+        """Records an event of the remote task as ours."""
+        run = self._access.run
+        run.emit(event)
+        await run.throttle()
 
     async def _opened(self, entry: events.Stamped, peer: Peer) -> None:
         """Does nothing: the local task has been created as well."""
@@ -192,8 +269,10 @@ class Relay:
         """Mirrors a snapshot that differs from what the events of the remote task led to."""
         event = entry.event
         assert isinstance(event, events.Snapshot)  # noqa: S101  by the table
+        last = event.task.state in FINAL
+        self._has_artifacts |= bool(event.task.artifacts)
         for artifact in event.task.artifacts:
-            await self._artifact(artifact, append=False, last=event.task.state in FINAL)
+            await self._emit(events.ArtifactChunk(artifact=artifact, append=False, last=last))
         status = event.task.status
         await self._state_changed(
             replace(entry, event=events.StateChanged(state=status.state, message=status.message)),
@@ -201,27 +280,41 @@ class Relay:
         )
 
     async def _state_changed(self, entry: events.Stamped, peer: Peer) -> None:
-        event, turn = entry.event, self._turn
+        event = entry.event
         assert isinstance(event, events.StateChanged)  # noqa: S101  by the table
         if event.state in FINAL:
             await self._ended(event)
             return
         if event.state in WAITING:
-            if event.message is not None:
-                await self._waits(entry, event.state, event.message, peer)
+            await self._waits(entry, event.state, event.message, peer)
             return
-        progress = (event.metadata or {}).get(PROGRESS)
-        if isinstance(progress, dict) and isinstance(progress.get("fraction"), int | float):
-            await turn.progress(min(1.0, max(0.0, progress["fraction"])), eta=progress.get("eta"))
-        if event.message is not None and event.message.parts:
-            await turn.say(*event.message.parts)
+        message, metadata = event.message, event.metadata
+        if metadata and DETACHED in metadata:
+            parts = message.parts if message is not None else ()
+            await self._turn.detach(*parts)
+        elif metadata or (message is not None and message.parts):
+            ours = None if message is None else self._ours(message)
+            more = {key: each for key, each in (metadata or {}).items() if key != "attempt"}
+            if ours is not None or more:
+                await self._emit(
+                    events.StateChanged(state=State.WORKING, message=ours, metadata=more or None)
+                )
+
+    def _ours(self, message: Message) -> Message:
+        """Returns a message of the remote agent as one of our task."""
+        return self._access.message(message.parts, message.metadata, message.extensions)
 
     async def _ended(self, event: events.StateChanged) -> None:
         self._over = True
         turn, message = self._turn, event.message
         words = message.text if message is not None else ""
         if event.state is State.COMPLETED:
-            if message is not None and not self._made:
+            if message is None or not message.parts:
+                return
+            if self._upstream.replies:
+                metadata, extensions = message.metadata, message.extensions
+                await turn.complete(*message.parts, metadata=metadata, extensions=extensions)
+            elif not self._has_artifacts:
                 await turn.artifact(*message.parts)
             return
         about = {**((message.metadata if message else None) or {}), **(event.metadata or {})}
@@ -233,48 +326,10 @@ class Relay:
             reason=reason if isinstance(reason, str) else str(event.state),
         )
 
-    async def _chunk(self, entry: events.Stamped, peer: Peer) -> None:
-        event = entry.event
-        assert isinstance(event, events.ArtifactChunk)  # noqa: S101  by the table
-        await self._artifact(
-            event.artifact, append=event.append, last=event.last, update_metadata=event.metadata
-        )
-
-    async def _artifact(
-        self,
-        artifact: Artifact,
-        *,
-        append: bool,
-        last: bool,
-        update_metadata: dict[str, Json] | None = None,
-    ) -> None:
-        """Mirrors a piece of an artifact, under its name at the remote agent."""
-        self._made = True
-        await self._turn.artifact(
-            *artifact.parts,
-            name=artifact.artifact_id,
-            description=artifact.description,
-            append=append,
-            last=last,
-            metadata=artifact.metadata,
-            extensions=artifact.extensions,
-            update_metadata=update_metadata,
-        )
-
-    async def _noted(self, entry: events.Stamped, peer: Peer) -> None:
-        event, turn = entry.event, self._turn
-        assert isinstance(event, events.Noted)  # noqa: S101  by the table
-        body = event.body if isinstance(event.body, dict) else {"text": event.body}
-        match event.kind:
-            case events.Note.THOUGHT:
-                await turn.think(str(body.get("text", "")))
-            case events.Note.LOG:
-                known = {"message", "level", "self"}
-                more = {key: value for key, value in body.items() if key not in known}
-                level = str(body.get("level", "info"))
-                await turn.log(str(body.get("message", "")), level=level, **more)
-            case events.Note.USAGE:
-                await turn.usage(**{key: value for key, value in body.items() if key != "self"})
+    async def _made(self, entry: events.Stamped, peer: Peer) -> None:
+        """Mirrors what is the same in our task: a piece of an artifact, or a note."""
+        self._has_artifacts |= isinstance(entry.event, events.ArtifactChunk)
+        await self._emit(entry.event)
 
     # The questions of the remote task.
 
@@ -286,9 +341,10 @@ class Relay:
             return  # the first state of a stream, not a new question
         if question not in self._answers:
             self._answers[question] = await _ANSWER[event.kind](self, event)
-        op = Resolve(task_id=entry.task_id, question=question, value=self._answers[question])
+        value, parts = self._answers[question]
+        op = Resolve(task_id=entry.task_id, question=question, value=value)
         try:
-            await self._upstream.answer(peer, op, self._ctx)
+            await self._upstream.answer(peer, op, parts, self._ctx)
         except (Conflict, TaskFinished):
             # The question was answered at the remote agent in the meantime, or it expired. The next
             # events will show which.
@@ -298,18 +354,20 @@ class Relay:
         self._delivered.add(question)
 
     async def _waits(
-        self, entry: events.Stamped, state: State, message: Message, peer: Peer
+        self, entry: events.Stamped, state: State, message: Message | None, peer: Peer
     ) -> None:
         """Mirrors a question in the form of A2A: a state, with our data part if there is one."""
         found = question_in(message, state)
-        named = message.message_id or f"{entry.task_id}#{entry.seq or entry.at}"
-        question = found.name or named
+        message_id = message.message_id if message is not None else ""
         asked = events.Asked(
-            question=question, kind=found.kind, message=message, body=found.details
+            question=found.name or message_id or f"{entry.task_id}#{entry.seq or entry.at}",
+            kind=found.kind,
+            message=message or self._access.message(()),
+            body=found.details,
         )
         await self._asked(replace(entry, event=asked), peer)
 
-    async def _approval(self, event: events.Asked) -> Json:
+    async def _approval(self, event: events.Asked) -> Said:
         """Returns a person's decision, which is bound to this task, this action and this
         question."""
         approved = await self._turn.approve(
@@ -318,32 +376,48 @@ class Relay:
             key=event.question,
             expires=self._upstream.approval_expires,
         )
-        return answer_value(approved)
+        return _said(answer_value(approved))
 
-    async def _tool(self, event: events.Asked) -> Json:
-        return await self._upstream.run_tool(self._turn, event)
+    async def _tool(self, event: events.Asked) -> Said:
+        return _said(await self._upstream.run_tool(self._turn, event))
 
-    async def _input(self, event: events.Asked) -> Json:
-        answer = await self._turn.ask(event.message.text, key=event.question, details=event.body)
-        return answer.data if answer.data is not None else str(answer)
+    async def _input(self, event: events.Asked) -> Said:
+        found = question_in(event.message, event.state)
+        prompt = event.message.text or f"{self._upstream.name} needs more to go on"
+        message, value = await self._access.ask(
+            event.kind, prompt, event.question, event.body, None, *found.more
+        )
+        if value is not None:
+            return _said(value)
+        data = first_data(message.parts)
+        return data if data is not None else message.text, message.parts
 
-    async def _credentials(self, event: events.Asked) -> Json:
+    async def _credentials(self, event: events.Asked) -> Said:
         body = event.body if isinstance(event.body, dict) else {}
         answer = await self._turn.need_auth(
             body.get("schemes"), body.get("details"), prompt=event.message.text, key=event.question
         )
-        return answer.data if answer.data is not None else str(answer)
+        value = answer.data if answer.data is not None else str(answer)
+        return value, answer.message.parts
+
+
+def _said(value: Json) -> Said:
+    return value, parts_of(value)
+
+
+def _unknown(name: str) -> str:
+    return f"The connection to {name} was lost, and nobody can tell whether it got the message"
 
 
 _MIRROR: dict[type[events.AnyEvent], Callable[[Relay, events.Stamped, Peer], Awaitable[None]]] = {
     events.Opened: Relay._opened,
     events.Snapshot: Relay._snapshot,
     events.StateChanged: Relay._state_changed,
-    events.ArtifactChunk: Relay._chunk,
-    events.Noted: Relay._noted,
+    events.ArtifactChunk: Relay._made,
+    events.Noted: Relay._made,
     events.Asked: Relay._asked,
 }
-_ANSWER: dict[events.Ask, Callable[[Relay, events.Asked], Awaitable[Json]]] = {
+_ANSWER: dict[events.Ask, Callable[[Relay, events.Asked], Awaitable[Said]]] = {
     events.Ask.APPROVAL: Relay._approval,
     events.Ask.TOOL: Relay._tool,
     events.Ask.INPUT: Relay._input,

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from dragoman.agent.remote_calls import MOST_HOPS, SENT, StartedCall, TurnAccess
+from dragoman.agent.remote_calls import MOST_HOPS, SENDING, SENT, StartedCall, TurnAccess
 from dragoman.core.errors import DragomanError, Unsupported
 from dragoman.core.events import Stamped
 from dragoman.core.model import Json, Message
@@ -52,6 +52,7 @@ class RemoteTask:
         """`options` are those of the connection; they are recorded, so they contain no secret."""
         self._run = access.run
         self._record = f"{SENT}:{record}"
+        self._sending = f"{SENDING}:{record}"
         self.address, self._options = address, dict(options or {})
         self._stop = stop
         self._started: StartedCall | None = None
@@ -68,6 +69,15 @@ class RemoteTask:
                 return ""
             self._started = msgspec.json.decode(raw, type=StartedCall)
         return self._started.task_id
+
+    @property
+    def announced(self) -> bool:
+        """Whether this run or an earlier one was about to send the message."""
+        return self._run.recorded(self._sending) is not None
+
+    async def announce(self) -> None:
+        """Records that the message is about to be sent."""
+        await self._run.record(self._sending, b"true")
 
     async def started(self, task_id: str) -> None:
         """Records the id of the task, once."""

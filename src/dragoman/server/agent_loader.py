@@ -11,7 +11,7 @@ from types import ModuleType
 from dragoman.agent import Agent
 from dragoman.backend import Backend
 from dragoman.core.errors import ConfigError
-from dragoman.settings import Settings
+from dragoman.settings import HostedAgent, Settings
 
 from .agent_names import Agents, checked, slug, unique
 
@@ -25,13 +25,28 @@ def load_agents(given: Sequence[str], settings: Settings) -> Agents:
     modules: Modules = {}
     if not given:
         return {
-            checked(name): load_agent(each.file, modules) for name, each in settings.agents.items()
+            name: _hosted(name, each, settings, modules) for name, each in settings.agents.items()
         }
     named = [split_name(each) for each in given]
     found = [(name, load_agent(where, modules)) for name, where in named]
     if len(found) == 1 and not found[0][0]:
         return found[0][1]
     return unique([(name or slug(agent.name), agent) for name, agent in found])
+
+
+def _hosted(name: str, about: HostedAgent, settings: Settings, modules: Modules) -> Agent:
+    """The agent of a section `[agents.NAME]`: in a file, or at an address elsewhere."""
+    key = ""
+    try:
+        checked(name)
+        key = "file"
+        if about.file:
+            return load_agent(about.file, modules)
+    except ConfigError as exc:
+        raise about.error(name, key, exc.message) from None
+    from dragoman.gateway.configuration import upstream_of
+
+    return upstream_of(name, about, settings)
 
 
 def split_name(given: str) -> tuple[str, str]:

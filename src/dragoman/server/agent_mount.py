@@ -62,7 +62,6 @@ class AgentMount:
         self.server.mount_point = mount_point
         self.server.recognizes = self.access.recognizes
         self.server.refusal_headers = self.access.authenticator.refusal_headers
-        self.server.extensions = frozenset(e.uri for e in agent.card(()).extensions)
         self.services = services_of(
             ServiceContext(
                 agent=agent,
@@ -80,7 +79,7 @@ class AgentMount:
         endpoints, self.patterns = routes_of(
             self.server, self._dialects, tuple(DIALECTS.values()), self._roles
         )
-        pages = CardEndpoint(self.card_at, mount_point, time.time())
+        pages = self._pages = CardEndpoint(self.card_at, mount_point, time.time())
         routes: dict[str, Mapping[str, Handler]] = {
             **endpoints,
             **pages.routes(card_paths(self._dialects)),
@@ -89,6 +88,15 @@ class AgentMount:
             routes |= service.routes()
         self.routes = routes
         """Relative to the mount point, and not yet guarded by their policies."""
+        self._learn_extensions()
+        agent.on_card_change.append(self._card_changed)
+
+    def _card_changed(self) -> None:
+        self._learn_extensions()
+        self._pages.renew(time.time())
+
+    def _learn_extensions(self) -> None:
+        self.server.extensions = frozenset(e.uri for e in self.agent.card(()).extensions)
 
     def card_at(self, url: str, card: Card | None = None) -> Card:
         """The agent's card, or another one of it (the extended one), as it is published: with what

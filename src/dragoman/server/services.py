@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -91,7 +91,20 @@ def _iat(context: ServiceContext) -> Service | None:
     )
 
 
-AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat]
+@runtime_checkable
+class HasService(Protocol):
+    """An agent with a life of its own beside the requests for it."""
+
+    def service(self) -> Service:
+        """Returns the service that lives as long as the agent is served."""
+
+
+def _own(context: ServiceContext) -> Service | None:
+    agent: object = context.agent
+    return agent.service() if isinstance(agent, HasService) else None
+
+
+AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat, _own]
 """Each makes the service of one agent, or None where the settings do not ask for it."""
 
 

@@ -3,6 +3,7 @@ the file over the defaults."""
 
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .sections import (
+    AgentCredentials,
     EngineSettings,
     HostedAgent,
     Iat,
@@ -20,6 +21,7 @@ __all__ = [
     "FILE",
     "IAT_SECRET",
     "NAMED",
+    "AgentCredentials",
     "EngineSettings",
     "HostedAgent",
     "Iat",

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from dragoman.core.errors import ConfigError
 
 from .checks import check
-from .sections import Settings
+from .sections import LOCAL, AgentCredentials, HostedAgent, Retention, Settings
 
 FILE = "dragoman.toml"
 IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
@@ -37,7 +39,8 @@ def load(
     sections = _from_file(config) if config is not None else {}
     for agent in sections.get("agents", {}).values():
         assert config is not None  # noqa: S101  only the file has such sections
-        agent["file"] = str(config.parent / agent["file"])
+        if "file" in agent:
+            agent["file"] = str(config.parent / agent["file"])
     for section, keys in _from_environ(environ or {}).items():
         sections.setdefault(section, {}).update(keys)
     given = {key: value for key, value in (flags or {}).items() if value is not None}
@@ -82,6 +85,8 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
     for section in NAMED & found.keys():
         for name, value in found[section].items():
             _check_named(path, text, section, name, value)
+            if section == "agents":
+                _check_agent(path, text, name, value)
     try:
         msgspec.convert(found, Settings)
     except msgspec.ValidationError as exc:
@@ -98,12 +103,74 @@ def _check_named(path: Path, text: str, section: str, name: str, value: object) 
     except msgspec.ValidationError as exc:
         what, _, where = str(exc).partition(" - at ")
         inner = re.sub(r"^`\$\.\w+(\[\.\.\.\])?\.?|`$", "", where).replace("[...]", ".NAME")
-        if inner.endswith("secret") and "got `str`" in what:
+        if inner.endswith(_SECRETS) and "got `str`" in what:
             what = 'a secret is never written here: give {env = "X"} or {file = "path"}'
-        header = re.compile(rf"\s*\[\s*{section}\s*\.\s*\"?{re.escape(name)}\b")
-        line = next((n for n, each in enumerate(text.splitlines(), 1) if header.match(each)), 1)
+        key = inner.partition(".")[0]
+        if field := re.search(r"unknown field `([^`]*)`", what):
+            key = key or field[1]
+            what += _meant(section, inner, field[1])
+        line = _line_of(text, section, name, key)
         place = f" (at {inner})" if inner else ""
         raise ConfigError(f"{path}:{line}: [{section}.{name}]: {what}{place}") from None
+
+
+_SECRETS = ("secret", "token", "api_key", "password")
+"""How the names of keys end that hold a reference to a secret."""
+_KEYS: dict[tuple[str, str], type[Struct]] = {
+    ("agents", ""): HostedAgent,
+    ("agents", "auth"): AgentCredentials,
+    ("retention", ""): Retention,
+}
+"""What the keys of a section with names are, and those of a table inside of it."""
+
+
+def _meant(section: str, inner: str, key: str) -> str:
+    """What to write instead of an unknown key, where that can be told."""
+    found = _KEYS.get((section, inner))
+    if found is None:
+        return ""
+    known = [each for each in found.__struct_fields__ if each != "places"]
+    near = get_close_matches(key, known, 1)
+    hint = f"did you mean `{near[0]}`? " if near else ""
+    return f"; {hint}known are: {', '.join(known)}"
+
+
+def _check_agent(path: Path, text: str, name: str, value: dict[str, Any]) -> None:
+    """Checks that a `[agents.NAME]` is one agent, and notes where its keys stand."""
+    places = {key: f"{path}:{_line_of(text, 'agents', name, key)}" for key in ("", *value)}
+    agent = msgspec.convert({**value, "places": places}, HostedAgent)
+    if "places" in value:
+        raise agent.error(name, "places", "this is not a key here")
+    if not agent.file and not agent.url:
+        raise agent.error(
+            name, "", 'it needs url = "http://..." (an agent elsewhere) or file = "agent.py"'
+        )
+    if agent.file and agent.url:
+        raise agent.error(name, "url", "it has a file as well; keep one of the two")
+    remote = [key for key in value if key not in LOCAL]
+    if agent.file and remote:
+        raise agent.error(name, remote[0], "only an agent with a url has this; delete it")
+    for key in ("timeout", "patience", "refresh"):
+        if getattr(agent, key) <= 0:
+            raise agent.error(name, key, "it must be more than 0")
+    value["places"] = places
+
+
+def _line_of(text: str, section: str, name: str, key: str = "") -> int:
+    """The line of a key in `[section.name]`, else of its header. tomllib does not tell."""
+    header = re.compile(rf"\s*\[\s*{section}\s*\.\s*\"?{re.escape(name)}\"?\s*(?:\.\s*(\w+))?")
+    word = re.compile(rf"\s*\"?{re.escape(key)}\"?\s*[.=]") if key else None
+    inside, found = False, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("["):
+            head = header.match(line)
+            inside = head is not None
+            found = found or (number if inside else 0)
+            if head is not None and key and head[1] == key:
+                return number
+        elif inside and word is not None and word.match(line):
+            return number
+    return found or 1
 
 
 def _unknown(path: Path, text: str, section: str, key: str, what: str) -> ConfigError:

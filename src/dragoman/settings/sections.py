@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from dragoman.core.auth_schemes import Scheme, Secret
+from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
 
@@ -206,11 +207,73 @@ class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long a WebSocket may be idle."""
 
 
-class HostedAgent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[agents.NAME]`: an agent that is served when `dragoman serve` is given no file."""
+class AgentCredentials(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agents.NAME.auth]`: our credentials for an agent elsewhere. The scheme that its card asks
+    for decides which of them are used."""
 
-    file: str
+    token: Secret | None = None
+    """A fixed bearer token."""
+    api_key: Secret | None = None
+    user: str = ""
+    password: Secret | None = None
+    client_id: str = ""
+    """The id of our OAuth client, for the flow of client credentials."""
+    client_secret: Secret | None = None
+    scopes: tuple[str, ...] = ()
+    """The scopes to ask for instead of those on the card."""
+    audience: str = ""
+    issuer: str = ""
+    """The only authorization server that may be told the client's secret."""
+    cert: str = ""
+    """The path of the client certificate."""
+    cert_key: str = ""
+    """The path of its key, if that is in another file."""
+
+
+class HostedAgent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agents.NAME]`: an agent that is served when `dragoman serve` is given no file, and by
+    `dragoman gateway`: one in a file here, or one at an address elsewhere."""
+
+    file: str = ""
     """Python file with the agent, or FILE:NAME; relative to the folder of the settings file."""
+    url: str = ""
+    """The address of an agent elsewhere, in any dialect that `connect` takes."""
+    dialect: str = ""
+    """The only dialect in which it is called; empty: the best one on its card."""
+    secret: Secret | None = None
+    """The secret that we share with it (IAT)."""
+    agent_id: str = ""
+    """The name for which messages to it are signed with the secret; empty: NAME."""
+    auth: AgentCredentials | None = None
+    ca: str = ""
+    """The authorities that its certificate is verified by, instead of the system's."""
+    origins: tuple[str, ...] = ()
+    """Other origins that its card may name as its addresses."""
+    card_signature: Literal["require", "if-present", "ignore"] = "if-present"
+    """Whether its card must be signed; `if-present` verifies a signature where `card_keys` has the
+    keys for it."""
+    card_keys: tuple[str, ...] = ()
+    """Keys that may sign its card: files (JWK, key set, PEM), or addresses of key sets."""
+    repeat: bool = False
+    """Whether a message may be sent to it again although the first may have arrived."""
+    timeout: float = 3600.0
+    """The seconds that it may work on a task; time in which it waits for the caller is free."""
+    patience: float = 120.0
+    """The seconds for which a task waits for it while it cannot be reached."""
+    refresh: float = 60.0
+    """The seconds after which its card is read again."""
+    places: dict[str, str] = {}
+    """Filled in by `load`: where the section (``) and each of its keys stand, as FILE:LINE."""
+
+    def error(self, name: str, key: str, what: str) -> ConfigError:
+        """Returns the error for a value of this section, which names its line."""
+        place = self.places.get(key) or self.places.get("", "")
+        what = f"[agents.{name}] {key}: {what}" if key else f"[agents.{name}]: {what}"
+        return ConfigError(f"{place}: {what}" if place else what)
+
+
+LOCAL = frozenset(("file", "places"))
+"""The keys of `[agents.NAME]` that an agent in a file has; all others need a url."""
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -228,5 +291,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[auth.NAME] type = ...`: the authentication schemes; a caller needs to satisfy one."""
     retention: dict[str, Retention] = {}
     agents: dict[str, HostedAgent] = {}
-    """`[agents.NAME] file = ...`: the agents that are served, at /agents/NAME if there are
-    several."""
+    """`[agents.NAME]` with `file` or `url`: the agents that are served, at /agents/NAME if there
+    are several."""

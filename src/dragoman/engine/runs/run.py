@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dragoman.agent import Skill
 from dragoman.agent.remote_calls import Outside
-from dragoman.core.errors import AgentMisbehaved, TaskNotFound, Unsupported
+from dragoman.core.errors import AgentMisbehaved, DragomanError, TaskNotFound, Unsupported
 from dragoman.core.events import AnyEvent, Ask, Noted, Opened, StateChanged
 from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
@@ -153,6 +153,16 @@ class Run:
     def cancelled(self) -> bool:
         """Whether the caller has canceled the task."""
         return self.stop_reason is StopReason.CANCELED
+
+    @property
+    def unopened(self) -> bool:
+        """Whether the task does not exist yet, so that the call itself can be refused."""
+        return self.writer.unopened
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the caller sent an idempotency key for the task."""
+        return self.writer.idempotency is not None
 
     @property
     def leaving(self) -> bool:
@@ -344,6 +354,13 @@ class Run:
     def fail(self, text: str, reason: str, **about: str) -> None:
         """Fails the task with a text for people and a machine-readable reason."""
         self.finish(State.FAILED, self.writer.closing_message(text), reason=reason, **about)
+
+    def refuse(self, error: DragomanError) -> None:
+        """Answers the caller with an error instead of a task. A task that exists fails with it."""
+        if self.writer.unopened:
+            self.close(error)
+        else:
+            self.fail(error.message, error.reason)
 
     def end_as_too_large(self) -> None:
         """Fails the task because it exceeds `max_task_size`. A running task is in memory, so its

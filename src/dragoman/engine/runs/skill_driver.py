@@ -11,6 +11,7 @@ from types import coroutine
 from typing import Any
 
 from dragoman.agent import Failed, Rejected, Shape, SyncTurn, Turn
+from dragoman.agent.answers import CallRefused
 from dragoman.agent.parts import parts_of
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import ArtifactChunk
@@ -45,6 +46,8 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
             _crashed(run, exc)
     except Rejected as exc:
         run.finish(State.REJECTED, run.writer.closing_message(exc.message))
+    except CallRefused as exc:
+        run.refuse(exc.error)
     except Failed as exc:
         run.fail(exc.message, exc.reason)
     except DragomanError as exc:

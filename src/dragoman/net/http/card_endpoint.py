@@ -31,6 +31,11 @@ class CardEndpoint:
         self._forms = dict(_FORMS)
         self._ready: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
+    def renew(self, since: float) -> None:
+        """Makes the card anew for whoever asks next, because it is another one since this time."""
+        self._modified = formatdate(since, usegmt=True).encode()
+        self._ready.clear()
+
     def routes(self, below: Iterable[str] = ()) -> dict[str, dict[str, Handler]]:
         """Returns the routes of the card. Clients of some dialects look for a card `below` the
         address they call, and must not find an interface of another dialect in it."""

@@ -1,0 +1,152 @@
+"""`dragoman gateway`: agents of every dialect behind one address, in every dialect."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.markup import escape
+
+from dragoman import settings as config
+from dragoman.agent import Agent
+from dragoman.core.errors import ConfigError
+from dragoman.gateway import UpstreamAgent
+from dragoman.net.http.mount_point import AGENTS
+from dragoman.server.agent_loader import load_agents
+from dragoman.server.agent_names import by_name
+from dragoman.server.serve import run, shown
+from dragoman.settings import Settings
+
+gateway = App(
+    name="gateway",
+    help="Serve agents that are elsewhere, in any dialect, in every dialect.",
+)
+REACHED = 5.0
+"""Seconds after the start in which it is told which agents were reached."""
+SMALLEST = 'Write one:\n\n  [agents.alpha]\n  url = "http://127.0.0.1:9001"\n'
+
+File = Annotated[Path | None, Parameter(help="Settings file. [default: dragoman.toml]")]
+
+
+@gateway.default
+def serve(
+    file: File = None,
+    /,
+    *,
+    host: Annotated[
+        str | None, Parameter(help="Address to listen on. [default: 127.0.0.1]")
+    ] = None,
+    port: Annotated[
+        int | None, Parameter(help="HTTP port, 0 for a free one. [default: 8420]")
+    ] = None,
+    grpc: Annotated[
+        bool | None,
+        Parameter(help="Speak gRPC too, on its own port. [default: no]", negative="--no-grpc"),
+    ] = None,
+    grpc_port: Annotated[
+        int | None,
+        Parameter(help="Speak gRPC on this port, 0 for a free one. [default: 8421, with --grpc]"),
+    ] = None,
+    store: Annotated[
+        str | None, Parameter(help="Where tasks live. [default: sqlite:///dragoman.db]")
+    ] = None,
+    public_url: Annotated[
+        str | None, Parameter(help="Where others reach the gateway; stands on the cards.")
+    ] = None,
+    insecure: Annotated[
+        bool | None, Parameter(help="Listen to the network although no authentication is set up.")
+    ] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None,
+        Parameter(help="How much to log. [default: info]"),
+    ] = None,
+) -> None:
+    """Serve the agents of the settings until Ctrl-C: those at an address and those in files.
+
+    Each `[agents.NAME]` has a `url`, in any dialect, or a `file`. It is served at /agents/NAME in
+    every dialect, or at / if it is the only one.
+    """
+    flags = {
+        "host": host,
+        "port": port,
+        "grpc": grpc,
+        "grpc_port": grpc_port,
+        "store": store,
+        "public_url": public_url,
+        "insecure": insecure,
+        "log_level": log_level,
+    }
+    settings, agents = _loaded(file, flags)
+    run(agents, settings, lambda url: announce(agents, settings, url))
+
+
+@gateway.command
+def check(file: File = None, /) -> None:
+    """Check the settings of a gateway without calling any agent. The exit code is 2 if something is
+    wrong; the line is named."""
+    settings, agents = _loaded(file, {})
+    console = _console()
+    for name, agent in agents.items():
+        console.print(f"[bold]{name}[/bold]  {escape(_where(agent, settings, name))}")
+    console.print(f"{len(agents)} agents; nothing is wrong with the settings.")
+
+
+def _loaded(file: Path | None, flags: Mapping[str, object]) -> tuple[Settings, Mapping[str, Agent]]:
+    path = file or Path(config.FILE)
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path}. {SMALLEST}")
+    settings = config.load(flags, os.environ, path)
+    if not settings.agents:
+        raise ConfigError(f"{path} names no agents. {SMALLEST}")
+    return settings, by_name(load_agents((), settings))
+
+
+def announce(agents: Mapping[str, Agent], settings: Settings, url: str) -> None:
+    """Says on the terminal which agents are served where, and in which dialect each is called."""
+    console = _console()
+    several = len(agents) > 1
+    console.print(f"[bold]The gateway[/bold] listens at [cyan]{url}/[/cyan]")
+    for name, agent in agents.items():
+        here = f"{url}{AGENTS}/{name}/" if several else f"{url}/"
+        where = escape(_where(agent, settings, name))
+        console.print(f"  [bold]{name}[/bold]  [cyan]{here}[/cyan]  {where}")
+    if several:
+        console.print(f"  list   {url}{AGENTS}")
+    console.print(f"  store  {shown(settings.server.store)}")
+    console.print("  Ctrl-C stops it")
+    upstream = [agent for agent in agents.values() if isinstance(agent, UpstreamAgent)]
+    _telling.append(asyncio.get_running_loop().create_task(_tell(console, upstream)))
+
+
+_telling: list[asyncio.Task[None]] = []
+"""asyncio holds only weak references to tasks."""
+
+
+async def _tell(console: Console, agents: list[UpstreamAgent]) -> None:
+    """Says in which dialect each agent is called, as soon as it was reached."""
+    waiting = list(agents)
+    until = asyncio.get_running_loop().time() + REACHED
+    while waiting and asyncio.get_running_loop().time() < until:
+        for agent in [each for each in waiting if each.dialect]:
+            waiting.remove(agent)
+            what = escape(f"{agent.name} speaks {agent.dialect}")
+            console.print(f"  [bold]{agent.served_as}[/bold]  {what}")
+        await asyncio.sleep(0.1)
+    for agent in waiting:
+        what = f"cannot be reached at {agent.pool.url}; it is served, and asked again"
+        console.print(f"  [bold]{agent.served_as}[/bold]  {escape(what)}")
+
+
+def _where(agent: Agent, settings: Settings, name: str) -> str:
+    if isinstance(agent, UpstreamAgent):
+        return f"asks {agent.pool.url}"
+    return f"runs {settings.agents[name].file}"
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)

@@ -1,0 +1,123 @@
+"""Makes an upstream agent of its section in the settings, and says what is wrong in which line."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+from dragoman.client.addresses import dialects_of, origins_of, web_form
+from dragoman.client.auth import CardAuth, Own, UserCredentials
+from dragoman.client.auth.origins import is_safe
+from dragoman.client.cards import Trusts
+from dragoman.client.credentials import Auth, SharedSecret, origin_of
+from dragoman.client.negotiation import check_known
+from dragoman.core.auth_schemes import Secret
+from dragoman.core.errors import BadParams, ConfigError
+from dragoman.security.verifiers import read_secret
+from dragoman.settings import HostedAgent, Settings
+
+from .cards import CardGuard
+from .upstream_agent import UpstreamAgent
+from .upstream_pool import Closing, UpstreamPool
+
+_SECRETS = ("token", "api_key", "password", "client_secret")
+_PLAIN = ("user", "client_id", "scopes", "audience", "issuer", "cert", "cert_key")
+
+
+def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAgent:
+    """Returns the agent at the address of this section. Nothing is called yet.
+
+    Raises `ConfigError`, which names the line and says what to write instead."""
+    _check_url(name, agent)
+    options: dict[str, Any] = {"allow_private": settings.server.allow_private}
+    closing: list[Closing] = []
+    if agent.dialect:
+        try:
+            check_known(agent.dialect)
+        except ConfigError as exc:
+            raise agent.error(name, "dialect", exc.message) from None
+        options["dialect"] = agent.dialect
+    if agent.ca:
+        options["ca"] = agent.ca
+    if agent.origins:
+        options["origins"] = agent.origins
+    auth = _auth(name, agent, settings, closing)
+    if auth is not None:
+        options["auth"] = auth
+    try:
+        options["trust"] = CardGuard(agent.url, agent.origins, _trust(name, agent, closing))
+    except BadParams as exc:
+        raise agent.error(name, "origins", exc.message) from None
+    pool = UpstreamPool(
+        agent.url, options, environ=os.environ, fresh=5 * agent.refresh, closing=closing
+    )
+    return UpstreamAgent(
+        name,
+        pool,
+        repeat=agent.repeat,
+        timeout=agent.timeout,
+        patience=agent.patience,
+        refresh=agent.refresh,
+    )
+
+
+def _check_url(name: str, agent: HostedAgent) -> None:
+    try:
+        dialects_of(agent.url)
+        origin_of(web_form(agent.url))
+    except (ConfigError, BadParams) as exc:
+        raise agent.error(name, "url", exc.message) from None
+    if "@" in urlsplit(web_form(agent.url)).netloc:
+        raise agent.error(
+            name, "url", 'credentials are never written here: auth = { token = { env = "X" } }'
+        )
+
+
+def _auth(name: str, agent: HostedAgent, settings: Settings, closing: list[Closing]) -> Auth | None:
+    """Returns our credentials for the agent; None if the section has none."""
+    if agent.auth is None and agent.secret is None:
+        return None
+    beside: CardAuth | None = None
+    if agent.auth is not None:
+        if not is_safe(origin_of(web_form(agent.url))):
+            what = "nothing secret is sent over plain http; give a url with TLS"
+            raise agent.error(name, "auth", what)
+        given: dict[str, Any] = {key: getattr(agent.auth, key) for key in _PLAIN}
+        for key in _SECRETS:
+            if (secret := getattr(agent.auth, key)) is not None:
+                given[key] = _secret(name, agent, "auth", secret)
+        own = Own(**given)
+        allowed = {origin_of(each) for each in origins_of(agent.url, agent.origins)}
+
+        async def ask(origin: str) -> Own | None:
+            return own if origin in allowed else Own()
+
+        beside = CardAuth(UserCredentials(ask=ask), allow_private=settings.server.allow_private)
+        closing.append(beside)
+    if agent.secret is None:
+        return beside
+    shared = _secret(name, agent, "secret", agent.secret)
+    return SharedSecret(shared, to=agent.agent_id or name, me="", beside=beside)
+
+
+def _secret(name: str, agent: HostedAgent, key: str, secret: Secret) -> str:
+    return read_secret(secret, agent.error(name, key, "").message.rstrip(": "))
+
+
+def _trust(name: str, agent: HostedAgent, closing: list[Closing]) -> Trusts | None:
+    """Returns who decides on the signature of the card; None if nobody has to."""
+    if agent.card_signature == "ignore" or (
+        agent.card_signature == "if-present" and not agent.card_keys
+    ):
+        return None
+    if not agent.card_keys:
+        raise agent.error(name, "card_signature", 'it needs keys: card_keys = ["partner.jwks"]')
+    from dragoman.security.card_trust import Trust
+
+    try:
+        trust = Trust(agent.card_signature, keys=agent.card_keys)
+    except ConfigError as exc:
+        raise agent.error(name, "card_keys", exc.message) from None
+    closing.append(trust)
+    return trust

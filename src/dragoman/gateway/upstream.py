@@ -1,0 +1,225 @@
+"""An agent elsewhere as the upstream of a relay: what it is asked, and with which ids."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.agent import Turn
+from dragoman.agent.answers import Failed
+from dragoman.agent.turn import access_of
+from dragoman.client.agent import RemoteAgent
+from dragoman.core.errors import (
+    DragomanError,
+    Forbidden,
+    NotCancelable,
+    PeerRefused,
+    PeerUnreachable,
+    TaskFinished,
+    TaskNotFound,
+    Unauthenticated,
+)
+from dragoman.core.events import Asked
+from dragoman.core.extensions import CURSOR, IDEMPOTENCY, TOOLS, TRANSITIONS, WORK
+from dragoman.core.log import Logger
+from dragoman.core.model import AnyPart, Json, Message, Role
+from dragoman.core.operations import Resolve, SendMessage
+from dragoman.core.peer import Context, Peer
+from dragoman.dialects import DIALECTS
+from dragoman.relay import Upstream
+
+if TYPE_CHECKING:
+    from .upstream_agent import UpstreamAgent
+
+log = Logger("gateway")
+PREFIX = "upstream:"
+"""What the address of a relayed task begins with, in the journal."""
+RELAY = "relay"
+"""The id of the only skill that an upstream agent runs."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+"""Seconds between attempts to reach an agent whose connection broke."""
+_BETWEEN_US = frozenset((CURSOR, IDEMPOTENCY, TRANSITIONS))
+"""Extensions of ours that hold between two sides; each side has its own."""
+
+
+class KnownIds:
+    """What the upstream calls our tasks and conversations, as far as it chose the names itself.
+    The oldest are forgotten."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
+        self._ids: OrderedDict[str, str] = OrderedDict()
+
+    def get(self, ours: str) -> str:
+        """Returns their id; empty if it is not known."""
+        return self._ids.get(ours, "")
+
+    def put(self, ours: str, theirs: str) -> None:
+        """Remembers an id."""
+        self._ids[ours] = theirs
+        while len(self._ids) > self._most:
+            self._ids.popitem(last=False)
+
+
+class RemoteUpstream(Upstream):
+    """The agent elsewhere, for one task of ours."""
+
+    replies = True
+
+    def __init__(self, agent: UpstreamAgent, turn: Turn) -> None:
+        self._agent, self._turn = agent, turn
+        self.name = agent.name
+        self._lost_since = 0.0
+        self._pause = FIRST_PAUSE
+        self._peer: RemoteAgent | None = None
+        self._opened = access_of(turn).run.opened
+        caller = turn.caller
+        whose = "\0".join((agent.served_as, caller.tenant, caller.principal, turn.context_id))
+        self._whose = hashlib.sha256(whose.encode()).hexdigest()
+        """Names the conversation there. It is made of the caller too, so that two callers never
+        share one."""
+
+    @property
+    def address(self) -> str:
+        """The name of the agent here, for a run that has to stop its task without us."""
+        return PREFIX + self._agent.served_as
+
+    @asynccontextmanager
+    async def peer(self, task_id: str) -> AsyncIterator[Peer]:
+        """Returns the agent. A task that it has already waits for it while it is away."""
+        pool, context = self._agent.pool, self._context_id
+        while True:
+            try:
+                way = pool.peer(task_id=task_id, context_id=context)
+                self._peer = await way.__aenter__()
+                break
+            except PeerUnreachable as exc:
+                if not task_id:
+                    raise
+                await self._wait(exc)
+        try:
+            self._agent.learn(self._peer.card, self._peer.dialect)
+            yield self._peer
+        finally:
+            await way.__aexit__(None, None, None)
+
+    async def lost(self, *, heard: bool) -> None:
+        """Waits a while; raises `PeerUnreachable` when the agent has been away for too long."""
+        if heard:
+            self._lost_since = 0.0
+        await self._wait(PeerUnreachable(f"{self.name} does not answer any more", sent=True))
+
+    async def _wait(self, exc: PeerUnreachable) -> None:
+        now = monotonic()
+        if not self._lost_since:
+            self._lost_since, self._pause = now, FIRST_PAUSE
+        elif now - self._lost_since > self._agent.patience:
+            raise exc
+        await asyncio.sleep(self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def may_repeat(self, peer: Peer) -> bool:
+        """Returns whether the agent recognises a repeated message, or may get it twice."""
+        return self._agent.repeat or (isinstance(peer, RemoteAgent) and peer.remembers)
+
+    def context(self, ctx: Context) -> Context:
+        """Returns the context of calls to the agent. Nothing of the caller's credentials is in it,
+        and of its extensions only those that the agent is asked to apply."""
+        asked = dict.fromkeys((*self._turn.extensions, WORK))
+        extensions = tuple(uri for uri in asked if uri not in _BETWEEN_US)
+        return replace(ctx, extensions=extensions, tools=self._opened.tools)
+
+    def told(self, exc: DragomanError) -> DragomanError:
+        """Returns an error without our addresses, and without what is between the agent and us."""
+        log.info("A call failed", agent=self.name, task=self._turn.task_id, why=exc)
+        if isinstance(exc, PeerUnreachable):
+            return PeerUnreachable(f"{self.name} cannot be reached; try again later", sent=exc.sent)
+        if type(exc) in (Unauthenticated, Forbidden):
+            # These were our credentials, and not those of our caller.
+            return PeerRefused(f"{self.name} refused the credentials of the gateway")
+        if isinstance(exc, TaskNotFound):
+            return Failed(f"{self.name} does not know the task any more", reason="task_lost")
+        return exc
+
+    def started(self, task_id: str, context_id: str) -> None:
+        """Remembers what the agent calls our task and our conversation."""
+        self._agent.tasks.put(self._turn.task_id, task_id)
+        if context_id and context_id != self._context_id:
+            self._agent.contexts.put(self._whose, context_id)
+
+    @property
+    def _context_id(self) -> str:
+        """The conversation there that belongs to ours: the one that the agent made of it, or the
+        name that we give it, which is the same after a restart."""
+        return self._agent.contexts.get(self._whose) or self._whose[:32]
+
+    def request(self, turn: Turn, key: str) -> SendMessage:
+        """Returns our caller's message with ids of the agent's."""
+        opened = self._opened
+        metadata = dict(opened.metadata or {})
+        assert self._peer is not None  # noqa: S101  it was found just now
+        if opened.tools and DIALECTS[self._peer.dialect].conversation is None:
+            # Envelopes have a place for tools; elsewhere our extension is it.
+            metadata[TOOLS] = msgspec.to_builtins(opened.tools)
+        message = replace(
+            turn.message,
+            message_id=key,
+            task_id="",
+            context_id=self._context_id,
+            references=tuple(
+                filter(None, (self._agent.tasks.get(each) for each in turn.references))
+            ),
+            metadata=_without_relay(turn.message.metadata),
+        )
+        return SendMessage(
+            message=message,
+            metadata=_without_relay(metadata),
+            accepts=turn.accepts,
+            context=turn.context,
+        )
+
+    async def answer(
+        self, peer: Peer, op: Resolve, parts: tuple[AnyPart, ...], ctx: Context
+    ) -> None:
+        """Sends the answer to a question: in A2A as a message, with all its parts."""
+        assert isinstance(peer, RemoteAgent)  # noqa: S101  as `peer` gives it
+        if DIALECTS[peer.dialect].conversation is not None:
+            await peer.call(op, ctx)
+            return
+        # The same key in every run: after a crash nobody knows whether the answer has arrived.
+        mark = hashlib.sha256(op.question.encode()).hexdigest()[:24]
+        key = f"{self._turn.task_id}.{mark}"
+        message = Message(message_id=key, role=Role.USER, parts=parts, task_id=op.task_id)
+        await peer.call(SendMessage(message=message, wait=False), replace(ctx, idempotency_key=key))
+
+    async def run_tool(self, turn: Turn, asked: Asked) -> Json:
+        """Has our caller run its tool, and returns the result or the error."""
+        try:
+            return {"result": await super().run_tool(turn, asked)}
+        except DragomanError as exc:
+            return {"error": exc.message}
+
+    async def stop(self, task_id: str) -> None:
+        """Cancels the task there."""
+        await self._agent.cancel(task_id)
+
+
+async def cancel(peer: RemoteAgent, task_id: str) -> None:
+    """Cancels a task of an agent. It is no error if the task has ended."""
+    with suppress(NotCancelable, TaskNotFound, TaskFinished):
+        await peer.cancel(task_id)
+
+
+def _without_relay(metadata: dict[str, Json] | None) -> dict[str, Json] | None:
+    """Returns metadata without a skill that only we have."""
+    if not metadata or metadata.get("skillId") != RELAY:
+        return metadata or None
+    return {key: value for key, value in metadata.items() if key != "skillId"} or None

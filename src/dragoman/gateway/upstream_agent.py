@@ -1,0 +1,125 @@
+"""UpstreamAgent: an agent of ours whose work is done by an agent elsewhere.
+
+It is an `Agent`, so it is mounted, stored, authenticated, streamed, canceled and resumed by the
+same code as every agent. Its only skill relays; which of the skills on its card is meant the agent
+elsewhere decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from msgspec.structs import replace
+
+from dragoman.agent import Agent, Skill, Turn
+from dragoman.agent.remote_calls import StartedCall
+from dragoman.core.card import Card, Interface
+from dragoman.core.log import Logger
+from dragoman.core.model import Json
+from dragoman.relay import Relay
+
+from .cards import changes, relayed
+from .service import UpstreamService
+from .upstream import PREFIX, RELAY, KnownIds, RemoteUpstream, cancel
+from .upstream_pool import UpstreamPool
+
+log = Logger("gateway")
+MOST_ATTEMPTS = 1000
+"""A run that starts again follows the same task, so it may do so often."""
+
+
+class UpstreamAgent(Agent):
+    """An agent elsewhere, served as one of ours."""
+
+    def __init__(
+        self,
+        name: str,
+        pool: UpstreamPool,
+        *,
+        repeat: bool = False,
+        timeout: float = 3600.0,
+        patience: float = 120.0,
+        refresh: float = 60.0,
+    ) -> None:
+        """`name` is what it is called here. Until its card is known, that is all its card says."""
+        super().__init__(name, description=f"{name} (its card is not known yet)")
+        self.served_as = name
+        self.pool = pool
+        self.repeat, self.patience, self.refresh = repeat, patience, refresh
+        self.dialect = ""
+        """The dialect in which it is called; empty until it was reached."""
+        self.theirs: Card | None = None
+        """Its own card, once it is known."""
+        self.tasks, self.contexts = KnownIds(), KnownIds()
+        self.skill(
+            RELAY,
+            name=name,
+            description=f"Asks {name}",
+            default=True,
+            may_reply=True,
+            max_attempts=MOST_ATTEMPTS,
+            timeout=timeout,
+        )(self._relay)
+
+    async def _relay(self, turn: Turn) -> None:
+        await Relay(turn, RemoteUpstream(self, turn)).run()
+
+    def choose(self, skill_id: str) -> Skill:
+        """Returns the skill that relays. A skill that is not on the card is refused here, unless
+        the agent has more skills than it shows to everyone."""
+        theirs = self.theirs
+        if skill_id and skill_id != RELAY and theirs is not None and theirs.skills:
+            known = {skill.id for skill in theirs.skills}
+            if skill_id not in known and not theirs.extended:
+                raise self.unknown(skill_id)
+        return self.skills[RELAY]
+
+    def shown_skills(self) -> tuple[str, ...]:
+        """Returns the ids of the skills on the card."""
+        return tuple(each.id for each in self.theirs.skills) if self.theirs is not None else ()
+
+    def card(self, interfaces: Iterable[Interface] = (), also: Container[str] = ()) -> Card:
+        """Returns the card of the agent elsewhere as ours, with these addresses."""
+        own = super().card(interfaces, also)
+        if self.theirs is None:
+            return own
+        return replace(relayed(self.theirs, own.extensions), interfaces=own.interfaces)
+
+    def learn(self, card: Card, dialect: str) -> None:
+        """Takes over the card of the agent, and says in the log what changed."""
+        before, self.dialect = self.theirs, dialect
+        if card is before or card == before or not (card.version or card.skills):
+            return  # the same as before, or made of nothing but its address
+        if before is None:
+            log.info("The card of an agent is known", agent=self.served_as, dialect=dialect)
+        else:
+            changed = ", ".join(changes(before, card)) or "something else"
+            log.warning("The card of an agent changed", agent=self.served_as, changed=changed)
+        self.theirs = card
+        self.name = card.name or self.served_as
+        self.description = card.description or self.name
+        self.version = card.version
+        self.provider = card.provider
+        self.documentation_url, self.icon_url = card.documentation_url, card.icon_url
+        self.card_changed()
+
+    def service(self) -> UpstreamService:
+        """Returns the service that reads the card while the agent is served."""
+        return UpstreamService(self)
+
+    async def cancel(self, task_id: str) -> None:
+        """Cancels a task there. It is no error if the task has ended."""
+        async with self.pool.peer(task_id=task_id) as peer:
+            await cancel(peer, task_id)
+
+    async def stop_remote(self, call: StartedCall) -> bool:
+        """Cancels what the agent does for a task of ours, also after a restart."""
+        if not call.address.startswith(PREFIX):
+            return False
+        await self.cancel(call.task_id)
+        return True
+
+
+def about(agent: UpstreamAgent) -> dict[str, Json]:
+    """Returns what operators want to know of an upstream agent."""
+    return {"name": agent.served_as, "url": agent.pool.url, "dialect": agent.dialect or "unknown"}
