@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
-import h11
 import httpcore2
 
+from .http1_response import ResponseParser
 from .socket_stream import SocketStream
 from .target import Target
 
-LARGEST_HEAD = 100 * 1024
-"""The bytes that the head of a response may have."""
+# Written with every field on a line of its own: whether one field makes two lines is seen by
+# counting lines.
+_HEAD = re.compile(
+    rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.1\r\n"
+    rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)+\r\n"
+)
 
 
 class OutgoingRequest(NamedTuple):
@@ -33,64 +38,42 @@ class Http1Connection:
         self.stream = stream
         self.origin = origin
         self.unused_since = 0.0
-        self._state = h11.Connection(h11.CLIENT, max_incomplete_event_size=LARGEST_HEAD)
+        self._parser = ResponseParser()
         self._idle: float | None = None
-        self._over = False
 
     async def begin(self, request: OutgoingRequest) -> tuple[int, dict[str, str]]:
         """Sends a request, and returns the status and the headers of the response."""
-        state = self._state
-        try:
-            head = state.send(
-                h11.Request(
-                    method=request.method, target=request.path.encode(), headers=request.fields
-                )
-            )
-            body = state.send(h11.Data(data=request.body)) if request.body else b""
-            state.send(h11.EndOfMessage())
-        except h11.LocalProtocolError as exc:
-            raise httpcore2.LocalProtocolError(exc) from exc
+        parser = self._parser
         # A body that the other side does not want is no reason to wait: its answer may say why.
-        self.stream.send((head or b"") + (body or b""))
-        self._idle, self._over = request.idle, False
-        while not isinstance(event := await self._event(), h11.Response):
-            pass  # an interim response
-        fields = {k.decode("latin-1"): v.decode("latin-1") for k, v in event.headers}
-        return event.status_code, fields
+        self.stream.send(_head(request) + request.body)
+        self._idle = request.idle
+        parser.expect(request.method)
+        while (found := parser.head()) is None:
+            parser.receive(await self.stream.read(timeout=self._idle))
+        return found
 
     async def read(self) -> bytes:
         """Returns the next bytes of the body; nothing at its end."""
-        data = b""
-        while not self._over:
-            event = self._next() if data else await self._event()
-            if isinstance(event, h11.Data):
-                data += event.data  # what has arrived is given together
-            elif event is h11.NEED_DATA:
-                break
-            else:
-                self._over = True
+        parser = self._parser
+        while not (data := parser.body()) and not parser.over:
+            parser.receive(await self.stream.read(timeout=self._idle))
         return data
 
     def end(self) -> bool:
         """Ends the exchange, and returns whether the connection can carry another one."""
-        state = self._state
-        if state.our_state is not h11.DONE or state.their_state is not h11.DONE:
-            return False
-        state.start_next_cycle()
-        return not state.trailing_data[0] and self.stream.is_fresh()
+        return self._parser.reusable and self.stream.is_fresh()
 
-    def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        try:
-            return self._state.next_event()
-        except h11.RemoteProtocolError as exc:
-            raise httpcore2.RemoteProtocolError(exc) from exc
 
-    async def _event(self) -> h11.Event | type[h11.PAUSED]:
-        while (event := self._next()) is h11.NEED_DATA:
-            data = await self.stream.read(timeout=self._idle)
-            if not data and self._state.their_state is h11.SEND_RESPONSE:
-                raise httpcore2.RemoteProtocolError(
-                    "Server disconnected without sending a response."
-                )
-            self._state.receive_data(data)
-        return event  # type: ignore[return-value]  # all that is left
+def _head(request: OutgoingRequest) -> bytes:
+    fields = request.fields
+    lines = [
+        f"{request.method} {request.path} HTTP/1.1".encode(),
+        *map(b": ".join, fields),
+        b"\r\n",
+    ]
+    head = b"\r\n".join(lines)
+    if head.count(b"\n") != len(fields) + 2 or not _HEAD.fullmatch(head):
+        raise httpcore2.LocalProtocolError(
+            "The request holds characters that HTTP has no place for"
+        )
+    return head
