@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpcore2
 import pytest
@@ -19,7 +19,7 @@ from dragoman import Task, connect
 from dragoman.client import ClientLimits
 from dragoman.core.card import Card, Interface
 from dragoman.core.errors import BadParams, PeerUnreachable
-from dragoman.security.outbound import guarded_http
+from dragoman.security.outbound import guarded_http, socket_stream
 from dragoman.security.outbound.guarded_http import Rules, TypedHost
 
 PUBLIC, OTHER = "93.184.215.14", "93.184.215.15"
@@ -47,14 +47,13 @@ async def internet(
     """Public and private addresses stand for ports of this machine; gives the addresses dialed."""
     ports = {address.replace("_", "."): port for address, port in machines.items()}
     dialed: list[str] = []
-    dial = httpcore2.AnyIOBackend.connect_tcp
+    dial = socket_stream.dial
 
-    async def connect_tcp(self: Any, host: str, port: int, *rest: Any, **more: Any) -> Any:
-        dialed.append(host)
-        there = ports.get(host)
-        return await dial(self, "127.0.0.1", there if there else port, *rest, **more)
+    async def instead(address: str, port: int) -> socket.socket:
+        dialed.append(address)
+        return await dial("127.0.0.1", ports.get(address) or port)
 
-    monkeypatch.setattr(httpcore2.AnyIOBackend, "connect_tcp", connect_tcp)
+    monkeypatch.setattr(socket_stream, "dial", instead)
     monkeypatch.setattr(guarded_http, "system_resolver", names)
     yield dialed
 
@@ -190,25 +189,23 @@ async def test_a_slow_address_does_not_hold_up_the_next(monkeypatch: pytest.Monk
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    dial = httpcore2.AnyIOBackend.connect_tcp
+    dial = socket_stream.dial
 
-    async def connect_tcp(self: Any, host: str, port: int, *rest: Any, **more: Any) -> Any:
-        if host == "127.0.0.2":
+    async def instead(address: str, port: int) -> socket.socket:
+        if address == "127.0.0.2":
             await asyncio.Event().wait()
-        if host == "127.0.0.3":
-            raise httpcore2.ConnectError("no")
-        return await dial(self, host, port, *rest, **more)
+        if address == "127.0.0.3":
+            raise OSError("no")
+        return await dial(address, port)
 
-    monkeypatch.setattr(httpcore2.AnyIOBackend, "connect_tcp", connect_tcp)
+    monkeypatch.setattr(socket_stream, "dial", instead)
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    names = Names(["127.0.0.3", "127.0.0.2", "127.0.0.1"])
-    guarded = guarded_http.guard(TypedHost(HOST, Rules()), names)
-    stream = await guarded.connect_tcp(HOST, port, 60)
+    found = ["127.0.0.3", "127.0.0.2", "127.0.0.1"]
+    stream = await socket_stream.connect_socket(found, port, seconds=60)
     await stream.aclose()
-    lost = guarded_http.guard(TypedHost(HOST, Rules()), Names(["127.0.0.3", "127.0.0.3"]))
     with pytest.raises(httpcore2.ConnectError):
-        await lost.connect_tcp(HOST, port, 60)
+        await socket_stream.connect_socket(["127.0.0.3", "127.0.0.3"], port, seconds=60)
     server.close()
 
 

@@ -14,7 +14,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -65,6 +65,13 @@ class HttpRequest(NamedTuple):
     who: Credentials
     http2: bool = False
     """Whether HTTP/2 is used without negotiation, since plain TCP has none (RFC 9113 §3.3)."""
+
+
+class _Details(TypedDict):
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    connect: float
 
 
 class HttpReply(Struct, frozen=True, gc=False):
@@ -159,34 +166,32 @@ class Http:
     async def ask(self, request: HttpRequest, *, seconds: float, max_size: int) -> HttpReply:
         """Makes one request and reads its response. Raises `PeerUnreachable` if there is none in
         time."""
+        http, method, target, more = self._prepared(request)
         try:
-            async with asyncio.timeout(seconds), self.stream(request, idle=seconds) as stream:
-                got = await read_all(stream, max_size)
-        except TimeoutError as exc:
+            found = await http.ask(method, target, **more, seconds=seconds, max_size=max_size)
+        except Unreachable as exc:
             raise _unreachable(exc, request.address) from exc
-        return HttpReply(stream.status, stream.headers, got)
+        return HttpReply(found.status, found.headers, _whole(found.body, found.whole, max_size))
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest, *, idle: float) -> AsyncIterator[HttpStream]:
         """Opens a response that is read as it arrives. `PeerUnreachable` ends it after `idle`
         seconds of silence."""
+        http, method, target, more = self._prepared(request)
+        try:
+            async with http.open(method, target, **more, idle=idle) as stream:
+                yield stream
+        except Unreachable as exc:
+            raise _unreachable(exc, request.address) from exc
+
+    def _prepared(self, request: HttpRequest) -> tuple[GuardedHttp, str, Target, _Details]:
         verb, address, path, headers, body, who, http2 = request
         if who.query:
             path += ("&" if "?" in path else "?") + urlencode(who.query)
-        opening = (self._http2 if http2 else self._guarded).open(
-            verb,
-            address.target,
-            path=path,
-            headers={**headers, **who.headers},
-            body=body,
-            connect=self.limits.connect,
-            idle=idle,
-        )
-        try:
-            async with opening as stream:
-                yield stream._replace(chunks=_chunks(stream.chunks, address))
-        except Unreachable as exc:
-            raise _unreachable(exc, address) from exc
+        if who.headers:
+            headers = {**headers, **who.headers}
+        more = _Details(path=path, headers=headers, body=body, connect=self.limits.connect)
+        return self._http2 if http2 else self._guarded, verb, address.target, more
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -203,20 +208,15 @@ async def _listens(host: str, port: int) -> bool:
     return True
 
 
-async def _chunks(chunks: AsyncIterator[bytes], address: Address) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in chunks:
-            yield chunk
-    except Unreachable as exc:
-        raise _unreachable(exc, address) from exc
-
-
 async def read_all(stream: HttpStream, max_size: int) -> bytes:
     """Reads a body to its end. Raises `PeerMisbehaved` if it is larger than `max_size`."""
-    got, whole = await read_up_to(stream.chunks, max_size)
+    return _whole(*await read_up_to(stream.chunks, max_size), max_size)
+
+
+def _whole(body: bytes, whole: bool, max_size: int) -> bytes:
     if not whole:
         raise PeerMisbehaved(f"The answer is larger than {max_size} bytes")
-    return got
+    return body
 
 
 def _unreachable(exc: Exception, address: Address) -> PeerUnreachable:

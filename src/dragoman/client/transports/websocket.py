@@ -29,7 +29,7 @@ from dragoman.core.operations import Streamed
 from dragoman.core.peer import Batch, Context
 from dragoman.core.session import CallerSession, Frame, Signal
 from dragoman.net.websocket.peer import WebSocketPeer
-from dragoman.security.outbound.guarded_http import KEEP
+from dragoman.security.outbound.connection_pool import KEEP
 
 from ..credentials import Credentials
 from .http import Address, Http

@@ -17,7 +17,7 @@ import asyncio
 import importlib.util
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -27,8 +27,11 @@ from msgspec import Struct
 from dragoman.core.errors import BadParams
 
 from .address_scopes import Rules, TypedHost, Unreachable, checked, literal
+from .connection_pool import ConnectionPool, HttpResponse
 from .failures import FAILURES, unreachable
+from .http1 import OutgoingRequest
 from .resolver import Resolve, Resolver, system_resolver
+from .socket_stream import SocketStream, connect_socket
 from .target import Target, parse
 
 __all__ = [
@@ -41,7 +44,6 @@ __all__ = [
     "TypedHost",
     "Unreachable",
     "addresses",
-    "guard",
     "parse",
     "read_up_to",
     "safe_field",
@@ -51,10 +53,6 @@ __all__ = [
 CONNECTIONS = 100
 HTTP2 = importlib.util.find_spec("h2") is not None
 _ANYWHERE = Rules(allow_private=True, allow_loopback=True)
-KEEP = 15.0
-"""The seconds for which an unused connection is kept."""
-NEXT_ADDRESS = 0.25
-"""The seconds after which the next address of a host is tried beside the one before."""
 
 _FIELD = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
@@ -86,85 +84,6 @@ async def addresses(
     return guard.checked(found) if isinstance(guard, TypedHost) else checked(found, guard)
 
 
-class _Backend(httpcore2.AsyncNetworkBackend):
-    """Connects to checked addresses only. The one place where this module opens a socket."""
-
-    def __init__(self, guard: Rules | TypedHost, resolve: Resolve) -> None:
-        self._guard = guard
-        self._resolve = resolve
-        self._sockets = httpcore2.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109  (the interface says so)
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        try:
-            async with asyncio.timeout(timeout):
-                found = await addresses(host, port, self._guard, self._resolve)
-        except TimeoutError:
-            raise Unreachable("its name is not found in time") from None
-        if len(found) == 1:
-            return await self._sockets.connect_tcp(found[0], port, timeout)
-        return await self._race(found, port, timeout)
-
-    async def _race(
-        self,
-        found: list[str],
-        port: int,
-        timeout: float | None,  # noqa: ASYNC109  (of each attempt)
-    ) -> httpcore2.AsyncNetworkStream:
-        """Returns the first connection that succeeds. The next address is tried when one fails or
-        is slow (RFC 8305): otherwise a machine with broken IPv6 would wait long for each
-        connection."""
-        trying: set[asyncio.Task[httpcore2.AsyncNetworkStream]] = set()
-        failure: BaseException = Unreachable("no address")
-        try:
-            while found or trying:
-                if found:
-                    attempt = self._sockets.connect_tcp(found.pop(0), port, timeout)
-                    trying.add(asyncio.ensure_future(attempt))
-                done, _ = await asyncio.wait(
-                    trying,
-                    timeout=NEXT_ADDRESS if found else None,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                for task in done:
-                    trying.discard(task)
-                    error = task.exception()
-                    if error is None:
-                        return task.result()
-                    failure = error
-            raise failure
-        finally:
-            for task in trying:
-                task.cancel()
-            for stream in await asyncio.gather(*trying, return_exceptions=True):
-                if isinstance(stream, httpcore2.AsyncNetworkStream):
-                    await stream.aclose()
-
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,  # noqa: ASYNC109  (the interface says so)
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        raise Unreachable("not a web address")
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-def guard(
-    rules: Rules | TypedHost, resolve: Resolve | None = None
-) -> httpcore2.AsyncNetworkBackend:
-    """Returns a network backend for httpcore2 that connects to checked addresses only."""
-    return _Backend(rules, resolve or system_resolver)
-
-
 class GuardedHttp:
     """An HTTP client that connects to checked addresses only.
 
@@ -192,7 +111,8 @@ class GuardedHttp:
         self._http2 = http2 and HTTP2
         self._prior = prior_knowledge and HTTP2
         """Whether to use HTTP/2 without negotiation on connections without TLS (RFC 9113 §3.3)."""
-        self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
+        self._own_tls: ssl.SSLContext | None = None
+        self._pools: dict[str, ConnectionPool] = {}
 
     @property
     def rules(self) -> Rules:
@@ -242,16 +162,40 @@ class GuardedHttp:
         """Makes one request and returns the answer. Raises `BadParams` if it is not allowed, and
         `Unreachable` if there is no answer."""
         target = self.target(url)
-        given = _safe(headers or {})
+        return await self.ask(
+            method,
+            target,
+            headers=_safe(headers or {}),
+            body=body,
+            seconds=seconds,
+            max_size=max_size,
+        )
+
+    async def ask(
+        self,
+        method: str,
+        target: Target,
+        *,
+        path: str = "",
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        connect: float | None = None,
+        seconds: float,
+        max_size: int,
+    ) -> GuardedReply:
+        """One exchange whose answer is read up to a size; `Unreachable` if there is none in
+        time."""
+        request = _request(method, target, path, headers, body, connect, seconds)
         try:
-            async with (
-                asyncio.timeout(seconds),
-                self.open(method, target, headers=given, body=body) as reply,
-            ):
-                got, whole = await read_up_to(reply.chunks, max_size)
-        except TimeoutError:
-            raise Unreachable("timeout") from None
-        return GuardedReply(reply.status, reply.headers, got, whole)
+            async with asyncio.timeout(seconds):
+                response = await self._pool(target).begin(request)
+                try:
+                    got, whole = await read_up_to(_Chunks(response), max_size)
+                finally:
+                    await response.close()
+        except FAILURES as exc:  # a TimeoutError, too
+            raise unreachable(exc) from exc
+        return GuardedReply(response.status, response.headers, got, whole)
 
     @asynccontextmanager
     async def open(
@@ -269,66 +213,89 @@ class GuardedHttp:
 
         `connect` is the seconds that a connection may take, `idle` those of silence after that.
         """
-        fields = [(b"host", target.authority.encode())]
-        fields += [(k.encode(), v.encode("latin-1", "replace")) for k, v in (headers or {}).items()]
-        if body or method == "POST":
-            fields.append((b"content-length", b"%d" % len(body)))
-        url = httpcore2.URL(
-            scheme=target.scheme.encode(),
-            host=target.host.encode(),
-            port=target.port,
-            target=(path or target.path).encode(),
-        )
-        times = {"connect": connect, "read": idle, "write": idle, "pool": connect}
-        request = httpcore2.Request(
-            method, url, headers=fields, content=body, extensions={"timeout": times}
-        )
+        request = _request(method, target, path, headers, body, connect, idle)
         try:
-            response = await self._pool(target).handle_async_request(request)
+            response = await self._pool(target).begin(request)
         except FAILURES as exc:
             raise unreachable(exc) from exc
         try:
-            answered = {
-                k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers
-            }
-            yield HttpStream(response.status, answered, _chunks(response))
+            yield HttpStream(response.status, response.headers, _Chunks(response))
         finally:
-            await response.aclose()
+            await response.close()
 
     def _guard(self, target: Target) -> Rules | TypedHost:
         return self._typed if self._typed and self.is_typed(target) else self.rules
 
-    def _pool(self, target: Target) -> httpcore2.AsyncConnectionPool:
+    def _pool(self, target: Target) -> ConnectionPool:
         key = target.origin if self._typed is not None else ""
         found = self._pools.get(key)
         if found is None:
             secure = target.scheme == "https"
-            # Created here and not by httpx2, so that no proxy is read from the environment.
-            found = self._pools[key] = httpcore2.AsyncConnectionPool(
-                ssl_context=self._tls(target.origin) if self._tls and secure else None,
-                max_connections=self._connections,
-                max_keepalive_connections=min(self._connections, CONNECTIONS),
-                keepalive_expiry=KEEP,
-                http1=secure or not self._prior,
+            found = self._pools[key] = ConnectionPool(
+                self._connect,
+                connections=self._connections,
                 http2=(self._http2 and secure) or self._prior,
-                network_backend=guard(self._guard(target), self._resolve),
+                http1=secure or not self._prior,
             )
         return found
+
+    async def _connect(self, target: Target, seconds: float | None) -> SocketStream:
+        """Opens a connection to an address of the target that was checked."""
+        try:
+            async with asyncio.timeout(seconds):
+                found = await self.addresses(target)
+        except TimeoutError:
+            raise Unreachable("its name is not found in time") from None
+        if target.scheme != "https":
+            return await connect_socket(found, target.port, seconds=seconds)
+        if self._tls is not None:
+            tls = self._tls(target.origin)
+        else:
+            tls = self._own_tls = self._own_tls or httpcore2.default_ssl_context()
+        tls.set_alpn_protocols(["h2", "http/1.1"] if self._http2 else ["http/1.1"])
+        return await connect_socket(found, target.port, seconds=seconds, tls=tls, name=target.host)
 
     async def close(self) -> None:
         """Closes all connections."""
         pools = [*self._pools.values()]
         self._pools.clear()
         for pool in pools:
-            await pool.aclose()
+            await pool.close()
 
 
-async def _chunks(response: httpcore2.Response) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in response.aiter_stream():
-            yield chunk
-    except FAILURES as exc:
-        raise unreachable(exc) from exc
+def _request(
+    method: str,
+    target: Target,
+    path: str,
+    headers: Mapping[str, str] | None,
+    body: bytes,
+    connect: float | None,
+    idle: float | None,
+) -> OutgoingRequest:
+    fields = [(b"host", target.authority.encode())]
+    fields += [(k.encode(), v.encode("latin-1", "replace")) for k, v in (headers or {}).items()]
+    if body or method == "POST":
+        fields.append((b"content-length", b"%d" % len(body)))
+    return OutgoingRequest(method, target, path or target.path, fields, body, connect, idle)
+
+
+class _Chunks:
+    """The body of a response, as it comes."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        self._response = response
+
+    def __aiter__(self) -> _Chunks:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await self._response.read()
+        except FAILURES as exc:
+            raise unreachable(exc) from exc
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
 
 
 async def read_up_to(chunks: AsyncIterator[bytes], max_size: int) -> tuple[bytes, bool]:

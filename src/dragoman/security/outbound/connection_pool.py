@@ -1,0 +1,290 @@
+"""The connections that requests go over, and are kept for.
+
+Theory. A request takes an unused connection of its origin or opens one, and gives it back when its
+response was read to the end. What it costs to find one must not grow with their number. So unused
+connections are a stack for each origin, of which the newest is taken, because it is the least
+likely to be closed by the server just now; a semaphore counts those in use; and when the unused
+ones would make too many, the oldest of any origin is closed.
+
+A server that speaks HTTP/2 needs one connection for all requests. Whether it does is known when the
+first connection is there, so requests wait for that one, and only for that one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Protocol
+
+import httpcore2
+
+from .http1 import Http1Connection, OutgoingRequest
+from .socket_stream import SocketStream
+from .target import Target
+
+KEEP = 15.0
+"""The seconds for which an unused connection is kept."""
+MOST_KEPT = 100
+"""The number of unused connections that are kept."""
+
+Connect = Callable[[Target, float | None], Awaitable[SocketStream]]
+
+
+class HttpResponse(Protocol):
+    """A response whose body is still arriving."""
+
+    status: int
+    headers: dict[str, str]
+
+    async def read(self) -> bytes:
+        """Returns the next bytes of the body; nothing at its end."""
+
+    async def close(self) -> None:
+        """Ends the exchange; the rest of the body, if any, is not read."""
+
+
+class ConnectionPool:
+    """Connections to any number of origins; with `http2`, to one that may speak HTTP/2."""
+
+    def __init__(
+        self, connect: Connect, *, connections: int, http2: bool = False, http1: bool = True
+    ) -> None:
+        """`http1` is false for a server that is known to speak HTTP/2."""
+        self._connect = connect
+        self._most = connections
+        self._http2, self._http1 = http2, http1
+        self._permits = asyncio.Semaphore(connections)
+        self._open: set[Http1Connection] = set()
+        self._unused: dict[str, deque[Http1Connection]] = {}
+        self._kept = self._in_use = 0
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._opening = asyncio.Lock()
+        self._shared: tuple[httpcore2.AsyncHTTP2Connection, SocketStream] | None = None
+        self._retired: list[httpcore2.AsyncHTTP2Connection] = []
+
+    @property
+    def multiplexes(self) -> bool:
+        """Whether the server was found to speak HTTP/2."""
+        return self._shared is not None
+
+    async def begin(self, request: OutgoingRequest) -> HttpResponse:
+        """Sends a request, and returns the response as soon as its headers are there."""
+        while self._http2:
+            shared = await self._multiplexed(request)
+            if shared is None:
+                break
+            try:
+                return await _Http2Response.begin(shared, request)
+            except httpcore2.ConnectionNotAvailable:
+                continue  # it ended in between, and nothing was processed
+        await _acquire(self._permits, request.connect)
+        self._in_use += 1
+        connection: Http1Connection | None = None
+        try:
+            connection = await self._own(request)
+            status, headers = await connection.begin(request)
+        except BaseException:
+            self._release(connection, reusable=False)
+            raise
+        return _Http1Response(status, headers, connection, self._release)
+
+    async def close(self) -> None:
+        """Closes all connections, also those in use."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._unused.clear()
+        self._kept = 0
+        opened, self._open = self._open, set()
+        multiplexed, self._retired = self._retired, []
+        if self._shared is not None:
+            multiplexed.append(self._shared[0])
+            self._shared = None
+        for connection in opened:
+            await connection.stream.aclose()
+        for each in multiplexed:
+            await each.aclose()
+
+    # HTTP/1.1: each exchange has a connection of its own.
+
+    async def _own(self, request: OutgoingRequest) -> Http1Connection:
+        origin = request.target.origin
+        while origin in self._unused:
+            connection = self._take(origin, deque.pop)
+            if connection.stream.is_fresh() and not _is_stale(connection):
+                return connection
+            self._close(connection)
+        while self._kept and self._kept + self._in_use > self._most:
+            self._close(self._take(next(iter(self._unused)), deque.popleft))
+        return self._opened(await self._connect(request.target, request.connect), origin)
+
+    def _opened(self, stream: SocketStream, origin: str) -> Http1Connection:
+        connection = Http1Connection(stream, origin)
+        self._open.add(connection)
+        return connection
+
+    def _release(self, connection: Http1Connection | None, *, reusable: bool = True) -> None:
+        """Takes back a connection and the permit to use one."""
+        if connection is not None:
+            if reusable and connection in self._open and connection.end():
+                self._keep(connection)
+            else:
+                self._close(connection)
+        self._in_use -= 1
+        self._permits.release()
+
+    def _keep(self, connection: Http1Connection) -> None:
+        loop = asyncio.get_running_loop()
+        connection.unused_since = loop.time()
+        unused = self._unused.get(connection.origin)
+        if unused is None:
+            unused = self._unused[connection.origin] = deque()
+        unused.append(connection)
+        self._kept += 1
+        if self._kept > MOST_KEPT:
+            self._close(self._take(connection.origin, deque.popleft))
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(KEEP, self._sweep)
+
+    def _take(
+        self, origin: str, end: Callable[[deque[Http1Connection]], Http1Connection]
+    ) -> Http1Connection:
+        """Removes an unused connection of this origin: the newest or the oldest."""
+        unused = self._unused[origin]
+        connection = end(unused)
+        self._kept -= 1
+        if not unused:
+            del self._unused[origin]
+        return connection
+
+    def _sweep(self) -> None:
+        """Closes what was not used for a while."""
+        self._sweeping = None
+        for origin in [*self._unused]:
+            while (unused := self._unused.get(origin)) and _is_stale(unused[0]):
+                self._close(self._take(origin, deque.popleft))
+        if self._unused:
+            self._sweeping = asyncio.get_running_loop().call_later(KEEP, self._sweep)
+
+    def _close(self, connection: Http1Connection) -> None:
+        self._open.discard(connection)
+        connection.stream.close()
+
+    # HTTP/2: all exchanges share one connection.
+
+    async def _multiplexed(self, request: OutgoingRequest) -> httpcore2.AsyncHTTP2Connection | None:
+        """Returns the shared connection; None if the server speaks HTTP/1.1 only."""
+        await _acquire(self._opening, request.connect)
+        try:
+            shared = self._shared
+            if shared is not None:
+                connection, stream = shared
+                if stream.is_open and connection.is_available() and not connection.has_expired():
+                    return connection
+                await self._retire()
+            if not self._http2:  # that was found out while we waited
+                return None
+            stream = await self._connect(request.target, request.connect)
+            tls = stream.get_extra_info("ssl_object")
+            if not self._http1 or (tls is not None and tls.selected_alpn_protocol() == "h2"):
+                connection = httpcore2.AsyncHTTP2Connection(_url(request).origin, stream, KEEP)
+                self._shared = connection, stream
+                return connection
+            self._http2 = False
+            self._keep(self._opened(stream, request.target.origin))
+            return None
+        finally:
+            self._opening.release()
+
+    async def _retire(self) -> None:
+        """Puts the shared connection out of use; responses that still arrive over it may end."""
+        if self._shared is not None:
+            self._retired.append(self._shared[0])
+            self._shared = None
+        for each in [*self._retired]:
+            if each.is_idle() or each.is_closed():
+                self._retired.remove(each)
+                await each.aclose()
+
+
+async def _acquire(lock: asyncio.Lock | asyncio.Semaphore, seconds: float | None) -> None:
+    if not lock.locked():
+        await lock.acquire()
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await lock.acquire()
+    except TimeoutError:
+        raise httpcore2.PoolTimeout from None
+
+
+def _is_stale(connection: Http1Connection) -> bool:
+    return asyncio.get_running_loop().time() - connection.unused_since > KEEP
+
+
+class _Http1Response:
+    def __init__(
+        self,
+        status: int,
+        headers: dict[str, str],
+        connection: Http1Connection,
+        release: Callable[[Http1Connection], None],
+    ) -> None:
+        self.status, self.headers = status, headers
+        self._connection: Http1Connection | None = connection
+        self._release = release
+
+    async def read(self) -> bytes:
+        if self._connection is None:
+            raise httpcore2.ReadError("The response is closed")
+        return await self._connection.read()
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._release(connection)
+
+
+class _Http2Response:
+    def __init__(self, response: httpcore2.Response) -> None:
+        self.status = response.status
+        self.headers = {
+            k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers
+        }
+        self._response = response
+        self._chunks: AsyncGenerator[bytes, None] = response.aiter_stream()
+
+    @classmethod
+    async def begin(
+        cls, connection: httpcore2.AsyncHTTP2Connection, request: OutgoingRequest
+    ) -> _Http2Response:
+        times = {"read": request.idle, "write": request.idle}
+        sent = httpcore2.Request(
+            request.method,
+            _url(request),
+            headers=request.fields,
+            content=request.body,
+            extensions={"timeout": times},
+        )
+        return cls(await connection.handle_async_request(sent))
+
+    async def read(self) -> bytes:
+        while (chunk := await anext(self._chunks, None)) is not None:
+            if chunk:
+                return chunk
+        return b""
+
+    async def close(self) -> None:
+        await self._chunks.aclose()
+        await self._response.aclose()
+
+
+def _url(request: OutgoingRequest) -> httpcore2.URL:
+    target = request.target
+    return httpcore2.URL(
+        scheme=target.scheme.encode(),
+        host=target.host.encode(),
+        port=target.port,
+        target=request.path.encode(),
+    )
