@@ -7,6 +7,11 @@ from typing import Any
 
 from dragoman import Agent, Blob, Link, Turn
 
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
 agent = Agent("Desk", description="For tests.", input_modes=["*/*"], output_modes=["*/*"])
 print("imported")  # an author's print must not reach the client
 
@@ -57,7 +62,7 @@ async def login(turn: Turn) -> str:
 async def slow(turn: Turn) -> str:
     """Works until it is canceled."""
     await turn.say("Started")
-    await asyncio.sleep(3600)
+    await forever()
     return "unreachable"
 
 
