@@ -144,6 +144,7 @@ def all_ways() -> Iterator[Asking]:
             name = f"{route.verb} {path}"
             yield Asking("paths of 0.2", name, route.method.op, route.method.stream, sender, False)
     yield from _iat_ways()
+    yield Asking("MCP", "tools/call", SendMessage, False, _mcp_answer, False)
     for path, (service, each) in RPCS.items():
         name = path.rpartition("/")[2]
         kind = _kind(name)
@@ -186,6 +187,26 @@ def _plain_sender(path: str) -> Callable[..., Any]:
 async def _unshaken(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
     reply = await house.client.get("/iat/ws", headers=_headers(token))
     return reply.status_code, reply.text
+
+
+async def _mcp_answer(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    """The tool that answers a task, without a session before it."""
+    version, tool = "2026-07-28", "answer_task"
+    about = {
+        "io.modelcontextprotocol/protocolVersion": version,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    arguments = {"task_id": task_id, "answer": "go"}
+    params = {"name": tool, "arguments": arguments, "_meta": about}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
+        "mcp-protocol-version": version,
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+    }
+    return await _heard(house, "/mcp", msgspec.json.encode(asked), headers | _headers(token))
 
 
 async def _heard(house: House, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:

@@ -60,8 +60,8 @@ TaskId = Annotated[str, Parameter(help="Id of the task.")]
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class SessionOptions:
-    """The flags of every command that calls an agent: the connection and the output format."""
+class ConnectionOptions:
+    """The flags of every command that connects to agents."""
 
     dialect: Annotated[
         str,
@@ -86,13 +86,20 @@ class SessionOptions:
     timeout: Annotated[
         float, Parameter(help="Seconds to wait for a response that does not wait for a task.")
     ] = 30.0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions(ConnectionOptions):
+    """The flags of every command that calls an agent: the connection and the output format."""
+
     json: Annotated[bool, Parameter(help="Print JSON in the form of A2A 1.0.")] = False
 
 
 @asynccontextmanager
 async def agent_at(
     url: str,
-    way: SessionOptions,
+    way: ConnectionOptions,
     *,
     card: Card | None = None,
     extensions: Sequence[str] = (),
@@ -128,12 +135,12 @@ async def agent_at(
         yield agent
 
 
-def _with_secret(auth: Auth, address: str, way: SessionOptions) -> Auth:
+def _with_secret(auth: Auth, address: str, way: ConnectionOptions) -> Auth:
     """The secret that is shared with the agent beside other credentials, if its name is given: what
     is signed is for that name alone."""
     if not way.to:
         return auth
-    proof = _proof(address, way.dialect)
+    proof = proof_at(address, way.dialect)
     if proof is None:
         raise ConfigError(
             "--to is for dialects that prove a shared secret: iat+http://, iat+ws://."
@@ -144,8 +151,8 @@ def _with_secret(auth: Auth, address: str, way: SessionOptions) -> Auth:
     return SharedSecret(secret, to=way.to, beside=auth)
 
 
-def _proof(address: str, dialect: str = "") -> SharedSecretProof | None:
-    """How a shared secret is proved at this address."""
+def proof_at(address: str, dialect: str = "") -> SharedSecretProof | None:
+    """Returns how a shared secret is proved at this address, or None if it is not."""
     named = [*dialects_of(address), *filter(None, (DIALECTS.get(dialect),))]
     return next((how.proof for how in named if how.proof is not None), None)
 
@@ -200,17 +207,23 @@ def run_with(
 
 
 class interruptible:  # noqa: N801  reads as a word: with interruptible()
-    """Ctrl-C cancels the task of the caller, each time, instead of Python's own answer to it."""
+    """Ctrl-C, or each of these signals, cancels the task of the caller, each time, instead of
+    Python's own answer to it."""
+
+    def __init__(self, *signals: int) -> None:
+        self._signals = signals or (signal.SIGINT,)
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  only used in a coroutine
         with suppress(NotImplementedError):  # Windows: asyncio.run does it, once
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+            for number in self._signals:
+                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
     def __exit__(self, *error: object) -> None:
         with suppress(NotImplementedError):
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+            for number in self._signals:
+                asyncio.get_running_loop().remove_signal_handler(number)
 
 
 NEXT: tuple[tuple[type[DragomanError], str], ...] = (
@@ -233,7 +246,7 @@ NEXT: tuple[tuple[type[DragomanError], str], ...] = (
 def advice(error: DragomanError, url: str) -> str:
     """Returns a hint about what to do next, unless the error contains it."""
     named = isinstance(error, Unauthenticated) and "+" in url.partition("://")[0]
-    if named and (proof := _proof(url)) is not None:
+    if named and (proof := proof_at(url)) is not None:
         return f"If you share a secret with it, set {proof.variable} and name it: --to NAME"
     if "dragoman " in error.message or " --" in error.message:
         return ""

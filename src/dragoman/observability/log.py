@@ -177,7 +177,7 @@ _RECORD_KEYS = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | 
 }
 
 
-HELD_BACK = ("asyncio", "hpack", "httpcore2", "httpx2", "websockets")
+HELD_BACK = ("asyncio", "hpack", "httpcore2", "httpx2", "mcp", "sse_starlette", "websockets")
 """Loggers that only warn. The others spell out addresses, headers and frames as they go over the
 wire, with the tokens in them."""
 

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from dragoman.agent import Agent
 from dragoman.core.auth_schemes import Certificates
 from dragoman.core.card import Card
-from dragoman.core.errors import ConfigError, NoExtendedCard
-from dragoman.core.peer import Context, Peer
+from dragoman.core.errors import ConfigError, NoExtendedCard, Unauthenticated
+from dragoman.core.peer import ANYONE, Context, Peer
 from dragoman.net.http.addresses import GRPC, chosen
 from dragoman.net.http.asgi import Handler, Scope
 from dragoman.settings import Settings
 
 from . import tls
 from .anonymous import Anonymous
-from .authentication import Admit, Authenticator, anyone
+from .authentication import Admit, Authenticator, anyone, told
 from .authorization import AuthorizingPeer, may_use, with_requirements
 from .card_enforcement import held
 from .jwks import JwksFetcher
@@ -126,6 +126,20 @@ class AccessControl:
         if not self.locked or self.anonymous:
             return True
         return await self.authenticator.recognizes(headers, target, certificate)
+
+    async def identify(self, headers: Mapping[str, str], target: str, certificate: str) -> Context:
+        """Returns the caller as this agent knows it, without counting a call: the request may be
+        for several agents. Raises `Unauthenticated`."""
+        caller = await self.authenticator.identify(headers, target, certificate)
+        if caller is None and self.locked and not self.anonymous:
+            raise Unauthenticated()
+        return told(caller or ANYONE, headers)
+
+    def shows_card(self, caller: Context, address: str) -> bool:
+        """Returns whether a caller that was admitted, from this address, may read the card."""
+        access = self._access[Policy.CARD]
+        known = access.authenticated and bool(caller.schemes)
+        return access.public or known or access.holds(address)
 
     async def check_card(self, scope: Scope) -> None:
         """Raises what a caller is told that may not read the card."""

@@ -201,15 +201,22 @@ class Authenticator:
     async def recognizes(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
         """Returns whether these headers show a caller, without counting it as a call."""
         try:
-            return self._caller(headers, target, certificate) is not None
+            return await self.identify(headers, target, certificate) is not None
         except Unauthenticated:
             return False
+
+    async def identify(
+        self, headers: Mapping[str, str], target: str, certificate: str
+    ) -> Context | None:
+        """Returns the caller that these headers show, without counting it as a call; None if they
+        show no credentials, or if there are no schemes. Raises `Unauthenticated` if those are
+        wrong."""
+        if not self._verifiers:
+            return None
+        try:
+            return self._caller(headers, target, certificate)
         except KeysNeeded as need:
-            try:
-                await self._caller_by_keys(need, headers, target, certificate)
-            except Unauthenticated:
-                return False
-            return True
+            return await self._caller_by_keys(need, headers, target, certificate)
 
     async def _later(
         self, need: KeysNeeded, headers: Mapping[str, str], target: str, certificate: str

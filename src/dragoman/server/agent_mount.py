@@ -62,16 +62,15 @@ class AgentMount:
         self.server.mount_point = mount_point
         self.server.recognizes = self.access.recognizes
         self.server.refusal_headers = self.access.authenticator.refusal_headers
-        self.services = services_of(
-            ServiceContext(
-                agent=agent,
-                engine=peer,
-                server=self.server,
-                access=self.access,
-                settings=settings,
-                name=name if mount_point.path else "",
-            )
+        self.context = ServiceContext(
+            agent=agent,
+            engine=peer,
+            server=self.server,
+            access=self.access,
+            settings=settings,
+            name=name if mount_point.path else "",
         )
+        self.services = services_of(self.context)
         self._interfaces = addresses.chosen(settings.server)
         self._roles = {service.role: service for service in self.services if service.role}
         self._dialects = addresses.served(self._interfaces, self._roles)

@@ -34,7 +34,8 @@ from .agent_mount import AgentMount, Shared
 from .agent_names import Agents, by_name
 from .engines import engine_for, engines_for
 from .heap_trimmer import HeapTrimmer
-from .services import GRACE, LINGER, NoAgent, ServedPeer, server_services_of
+from .running_peers import RunningPeers
+from .services import LINGER, NoAgent, ServedPeer, server_services_of
 
 if TYPE_CHECKING:
     from dragoman.security.card_signing import Signer
@@ -64,10 +65,8 @@ class App(Router):
         opened before the first of them starts, and closed after the last has stopped."""
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
-        self.log, self._store = log, store
-        self._store_is_open = False
-        self._running: list[ServedPeer] = []
-        """The peers that have started."""
+        self.log = log
+        self._peers = RunningPeers((asked[name] for name in named), store)
         self.ready = False
         self.base = base.rstrip("/")
         self.signer = _signer(settings)
@@ -98,7 +97,7 @@ class App(Router):
             if only is None
             else only.server
         )
-        contexts = {name: each.server for name, each in self.mounts.items()} if several else {}
+        contexts = {name: each.context for name, each in self.mounts.items()} if several else {}
         shared.services.extend(server_services_of(self.server, contexts, settings))
         self.services = [
             *shared.services,
@@ -106,7 +105,7 @@ class App(Router):
         ]
         believed = settings.server.trusted_proxies
         proxies = ForwardedHeaders(believed, settings.server.forwarded) if believed else None
-        for context in (self.server, *contexts.values()):
+        for context in (self.server, *(each.server for each in contexts.values())):
             context.trusts = proxies.trusts if proxies is not None else None
         self.watchdog: Watchdog | None = None
         self._trimmer: HeapTrimmer | None = None
@@ -129,6 +128,8 @@ class App(Router):
         if only is None:
             self._own_access = access = ServerAccess(settings, shared.meter)
             routes |= AgentList(self.mounts, access).routes()
+            for service in shared.services:
+                routes |= service.routes()
             guarded, patterns = access.policed(routes), None
         else:
             guarded, patterns = only.access.policed(only.routes | routes), only.patterns
@@ -166,16 +167,7 @@ class App(Router):
         """Ready for requests when it returns."""
         for service in self.services:
             service.open()
-        if self._store is not None:
-            await self._store.open()
-            self._store_is_open = True
-        for each in self.mounts.values():
-            try:
-                await each.peer.start()
-            except BaseException:
-                await self._stop_peers()
-                raise
-            self._running.append(each.peer)
+        await self._peers.start()
         self.watchdog = Watchdog(self.log, self._fatal)
         self._trimmer = HeapTrimmer()
         self.ready = True
@@ -192,7 +184,7 @@ class App(Router):
         """Runs get their grace while streams still see them end; then every stream is closed."""
         await self.drain()
         try:
-            await self._stop_peers()
+            await self._peers.stop()
         finally:
             self.server.opened.end_streams()
             for service in reversed(self.services):
@@ -207,19 +199,6 @@ class App(Router):
             if self._trimmer is not None:
                 self._trimmer.stop()
             self.log.flush()
-
-    async def _stop_peers(self) -> None:
-        """Stops those that have started, all at once, since each has the same grace; then closes
-        what they share."""
-        running, self._running = self._running, []
-        stops = (peer.stop(GRACE) for peer in running)
-        ended = await asyncio.gather(*stops, return_exceptions=True)
-        if self._store is not None and self._store_is_open:
-            self._store_is_open = False
-            await self._store.close()
-        for failure in ended:
-            if failure is not None:
-                raise failure
 
 
 def _signer(settings: Settings) -> Signer | None:

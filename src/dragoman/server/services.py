@@ -104,7 +104,15 @@ def _own(context: ServiceContext) -> Service | None:
     return agent.service() if isinstance(agent, HasService) else None
 
 
-AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat, _own]
+def _mcp(context: ServiceContext) -> Service | None:
+    from .mcp_offers import mcp_service
+
+    agent = context.agent
+    agents = {context.name: context}
+    return mcp_service(agent.name, agent.version, agents, context.server, context.settings)
+
+
+AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat, _mcp, _own]
 """Each makes the service of one agent, or None where the settings do not ask for it."""
 
 
@@ -114,23 +122,37 @@ def services_of(context: ServiceContext) -> list[Service]:
 
 
 def _grpc(
-    server: ServerContext, agents: Mapping[str, ServerContext], settings: Settings
+    server: ServerContext, agents: Mapping[str, ServiceContext], settings: Settings
 ) -> Service | None:
     from dragoman.net.grpc.service import GrpcService, asked_for
 
     if not asked_for(settings):
         return None
-    return GrpcService(server, settings, GRACE + LINGER, agents)
+    contexts = {name: each.server for name, each in agents.items()}
+    return GrpcService(server, settings, GRACE + LINGER, contexts)
 
 
-SERVER_SERVICES = [_grpc]
+def _mcp_of_all(
+    server: ServerContext, agents: Mapping[str, ServiceContext], settings: Settings
+) -> Service | None:
+    from dragoman import __version__
+
+    from .mcp_offers import mcp_service
+
+    if not agents:
+        return None  # that of the only agent is at the same address
+    return mcp_service("Dragoman", __version__, agents, server, settings)
+
+
+SERVER_SERVICES = [_grpc, _mcp_of_all]
 """Each makes the service of a whole server, or None where the settings do not ask for it."""
 
 
 def server_services_of(
-    server: ServerContext, agents: Mapping[str, ServerContext], settings: Settings
+    server: ServerContext, agents: Mapping[str, ServiceContext], settings: Settings
 ) -> list[Service]:
-    """The services that all agents share. `agents` are their contexts by their names, if there are
-    several; `server` is that of the only agent, else that of calls which name none."""
+    """The services that all agents share. `agents` are what is known of each by their names, if
+    there are several; `server` is the context of the only agent, else that of calls which name
+    none."""
     made = (make(server, agents, settings) for make in SERVER_SERVICES)
     return [service for service in made if service is not None]

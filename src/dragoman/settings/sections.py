@@ -23,6 +23,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The address of gRPC on the card: host:port, optionally with a scheme."""
     grpc_form: Literal["host:port", "grpc", "http"] = "host:port"
     """The form of the gRPC address if grpc_url has no scheme: bare, grpc(s):// or http(s)://."""
+    mcp: bool | None = None
+    """Whether to offer the skills as MCP tools at /mcp; None: if the `mcp` package is
+    installed."""
     store: str = "sqlite:///dragoman.db"
     public_url: str = ""
     """The address of the agent on the card. Empty: the address that the caller used."""

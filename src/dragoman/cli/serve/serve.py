@@ -45,6 +45,13 @@ def serve(
         str | None,
         Parameter(help="Where others reach gRPC, as HOST:PORT; needed with --public-url."),
     ] = None,
+    mcp: Annotated[
+        bool | None,
+        Parameter(
+            help="Offer the skills as MCP tools at /mcp. [default: if the extra is installed]",
+            negative="--no-mcp",
+        ),
+    ] = None,
     store: Annotated[
         str | None,
         Parameter(
@@ -103,6 +110,7 @@ def serve(
         "grpc": grpc,
         "grpc_port": grpc_port,
         "grpc_url": grpc_url,
+        "mcp": mcp,
         "store": store,
         "public_url": public_url,
         "signing_keys": signing_key,

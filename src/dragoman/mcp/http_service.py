@@ -1,0 +1,238 @@
+"""`/mcp`: the skills of agents as MCP tools over streamable HTTP, behind our own authentication.
+
+The protocol is the business of the `mcp` package, whose ASGI handler gets requests that are
+admitted already: their caller is known and counted, their host and origin are allowed, and their
+body has been read within our limits. The package is imported with the first request, in a thread:
+it takes a second, and most servers are never asked for MCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.core.errors import (
+    DragomanError,
+    Forbidden,
+    StoreUnavailable,
+    TooLarge,
+    TooMany,
+    TooSlow,
+    Unauthenticated,
+)
+from dragoman.core.peer import Context
+from dragoman.net.http.asgi import (
+    Handler,
+    Header,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    drain_body,
+    headers_in,
+)
+from dragoman.net.http.exchange import read_body, target_in
+from dragoman.net.server_context import OpenStream, ServerContext
+from dragoman.net.service import Service
+from dragoman.security.authentication import certificate_in
+from dragoman.security.rate_limits import Meter
+from dragoman.security.route_policy import Policy
+
+from .tools import OfferedAgent
+
+if TYPE_CHECKING:
+    from .http_sessions import HttpSessions
+
+PATH = "/mcp"
+CALLERS = "dragoman.callers"
+"""The key of a scope with the caller of a request, as each agent knows it."""
+NOT_OURS = frozenset(("last-event-id", "idempotency-key", "a2a-extensions", "x-a2a-extensions"))
+"""Headers that mean something else in A2A, or nothing here."""
+STATUS = {
+    Unauthenticated: 401,
+    Forbidden: 403,
+    TooLarge: 413,
+    TooSlow: 408,
+    TooMany: 429,
+    StoreUnavailable: 503,
+}
+INVALID_REQUEST = -32600
+
+Identify = Callable[[Mapping[str, str], str, str], Awaitable[Context]]
+
+
+class HttpAgent(Struct, frozen=True, kw_only=True):
+    """An agent that is offered to callers over HTTP."""
+
+    offered: OfferedAgent
+    identify: Identify
+    """Returns the caller as this agent knows it, without counting a call, or raises
+    `Unauthenticated`."""
+    shows_card: Callable[[Context, str], bool]
+    """Returns whether a caller from this address may read the card, and so the list of tools."""
+
+
+class McpService(Service):
+    """Serves `/mcp` at one mount point: one agent, or all agents of a server."""
+
+    name = "mcp"
+    policy = Policy.CALLER
+
+    def __init__(
+        self,
+        title: str,
+        version: str,
+        agents: Mapping[str, HttpAgent],
+        server: ServerContext,
+        meter: Meter,
+    ) -> None:
+        self._title, self._version = title, version
+        self._agents, self._server, self._meter = agents, server, meter
+        self._sessions: HttpSessions | None = None
+        self._starting = asyncio.Lock()
+        self._stopped = False
+
+    def routes(self) -> Mapping[str, Mapping[str, Handler]]:
+        """Its only address."""
+        return {PATH: dict.fromkeys(("GET", "POST", "DELETE"), self)}
+
+    async def drain(self) -> None:
+        """Calls that are under way may end. If they do not, their tasks go on without them."""
+        if self._sessions is not None:
+            self._sessions.detach()
+
+    async def stop(self) -> None:
+        """Ends all sessions."""
+        self._stopped = True
+        if self._sessions is not None:
+            await self._sessions.stop()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        began, server = perf_counter(), self._server
+        headers = headers_in(scope["headers"])
+        extra: tuple[Header, ...] = ()
+        try:
+            try:
+                callers = await self._callers(scope, headers)
+                sessions = await self._running()
+            except DragomanError:
+                _, extra = await drain_body(scope, receive, headers)
+                raise
+            if scope["method"] == "POST":
+                body = await read_body(server, scope, receive, headers)
+                receive = _replayed(body, receive)
+            if len(server.streams) >= server.limits.streams:
+                raise TooMany("Too many streams are open; try again later.")
+        except DragomanError as error:
+            server.metrics.failed(error.reason, "mcp")
+            await _refuse(send, error, (*extra, *server.refusal_headers(error)))
+            return
+        await self._handle(sessions, {**scope, CALLERS: callers}, receive, send)
+        server.metrics.answered(scope["method"], "mcp", perf_counter() - began)
+
+    async def _callers(self, scope: Scope, headers: Mapping[str, str]) -> dict[str, Context]:
+        """The caller as each agent knows it; the agents that do not let it in are left out."""
+        told = {name: value for name, value in headers.items() if name not in NOT_OURS}
+        target, certificate = target_in(scope, ""), certificate_in(scope)
+        address = str((scope.get("client") or ("",))[0])
+        found: dict[str, Context] = {}
+        refusal: DragomanError = Forbidden()
+        for name, agent in self._agents.items():
+            try:
+                caller = await agent.identify(told, target, certificate)
+            except DragomanError as error:
+                refusal = error
+                continue
+            if agent.shows_card(caller, address):
+                found[name] = caller
+        if not found:
+            raise refusal
+        self._meter.take(next(iter(found.values())))  # one call, however many agents there are
+        return found
+
+    async def _running(self) -> HttpSessions:
+        if self._sessions is None:
+            async with self._starting:
+                if self._stopped:
+                    raise StoreUnavailable("The server stops.")
+                if self._sessions is None:
+                    self._sessions = await self._start()
+        return self._sessions
+
+    async def _start(self) -> HttpSessions:
+        make = await asyncio.to_thread(_imported)
+        offered = [each.offered for each in self._agents.values()]
+        sessions = make(self._title, self._version, offered, self._server.limits.body_size)
+        await sessions.start()
+        return sessions
+
+    async def _handle(
+        self, sessions: HttpSessions, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        server = self._server
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  an ASGI app always runs in a task
+        stream = OpenStream(task)
+        server.streams.add(stream)
+        try:
+            await self._answer(sessions, scope, receive, send)
+        except asyncio.CancelledError:
+            if not stream.why:  # the server itself cancels the request, which must go on up
+                raise
+            task.uncancel()
+        finally:
+            server.streams.discard(stream)
+
+    async def _answer(
+        self, sessions: HttpSessions, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        server = self._server
+        try:
+            await sessions.handle(scope, receive, partial(_send, server.limits.stall, send))
+        except* _Stalled:  # the package sends from tasks of its own
+            server.metrics.streams_stalled += 1
+            server.log.warning("stream_stalled", dialect="mcp")
+
+
+class _Stalled(Exception):
+    """Nobody reads the answer."""
+
+
+async def _send(stall: float, send: Send, message: dict[str, Any]) -> None:
+    """Sends a piece of an answer, if its reader takes it in time."""
+    try:
+        async with asyncio.timeout(stall):
+            await send(message)
+    except TimeoutError:
+        raise _Stalled from None
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """What the handler receives: the body that we have read, and then what comes after it."""
+    first = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> dict[str, Any]:
+        return first.pop() if first else await receive()
+
+    return received
+
+
+async def _refuse(send: Send, error: DragomanError, extra: tuple[Header, ...]) -> None:
+    """Answers as JSON-RPC does where there is no id."""
+    status = next((STATUS[each] for each in type(error).__mro__ if each in STATUS), 400)
+    told = {"code": INVALID_REQUEST, "message": error.message, "data": {"reason": error.reason}}
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": told})
+    await answer(send, status, body, extra=extra)
+
+
+def _imported() -> type[HttpSessions]:
+    from .http_sessions import HttpSessions
+
+    return HttpSessions

@@ -1,0 +1,162 @@
+"""An MCP server whose tools are the skills of agents."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    ListToolsResult,
+    PaginatedRequestParams,
+    Tool,
+)
+from msgspec.structs import replace
+
+from dragoman.core.errors import DragomanError, TaskNotFound
+from dragoman.core.log import Logger
+from dragoman.core.peer import Context
+
+from .content import refusal
+from .tool_call import ToolCall, ToolResult
+from .tools import ANSWER, ANSWERS, OfferedAgent, SkillTool, check, tool_names, tools_of
+
+log = Logger("mcp")
+
+DIALECT = "mcp"
+Request = ServerRequestContext[Any, Any]
+Callers = Callable[[Request], Mapping[str, Context]]
+"""Returns the caller of a request as each agent knows it, by the agents' names. An agent that does
+not let the caller in is missing."""
+
+
+class ToolServer:
+    """Lists the skills of agents as tools, and calls them."""
+
+    def __init__(
+        self,
+        title: str,
+        version: str,
+        agents: Sequence[OfferedAgent],
+        callers: Callers,
+        *,
+        instructions: str = "",
+    ) -> None:
+        self._agents = {agent.name: agent for agent in agents}
+        self._callers = callers
+        self._calls: set[ToolCall] = set()
+        self._detached = False
+        self.server: Server[Any] = Server(
+            title,
+            version=version,
+            instructions=instructions or None,
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+        )
+        self.server.middleware.clear()  # traces of its own, which nobody reads here
+
+    def detach(self) -> None:
+        """From now on, tasks go on when their calls are dropped: the server stops, and its next
+        run continues them."""
+        self._detached = True
+        for call in self._calls:
+            call.detached = True
+
+    async def _list(
+        self, request: Request, params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        found = await self._tools(self._callers(request))
+        tools = [
+            Tool(
+                name=name,
+                title=tool.title,
+                description=tool.description,
+                input_schema=tool.schema,
+            )
+            for name, (_, tool) in found.items()
+        ]
+        tools.append(
+            Tool(
+                name=ANSWER,
+                title="Answer a task",
+                description="Answers the question of a task that is not finished, and returns "
+                "the result of the task.",
+                input_schema=ANSWERS,
+            )
+        )
+        return ListToolsResult(tools=tools)
+
+    async def _tools(
+        self, callers: Mapping[str, Context]
+    ) -> dict[str, tuple[OfferedAgent, SkillTool]]:
+        several = len(self._agents) > 1
+        found: list[tuple[OfferedAgent, SkillTool]] = []
+        for name, ctx in callers.items():
+            agent = self._agents[name]
+            try:
+                card = await agent.card(ctx)
+            except DragomanError as exc:  # the others are there all the same
+                log.warning("An agent is not offered", agent=name, why=exc.message)
+                continue
+            found += [(agent, tool) for tool in tools_of(name if several else "", card)]
+        names = tool_names(tool.name for _, tool in found)
+        return dict(zip(names, found, strict=True))
+
+    async def _call(self, request: Request, params: CallToolRequestParams) -> ToolResult:
+        try:
+            return await self._called(request, params)
+        except DragomanError as exc:
+            return refusal(exc.message)
+        except MCPError:
+            raise
+        except Exception as exc:  # the border: whatever went wrong is logged, and only its id told
+            crash = secrets.token_hex(6)
+            log.error("A tool call crashed", exc, error=crash, tool=params.name)
+            return refusal(f"Internal error {crash}.")
+
+    async def _called(self, request: Request, params: CallToolRequestParams) -> ToolResult:
+        callers, arguments = self._callers(request), params.arguments or {}
+        if params.name == ANSWER:
+            check(ANSWERS, arguments)
+            agent, task_id = self._named(arguments["task_id"])
+            if agent.name not in callers:
+                raise TaskNotFound()
+            with self._open(request, agent, callers[agent.name]) as call:
+                return await call.answer(task_id, arguments["answer"])
+        found = (await self._tools(callers)).get(params.name)
+        if found is None:
+            raise MCPError(INVALID_PARAMS, f"There is no tool {params.name!r}; see tools/list.")
+        agent, tool = found
+        message = tool.message(arguments)
+        with self._open(request, agent, callers[agent.name]) as call:
+            if params.request_state is not None:
+                return await call.resume(params.request_state, params.input_responses)
+            return await call.send(message)
+
+    def _named(self, reference: str) -> tuple[OfferedAgent, str]:
+        """The agent and the id of a task that a client was told."""
+        if len(self._agents) == 1:
+            return next(iter(self._agents.values())), reference
+        name, _, task_id = reference.partition("/")
+        if name not in self._agents:
+            raise TaskNotFound()
+        return self._agents[name], task_id
+
+    @contextmanager
+    def _open(
+        self, request: Request, agent: OfferedAgent, ctx: Context
+    ) -> Generator[ToolCall, None, None]:
+        prefix = f"{agent.name}/" if len(self._agents) > 1 else ""
+        call = ToolCall(request, agent.peer, replace(ctx, dialect=DIALECT), prefix)
+        call.detached = self._detached
+        self._calls.add(call)
+        try:
+            yield call
+        finally:
+            self._calls.discard(call)
