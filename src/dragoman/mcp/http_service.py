@@ -34,10 +34,10 @@ from dragoman.net.http.asgi import (
     Scope,
     Send,
     answer,
-    drain_body,
     headers_in,
 )
-from dragoman.net.http.exchange import read_body, target_in
+from dragoman.net.http.exchange import target_in
+from dragoman.net.http.request_body import RequestBody
 from dragoman.net.server_context import OpenStream, ServerContext
 from dragoman.net.service import Service
 from dragoman.security.authentication import certificate_in
@@ -119,15 +119,15 @@ class McpService(Service):
         headers = headers_in(scope["headers"])
         extra: tuple[Header, ...] = ()
         try:
+            incoming = RequestBody(scope, receive, headers)
             try:
                 callers = await self._callers(scope, headers)
                 sessions = await self._running()
+                if scope["method"] == "POST":
+                    receive = _replayed(await incoming.read(server), receive)
             except DragomanError:
-                _, extra = await drain_body(scope, receive, headers)
+                _, extra = await incoming.drain()
                 raise
-            if scope["method"] == "POST":
-                body = await read_body(server, scope, receive, headers)
-                receive = _replayed(body, receive)
             if len(server.streams) >= server.limits.streams:
                 raise TooMany("Too many streams are open; try again later.")
         except DragomanError as error:
