@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import re
+import tokenize
 from collections import defaultdict
 from pathlib import Path
 
@@ -114,4 +116,30 @@ def test_what_the_garbage_collector_passes_by_holds_values_only() -> None:
                     words = set(re.findall(r"\w+", ast.unparse(field.annotation)))
                     if words & objects:
                         wrong.append((owner.name, ast.unparse(field)))
+    assert wrong == []
+
+
+def test_the_methods_of_a_store_are_not_participles() -> None:
+    """A participle says neither what a method does nor what it returns."""
+    wrong = [
+        f"{owner.name}.{method.name}"
+        for name in ("store/interface.py", "store/sessions.py")
+        for owner in trees()[name].body
+        if isinstance(owner, ast.ClassDef)
+        for method in owner.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        if re.fullmatch(r"held|[a-z]+ed", method.name)
+    ]
+    assert wrong == []
+
+
+def test_no_sentence_begins_with_who() -> None:
+    """A sentence has a subject: "A caller that ...", and not "Who ..." or "Whoever ..."."""
+    sentence = re.compile(r"(?:^|[.:] |[\"#] ?)Who(?:ever|m|se)? (?!=)", re.MULTILINE)
+    wrong = []
+    for path in sorted(SRC.rglob("*.py")):
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline):
+            prose = token.type in (tokenize.STRING, tokenize.COMMENT) and "?" not in token.string
+            if prose and sentence.search(token.string):
+                wrong.append(f"{path.relative_to(SRC)}:{token.start[0]}: {token.string[:70]}")
     assert wrong == []

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from dragoman import Agent, Answer, State, Turn
 from dragoman.testing import Client
-from engine.harness import House, checked, ended, until
+from engine.harness import EngineHarness, checked, ended, until
 from waiting import forever, turns
 
 
@@ -29,7 +29,7 @@ class Seen:
     at: date
 
 
-async def twice(house: House, run: Any) -> tuple[object, object]:
+async def twice(house: EngineHarness, run: Any) -> tuple[object, object]:
     """What a step gives the first time, and after a crash; it must be done once."""
     agent, values, calls = Agent("Stepper"), list[object](), list[int]()
 
@@ -152,7 +152,7 @@ async def test_a_value_is_the_same_the_first_time_and_replayed(
         await turn.step("count", calls.append, 1)
         return value
 
-    first, again = await twice(House("memory:"), run)
+    first, again = await twice(EngineHarness("memory:"), run)
     assert first == again == expected
     assert type(first) is type(again) is type(expected)
     assert calls == [1]
@@ -165,7 +165,7 @@ async def test_arguments_reach_the_function() -> None:
     async def run(turn: Turn) -> int:
         return await turn.step("add", add, 1, 2, c=3)
 
-    assert await twice(House("memory:"), run) == (6, 6)
+    assert await twice(EngineHarness("memory:"), run) == (6, 6)
 
 
 async def test_names_keys_and_numbers_keep_steps_apart() -> None:
@@ -184,7 +184,7 @@ async def test_names_keys_and_numbers_keep_steps_apart() -> None:
             await turn.step("elsewhere", do, "e", key="mine"),
         ]
 
-    first, again = await twice(House("memory:"), run)
+    first, again = await twice(EngineHarness("memory:"), run)
     assert first == again == ["a", "b", "c", "d", "e"]
     assert did == ["a", "b", "c", "d", "e"]
 
@@ -272,4 +272,4 @@ async def test_steps_may_run_together() -> None:
     async def run(turn: Turn) -> list[int]:
         return list(await asyncio.gather(*(turn.step(f"s{n}", slow, n) for n in range(3))))
 
-    assert await twice(House("memory:"), run) == ([0, 1, 2], [0, 1, 2])
+    assert await twice(EngineHarness("memory:"), run) == ([0, 1, 2], [0, 1, 2])

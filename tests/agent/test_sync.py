@@ -15,7 +15,7 @@ import pytest
 
 from dragoman import Agent, Answer, State, SyncTurn
 from dragoman.testing import Client
-from engine.harness import House, checked, ended, story, until
+from engine.harness import EngineHarness, checked, ended, story, until
 from waiting import LIMIT
 
 
@@ -143,7 +143,7 @@ async def test_a_run_that_never_ends_in_a_thread_is_left_behind() -> None:
         assert await client.get(task.id) == task
 
 
-async def test_a_plain_function_runs_again_after_a_crash(memory: House) -> None:
+async def test_a_plain_function_runs_again_after_a_crash(memory: EngineHarness) -> None:
     agent, did, hang = Agent("Plain"), list[str](), threading.Event()
 
     @agent.skill("do")

@@ -56,7 +56,7 @@ from dragoman.observability.log import Bridge
 from dragoman.server.agent_loader import load_agent
 from dragoman.settings import Push, Rates
 from dragoman.testing import Client
-from semantics.ways import WAYS, Heard, House, Way, said, served
+from semantics.ways import WAYS, Heard, RunningServer, Way, said, served
 from waiting import forever
 
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
@@ -303,7 +303,7 @@ async def test_the_operator_can_switch_webhooks_off(way: Way, shop: Shop) -> Non
 # The card.
 
 
-async def card_of(house: House, version: str = "1.0") -> Card:
+async def card_of(house: RunningServer, version: str = "1.0") -> Card:
     headers = {"a2a-version": version}
     return card_in(
         (await house.client.get("/.well-known/agent-card.json", headers=headers)).content

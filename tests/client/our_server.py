@@ -86,7 +86,7 @@ def make_agent() -> Agent:
     return agent
 
 
-class House:
+class OurServer:
     """A running server."""
 
     def __init__(self, app: App, port: int) -> None:
@@ -129,7 +129,7 @@ class House:
 
 
 @asynccontextmanager
-async def house(agent: Agent | None = None, **settings: Any) -> AsyncIterator[House]:
+async def house(agent: Agent | None = None, **settings: Any) -> AsyncIterator[OurServer]:
     """A server on free ports."""
     agent = agent or make_agent()
     server = Server(
@@ -144,7 +144,7 @@ async def house(agent: Agent | None = None, **settings: Any) -> AsyncIterator[Ho
     listener = GranianServer(app.route, sock, known.limits)
     listener.begin()
     try:
-        yield House(app, int(base.rpartition(":")[2]))
+        yield OurServer(app, int(base.rpartition(":")[2]))
     finally:
         listener.refuse()
         await app.stop()

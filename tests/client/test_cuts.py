@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from client.cutter import cutting
-from client.our_server import NAMES, QUICK, House, house
+from client.our_server import NAMES, QUICK, OurServer, house
 from dragoman import connect
 from dragoman.client import RemoteAgent
 from dragoman.core.errors import PeerUnreachable
@@ -57,7 +57,7 @@ async def one_story(agent: RemoteAgent, direct: RemoteAgent, *, numbered: bool) 
 async def test_every_event_once_in_order_through_cuts(dialect: str, cursor: bool) -> None:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        served: House = await enter(house())
+        served: OurServer = await enter(house())
         seed = len(dialect) * 10 + cursor
         http, http_port = await enter(cutting(served.port, seed, strip=not cursor))
         if dialect == "iat":

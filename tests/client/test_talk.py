@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from client.our_server import NAMES, QUICK, House, house
+from client.our_server import NAMES, QUICK, OurServer, house
 from dragoman import Blob, Data, Link, Message, State, Task, connect, sync
 from dragoman.client import RemoteAgent
 from dragoman.core.errors import BadParams, NotCancelable, PeerRefused, TaskNotFound, Unsupported
@@ -21,7 +21,7 @@ IAT = ("iat", "iat-ws")
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[House]:
+async def served() -> AsyncIterator[OurServer]:
     async with house() as served:
         yield served
 
@@ -33,7 +33,7 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def agent(served: House, dialect: str) -> AsyncIterator[RemoteAgent]:
+async def agent(served: OurServer, dialect: str) -> AsyncIterator[RemoteAgent]:
     async with served.connect(dialect) as agent:
         assert agent.dialect == dialect
         yield agent
@@ -216,7 +216,7 @@ async def test_what_cannot_be_sent_is_said(agent: RemoteAgent) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["a2a-1.0"])
-async def test_without_streams_the_task_is_looked_at(served: House, dialect: str) -> None:
+async def test_without_streams_the_task_is_looked_at(served: OurServer, dialect: str) -> None:
     from msgspec.structs import replace
 
     card = replace(served.card(), streaming=False)
@@ -229,7 +229,7 @@ async def test_without_streams_the_task_is_looked_at(served: House, dialect: str
         assert events.task == await agent.get(events.task or "")
 
 
-async def test_without_await(served: House) -> None:
+async def test_without_await(served: OurServer) -> None:
     def script() -> list[object]:
         with sync.connect(served.url) as agent:
             task = agent.send("hello")

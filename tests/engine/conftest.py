@@ -6,31 +6,31 @@ from pathlib import Path
 
 import pytest
 
-from engine.harness import Clock, House
+from engine.harness import Clock, EngineHarness
 
 
 @pytest.fixture(params=["memory", "sqlite", "file"])
-def house(request: pytest.FixtureRequest, tmp_path: Path) -> House:
+def house(request: pytest.FixtureRequest, tmp_path: Path) -> EngineHarness:
     """A home for tasks, one of each kind."""
-    return House(url_of(request.param, tmp_path))
+    return EngineHarness(url_of(request.param, tmp_path))
 
 
 @pytest.fixture(params=["sqlite", "file"])
-def durable(request: pytest.FixtureRequest, tmp_path: Path) -> House:
+def durable(request: pytest.FixtureRequest, tmp_path: Path) -> EngineHarness:
     """A home that outlives a process."""
-    return House(url_of(request.param, tmp_path))
+    return EngineHarness(url_of(request.param, tmp_path))
 
 
 @pytest.fixture
-def memory() -> House:
+def memory() -> EngineHarness:
     """A home in memory."""
-    return House("memory:")
+    return EngineHarness("memory:")
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> House:
+def shared(tmp_path: Path) -> EngineHarness:
     """A home for several engines at once."""
-    return House(url_of("sqlite", tmp_path))
+    return EngineHarness(url_of("sqlite", tmp_path))
 
 
 @pytest.fixture

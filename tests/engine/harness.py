@@ -45,7 +45,7 @@ class Clock:
         self._wrong += int(seconds * 1000)
 
 
-class House:
+class EngineHarness:
     """A store at a URL and the engines that were started on it, one after the other or at once."""
 
     def __init__(self, url: str) -> None:

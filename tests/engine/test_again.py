@@ -11,7 +11,7 @@ from dragoman import Agent, State, Turn
 from dragoman.core.events import StateChanged
 from dragoman.testing import Client
 from engine.harness import (
-    House,
+    EngineHarness,
     Slow,
     checked,
     ended,
@@ -40,7 +40,7 @@ class Bumpy:
             await forever()
 
     async def crashed_at(
-        self, house: House, client: Client, name: str, **settings: object
+        self, house: EngineHarness, client: Client, name: str, **settings: object
     ) -> Client:
         """Waits until the code stops there; then crashes, restarts, and lets the code go on."""
         await until(lambda: name in self.reached)
@@ -50,7 +50,7 @@ class Bumpy:
         return await house.restart(client, **settings)
 
 
-async def test_what_was_said_before_the_last_record_is_swallowed(house: House) -> None:
+async def test_what_was_said_before_the_last_record_is_swallowed(house: EngineHarness) -> None:
     agent, way, did = Agent("Worker"), Bumpy(), list[str]()
 
     @agent.skill("work")
@@ -91,7 +91,7 @@ async def test_what_was_said_before_the_last_record_is_swallowed(house: House) -
     await client.engine.stop(0)
 
 
-async def test_an_artifact_that_grew_is_sent_anew(house: House) -> None:
+async def test_an_artifact_that_grew_is_sent_anew(house: EngineHarness) -> None:
     agent, way, did = Agent("Writer"), Bumpy(), list[str]()
 
     @agent.skill("write")
@@ -123,7 +123,7 @@ async def test_an_artifact_that_grew_is_sent_anew(house: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_without_records_all_is_sent_anew_and_no_message_twice(house: House) -> None:
+async def test_without_records_all_is_sent_anew_and_no_message_twice(house: EngineHarness) -> None:
     agent, way = Agent("Writer"), Bumpy()
 
     @agent.skill("write")
@@ -159,16 +159,18 @@ STOPS = ["start", "said", "piece", "stepped", "answered", "more", "second", "end
 
 
 @pytest.mark.parametrize("stop", STOPS)
-async def test_a_crash_between_any_two_steps_doubles_nothing(memory: House, stop: str) -> None:
+async def test_a_crash_between_any_two_steps_doubles_nothing(
+    memory: EngineHarness, stop: str
+) -> None:
     await crash_between(memory, [stop])
 
 
 @pytest.mark.parametrize("stops", [["said", "stepped", "end"], ["piece", "piece", "more"]])
-async def test_several_crashes_double_nothing(house: House, stops: list[str]) -> None:
+async def test_several_crashes_double_nothing(house: EngineHarness, stops: list[str]) -> None:
     await crash_between(house, stops)
 
 
-async def crash_between(house: House, stops: list[str]) -> None:
+async def crash_between(house: EngineHarness, stops: list[str]) -> None:
     agent, way, did = Agent("Worker"), Bumpy(), list[str]()
 
     @agent.skill("work")
@@ -221,7 +223,7 @@ async def crash_between(house: House, stops: list[str]) -> None:
     await client.engine.stop(0)
 
 
-async def test_attempts_are_bounded(house: House) -> None:
+async def test_attempts_are_bounded(house: EngineHarness) -> None:
     agent, attempts = Agent("Crasher"), list[int]()
 
     @agent.skill("crash", max_attempts=3)
@@ -246,7 +248,7 @@ async def test_attempts_are_bounded(house: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_the_pause_before_an_attempt_grows(memory: House) -> None:
+async def test_the_pause_before_an_attempt_grows(memory: EngineHarness) -> None:
     agent, attempts = Agent("Crasher"), list[int]()
 
     @agent.skill("crash")
@@ -272,7 +274,7 @@ async def test_the_pause_before_an_attempt_grows(memory: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_on_crash_fail_means_one_start(house: House) -> None:
+async def test_on_crash_fail_means_one_start(house: EngineHarness) -> None:
     agent, attempts = Agent("Once"), list[int]()
 
     @agent.skill("once", on_crash="fail")
@@ -293,7 +295,7 @@ async def test_on_crash_fail_means_one_start(house: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_an_answer_makes_the_attempts_count_anew(house: House) -> None:
+async def test_an_answer_makes_the_attempts_count_anew(house: EngineHarness) -> None:
     agent, way, attempts = Agent("Asker"), Bumpy(), list[int]()
 
     @agent.skill("ask", max_attempts=2)
@@ -322,7 +324,7 @@ async def test_an_answer_makes_the_attempts_count_anew(house: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_to_be_lost_while_waiting_costs_no_attempt(house: House) -> None:
+async def test_to_be_lost_while_waiting_costs_no_attempt(house: EngineHarness) -> None:
     agent, attempts = Agent("Asker"), list[int]()
 
     @agent.skill("ask", max_attempts=1)
@@ -354,7 +356,7 @@ async def test_to_be_lost_while_waiting_costs_no_attempt(house: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_a_clean_stop_gives_the_attempt_back(house: House) -> None:
+async def test_a_clean_stop_gives_the_attempt_back(house: EngineHarness) -> None:
     agent, attempts = Agent("Sleeper"), list[int]()
 
     @agent.skill("sleep", max_attempts=1, on_crash="resume")
@@ -380,7 +382,9 @@ async def test_a_clean_stop_gives_the_attempt_back(house: House) -> None:
 
 
 @pytest.mark.parametrize("last_words", ["return", "fail", "say"])
-async def test_what_code_says_on_a_clean_stop_does_not_count(house: House, last_words: str) -> None:
+async def test_what_code_says_on_a_clean_stop_does_not_count(
+    house: EngineHarness, last_words: str
+) -> None:
     """It is stopped for the process's sake, and will run again."""
     agent, starts = Agent("Sleeper"), list[int]()
 
@@ -416,7 +420,7 @@ async def test_what_code_says_on_a_clean_stop_does_not_count(house: House, last_
         ]
 
 
-async def test_a_waiting_task_survives_a_clean_stop(house: House) -> None:
+async def test_a_waiting_task_survives_a_clean_stop(house: EngineHarness) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
@@ -437,7 +441,7 @@ async def test_a_waiting_task_survives_a_clean_stop(house: House) -> None:
         await checked(client, task.id)
 
 
-async def test_queued_tasks_survive(durable: House) -> None:
+async def test_queued_tasks_survive(durable: EngineHarness) -> None:
     agent, started = Agent("Worker"), list[str]()
 
     @agent.skill("work")
@@ -459,7 +463,7 @@ async def test_queued_tasks_survive(durable: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_a_cancel_that_a_crash_interrupted_is_done(house: House) -> None:
+async def test_a_cancel_that_a_crash_interrupted_is_done(house: EngineHarness) -> None:
     agent, starts = Agent("Sleeper"), list[int]()
 
     @agent.skill("sleep")
@@ -480,7 +484,7 @@ async def test_a_cancel_that_a_crash_interrupted_is_done(house: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_a_skill_that_is_gone_fails_its_tasks(house: House) -> None:
+async def test_a_skill_that_is_gone_fails_its_tasks(house: EngineHarness) -> None:
     agent = Agent("Worker")
 
     @agent.skill("old")
@@ -505,7 +509,7 @@ async def test_a_skill_that_is_gone_fails_its_tasks(house: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_an_early_word_is_still_there_after_a_crash(house: House) -> None:
+async def test_an_early_word_is_still_there_after_a_crash(house: EngineHarness) -> None:
     agent, way = Agent("Asker"), Bumpy()
 
     @agent.skill("ask")
@@ -529,7 +533,7 @@ async def test_an_early_word_is_still_there_after_a_crash(house: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_an_early_word_that_was_used_is_not_used_again(house: House) -> None:
+async def test_an_early_word_that_was_used_is_not_used_again(house: EngineHarness) -> None:
     agent, way = Agent("Asker"), Bumpy()
 
     @agent.skill("ask")
@@ -554,7 +558,7 @@ async def test_an_early_word_that_was_used_is_not_used_again(house: House) -> No
     await client.engine.stop(0)
 
 
-async def test_a_word_that_a_crash_left_unheard_is_heard_once(memory: House) -> None:
+async def test_a_word_that_a_crash_left_unheard_is_heard_once(memory: EngineHarness) -> None:
     agent, way = Agent("Asker"), Bumpy()
 
     @agent.skill("ask")
@@ -581,7 +585,9 @@ async def test_a_word_that_a_crash_left_unheard_is_heard_once(memory: House) -> 
     await client.engine.stop(0)
 
 
-async def test_code_that_goes_another_way_still_ends_with_its_own_result(house: House) -> None:
+async def test_code_that_goes_another_way_still_ends_with_its_own_result(
+    house: EngineHarness,
+) -> None:
     """Records nobody asks for any more are passed by; what is grown anew replaces the old."""
     agent, starts = Agent("Fickle"), list[int]()
 
@@ -607,7 +613,7 @@ async def test_code_that_goes_another_way_still_ends_with_its_own_result(house: 
     await client.engine.stop(0)
 
 
-async def test_pieces_before_credentials_are_not_doubled(house: House) -> None:
+async def test_pieces_before_credentials_are_not_doubled(house: EngineHarness) -> None:
     """Credentials are not recorded, so a later attempt asks again in the middle of its records."""
     agent, way = Agent("Bank"), Bumpy()
 
@@ -641,7 +647,7 @@ async def _recorded(client: Client, task_id: str, count: int) -> bool:
     return len(await client.store.records((await row_of(client, task_id)).claim)) == count
 
 
-async def test_a_reader_follows_a_task_over_a_crash(shared: House) -> None:
+async def test_a_reader_follows_a_task_over_a_crash(shared: EngineHarness) -> None:
     agent, way = Agent("Writer"), Bumpy()
 
     @agent.skill("write")

@@ -31,7 +31,7 @@ from dragoman.engine.webhook_transport import WebhookAnswer
 from dragoman.settings import Retention
 from dragoman.store import open_store
 from dragoman.store.interface import AdminFilter
-from engine.harness import ANN, House, until
+from engine.harness import ANN, EngineHarness, until
 
 SECRET = b"s" * 32
 
@@ -88,7 +88,7 @@ def desk(greeting: str) -> Agent:
 class Pair:
     """Alpha and beta over one store that is opened and closed once."""
 
-    def __init__(self, house: House, **options: object) -> None:
+    def __init__(self, house: EngineHarness, **options: object) -> None:
         self.house, self.store = house, house.store()
         self.senders = {name: Sender() for name in ("alpha", "beta")}
         self.alpha, self.beta = (self.engine(name, **options) for name in self.senders)
@@ -108,7 +108,7 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(house: House, **options: object) -> AsyncIterator[Pair]:
+async def pair(house: EngineHarness, **options: object) -> AsyncIterator[Pair]:
     both = Pair(house, **options)
     await both.store.open()
     await both.alpha.start()
@@ -137,7 +137,7 @@ def text_of(task: Task) -> str:
     return "".join(artifact.text for artifact in task.artifacts)
 
 
-async def test_the_task_of_alpha_does_not_exist_under_beta(house: House) -> None:
+async def test_the_task_of_alpha_does_not_exist_under_beta(house: EngineHarness) -> None:
     async with pair(house) as both:
         ended = await send(both.alpha, "hello")
         asked = await send(both.alpha, "ask")
@@ -174,7 +174,7 @@ async def test_the_task_of_alpha_does_not_exist_under_beta(house: House) -> None
         assert text_of(done) == "alpha Bob"
 
 
-async def test_an_idempotency_key_is_of_one_agent(house: House) -> None:
+async def test_an_idempotency_key_is_of_one_agent(house: EngineHarness) -> None:
     async with pair(house) as both:
         keyed = replace(ANN, idempotency_key="k")
         first, second = await send(both.alpha, "x", keyed), await send(both.beta, "x", keyed)
@@ -191,7 +191,7 @@ async def test_an_idempotency_key_is_of_one_agent(house: House) -> None:
         assert (await both.alpha.call(ListTasks(), ANN)).total == 1
 
 
-async def test_a_context_and_a_name_are_of_one_agent(house: House) -> None:
+async def test_a_context_and_a_name_are_of_one_agent(house: EngineHarness) -> None:
     async with pair(house) as both:
         await send(both.alpha, "a secret", context_id="c")
         assert "secret" in text_of(await send(both.alpha, "past", context_id="c"))
@@ -205,7 +205,7 @@ async def test_a_context_and_a_name_are_of_one_agent(house: House) -> None:
             assert (await engine.call(GetTask(task_id="mine"), ANN)).id == task.id
 
 
-async def test_a_page_token_of_alpha_is_refused_under_beta(house: House) -> None:
+async def test_a_page_token_of_alpha_is_refused_under_beta(house: EngineHarness) -> None:
     async with pair(house) as both:
         for engine in (both.alpha, both.beta):
             for _ in range(3):
@@ -218,7 +218,7 @@ async def test_a_page_token_of_alpha_is_refused_under_beta(house: House) -> None
             await both.beta.call(rest, ANN)
 
 
-async def test_each_engine_calls_the_webhooks_of_its_own_tasks(house: House) -> None:
+async def test_each_engine_calls_the_webhooks_of_its_own_tasks(house: EngineHarness) -> None:
     async with pair(house) as both:
         hook = Hook(hook_id="h", task_id="", url="https://example.com/")
         tasks = {
@@ -236,7 +236,7 @@ async def test_each_engine_calls_the_webhooks_of_its_own_tasks(house: House) -> 
             assert {told for told, _ in sender.told} == {task.id}
 
 
-async def test_each_engine_takes_up_only_its_own_tasks(durable: House) -> None:
+async def test_each_engine_takes_up_only_its_own_tasks(durable: EngineHarness) -> None:
     async with pair(durable) as both:
         asked = [await send(engine, "ask") for engine in (both.alpha, both.beta)]
     # They were given back. One agent comes back alone, and hears an answer to its own task.
@@ -258,7 +258,7 @@ async def test_each_engine_takes_up_only_its_own_tasks(durable: House) -> None:
         await again.store.close()
 
 
-async def test_an_engine_that_stops_disturbs_no_other(house: House) -> None:
+async def test_an_engine_that_stops_disturbs_no_other(house: EngineHarness) -> None:
     async with pair(house) as both:
         kept, given = await send(both.beta, "ask"), await send(both.alpha, "ask")
         await both.alpha.stop(0)
@@ -272,7 +272,7 @@ async def test_an_engine_that_stops_disturbs_no_other(house: House) -> None:
         await fresh.stop(0)
 
 
-async def test_each_engine_hears_of_what_another_process_did(shared: House) -> None:
+async def test_each_engine_hears_of_what_another_process_did(shared: EngineHarness) -> None:
     """What has changed is news for every engine over a store, not for the first that looks."""
     async with pair(shared) as both:
         asked = [(engine, await send(engine, "ask")) for engine in (both.alpha, both.beta)]
@@ -290,7 +290,7 @@ async def test_each_engine_hears_of_what_another_process_did(shared: House) -> N
             await until(canceled)
 
 
-async def test_an_agent_drops_what_is_too_old_of_its_own(house: House) -> None:
+async def test_an_agent_drops_what_is_too_old_of_its_own(house: EngineHarness) -> None:
     rules = (Retention(agent="alpha", keep_tasks=60.0),)
     async with pair(house, retention=rules) as both:
         await send(both.alpha, "x")
@@ -302,7 +302,7 @@ async def test_an_agent_drops_what_is_too_old_of_its_own(house: House) -> None:
         ]
 
 
-async def test_an_agent_without_a_name_keeps_its_tasks_under_its_own(house: House) -> None:
+async def test_an_agent_without_a_name_keeps_its_tasks_under_its_own(house: EngineHarness) -> None:
     """So a server of one agent goes on with the store it always had."""
     store = house.store()
     engine = Engine(desk("alone"), store, clock=house.clock)

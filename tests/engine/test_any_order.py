@@ -18,7 +18,7 @@ from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.lifecycle import FINAL, Fold
 from dragoman.testing import Client
 from engine.conftest import url_of
-from engine.harness import House, checked, log_of, row_of, terminals, until
+from engine.harness import EngineHarness, checked, log_of, row_of, terminals, until
 from waiting import turns
 
 SAY, YIELD, STEP, ASK, APPROVE, AUTH, PAUSE = (
@@ -43,7 +43,7 @@ class Play:
     """A skill that does what its text says, and the world around it."""
 
     def __init__(self, code: list[str], url: str = "memory:") -> None:
-        self.house = House(url)
+        self.house = EngineHarness(url)
         self.code = code
         self.steps: Counter[int] = Counter()
         self.told: list[str] = []

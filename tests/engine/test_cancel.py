@@ -13,7 +13,7 @@ from dragoman import Agent, State, SyncTurn, Turn
 from dragoman.core.errors import NotCancelable, TaskFinished, TaskNotFound
 from dragoman.testing import Client
 from engine.harness import (
-    House,
+    EngineHarness,
     Slow,
     background,
     checked,
@@ -27,7 +27,7 @@ from engine.harness import (
 from waiting import forever, stays, turns
 
 
-async def test_cancel_reaches_the_coroutine(house: House) -> None:
+async def test_cancel_reaches_the_coroutine(house: EngineHarness) -> None:
     agent = Agent("Sleeper")
     seen: list[str] = []
 
@@ -70,7 +70,7 @@ async def test_cancel_reaches_a_generator() -> None:
         assert story(await checked(client, task.id))[2:] == ["=result:a", "canceled"]
 
 
-async def test_last_words_are_kept(house: House) -> None:
+async def test_last_words_are_kept(house: EngineHarness) -> None:
     agent, begun = Agent("Sleeper"), asyncio.Event()
 
     @agent.skill("sleep")
@@ -122,7 +122,7 @@ async def test_whatever_the_code_says_after_a_cancel_it_is_canceled(how: str) ->
         assert terminals(await checked(client, task.id)) == [State.CANCELED]
 
 
-async def test_cancel_is_enforced_after_the_grace(house: House) -> None:
+async def test_cancel_is_enforced_after_the_grace(house: EngineHarness) -> None:
     agent = Agent("Deaf")
     begun, free, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     ran_on: list[bool] = []
@@ -159,7 +159,7 @@ async def test_cancel_is_enforced_after_the_grace(house: House) -> None:
         ]
 
 
-async def test_what_a_left_behind_run_does_changes_nothing(memory: House) -> None:
+async def test_what_a_left_behind_run_does_changes_nothing(memory: EngineHarness) -> None:
     """Steps, questions and replies after the end: none of them hangs or reaches the log."""
     agent = Agent("Deaf")
     begun, free = asyncio.Event(), asyncio.Event()
@@ -193,7 +193,7 @@ async def test_what_a_left_behind_run_does_changes_nothing(memory: House) -> Non
         assert await client.get(task.id) == done
 
 
-async def test_a_waiting_task_is_canceled(house: House) -> None:
+async def test_a_waiting_task_is_canceled(house: EngineHarness) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
@@ -211,7 +211,7 @@ async def test_a_waiting_task_is_canceled(house: House) -> None:
         await checked(client, task.id)
 
 
-async def test_a_waiting_task_nobody_holds_is_canceled(house: House) -> None:
+async def test_a_waiting_task_nobody_holds_is_canceled(house: EngineHarness) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
@@ -230,7 +230,7 @@ async def test_a_waiting_task_nobody_holds_is_canceled(house: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_what_is_over_or_not_there_cannot_be_canceled(house: House) -> None:
+async def test_what_is_over_or_not_there_cannot_be_canceled(house: EngineHarness) -> None:
     agent = Agent("Echo")
 
     @agent.skill("echo")
@@ -246,7 +246,7 @@ async def test_what_is_over_or_not_there_cannot_be_canceled(house: House) -> Non
             await client.cancel("no-such-task")
 
 
-async def test_canceling_twice_cancels_once(house: House) -> None:
+async def test_canceling_twice_cancels_once(house: EngineHarness) -> None:
     agent, begun = Agent("Sleeper"), asyncio.Event()
 
     @agent.skill("sleep")
@@ -268,7 +268,7 @@ async def test_canceling_twice_cancels_once(house: House) -> None:
         assert terminals(await checked(client, task.id)) == [State.CANCELED]
 
 
-async def test_a_task_that_ends_first_wins(memory: House) -> None:
+async def test_a_task_that_ends_first_wins(memory: EngineHarness) -> None:
     """The end is said but not committed when the cancel comes."""
     agent = Agent("Worker")
     go = asyncio.Event()
@@ -292,7 +292,7 @@ async def test_a_task_that_ends_first_wins(memory: House) -> None:
         assert terminals(await checked(client, task.id)) == [State.COMPLETED]
 
 
-async def test_cancel_racing_completion_ends_once(house: House) -> None:
+async def test_cancel_racing_completion_ends_once(house: EngineHarness) -> None:
     agent = Agent("Worker")
 
     @agent.skill("work")
@@ -312,7 +312,7 @@ async def test_cancel_racing_completion_ends_once(house: House) -> None:
             assert terminals(await checked(client, task.id)) == [done.state]
 
 
-async def test_a_cancel_while_a_task_is_taken_up_stops_it(memory: House) -> None:
+async def test_a_cancel_while_a_task_is_taken_up_stops_it(memory: EngineHarness) -> None:
     """Between the claim and the first step of the code."""
     agent = Agent("Asker")
     started: list[int] = []
@@ -345,7 +345,9 @@ async def test_a_cancel_while_a_task_is_taken_up_stops_it(memory: House) -> None
 
 
 @pytest.mark.parametrize("where", ["before its past is known", "after its words are read"])
-async def test_an_answer_while_a_task_is_taken_up_is_heard(memory: House, where: str) -> None:
+async def test_an_answer_while_a_task_is_taken_up_is_heard(
+    memory: EngineHarness, where: str
+) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
@@ -383,7 +385,7 @@ async def test_an_answer_while_a_task_is_taken_up_is_heard(memory: House, where:
         await checked(client, task.id)
 
 
-async def test_a_cancel_before_the_first_step_needs_no_grace(memory: House) -> None:
+async def test_a_cancel_before_the_first_step_needs_no_grace(memory: EngineHarness) -> None:
     """Code that is taken up again and canceled in the same turn of the loop never begins."""
     agent, starts = Agent("Sleeper"), list[int]()
 
@@ -407,7 +409,7 @@ async def test_a_cancel_before_the_first_step_needs_no_grace(memory: House) -> N
         await checked(client, task.id)
 
 
-async def test_a_stream_ends_with_the_cancel(house: House) -> None:
+async def test_a_stream_ends_with_the_cancel(house: EngineHarness) -> None:
     agent = Agent("Sleeper")
 
     @agent.skill("sleep")
@@ -464,7 +466,7 @@ async def test_a_plain_function_that_waits_for_an_answer_is_let_go() -> None:
     assert await asyncio.to_thread(out.wait, 2)
 
 
-async def test_a_worker_nobody_knows_cannot_cancel_but_does_not_hang(memory: House) -> None:
+async def test_a_worker_nobody_knows_cannot_cancel_but_does_not_hang(memory: EngineHarness) -> None:
     """It counts as dead until its next beat; a cancel waits for that without blocking the loop."""
     agent = Agent("Asker")
 
@@ -483,7 +485,7 @@ async def test_a_worker_nobody_knows_cannot_cancel_but_does_not_hang(memory: Hou
     await client.engine.stop(0)
 
 
-async def test_canceled_by_the_time_it_is_known(house: House) -> None:
+async def test_canceled_by_the_time_it_is_known(house: EngineHarness) -> None:
     """What `get` and `list` say after the answer is what the answer said."""
     agent = Agent("Sleeper")
 

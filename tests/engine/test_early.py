@@ -9,14 +9,14 @@ import pytest
 
 from dragoman import Agent, ArtifactChunk, Message, Stamped, State, StateChanged, SyncTurn, Turn
 from dragoman.testing import Client
-from engine.harness import House, checked, client_of, ended, in_state, terminals
+from engine.harness import EngineHarness, checked, client_of, ended, in_state, terminals
 from engine.harness import Slow as SlowStore
 from waiting import forever, until
 
 LONG = 60.0
 
 
-async def test_a_task_is_completed_with_a_status_message(memory: House) -> None:
+async def test_a_task_is_completed_with_a_status_message(memory: EngineHarness) -> None:
     agent = Agent("Booker")
 
     @agent.skill("book")
@@ -117,7 +117,7 @@ class Slow:
 
 @pytest.mark.parametrize("may_reply", [False, True])
 async def test_a_waiting_caller_is_answered_while_the_skill_works_on(
-    house: House, may_reply: bool
+    house: EngineHarness, may_reply: bool
 ) -> None:
     slow = Slow(may_reply=may_reply)
     async with house.client(slow.agent) as client:
@@ -154,7 +154,7 @@ async def test_a_stream_goes_on() -> None:
         assert states == [State.WORKING, State.WORKING, State.COMPLETED]
 
 
-async def test_an_answer_to_a_question_is_answered_early_too(house: House) -> None:
+async def test_an_answer_to_a_question_is_answered_early_too(house: EngineHarness) -> None:
     slow = Slow()
     async with house.client(slow.agent) as client:
         task = await client.send("ask")
@@ -168,7 +168,7 @@ async def test_an_answer_to_a_question_is_answered_early_too(house: House) -> No
         assert (await ended(client, task.id, LONG)).text == "the result"
 
 
-async def test_an_early_answer_is_for_those_that_wait_then(house: House) -> None:
+async def test_an_early_answer_is_for_those_that_wait_then(house: EngineHarness) -> None:
     slow = Slow()
     async with house.client(slow.agent) as client:
         async with asyncio.timeout(LONG):
@@ -186,7 +186,7 @@ async def test_an_early_answer_is_for_those_that_wait_then(house: House) -> None
 
 
 async def test_an_early_answer_that_was_given_before_a_restart_is_not_given_again(
-    durable: House,
+    durable: EngineHarness,
 ) -> None:
     slow = Slow()
 
@@ -233,7 +233,9 @@ async def test_an_answer_that_is_sent_again_waits_as_the_first_did() -> None:
             assert [(await sent).text for sent in sends] == ["the result"] * 2
 
 
-async def test_a_caller_that_waits_in_another_process_is_answered_too(shared: House) -> None:
+async def test_a_caller_that_waits_in_another_process_is_answered_too(
+    shared: EngineHarness,
+) -> None:
     slow = Slow()
     async with shared.client(slow.agent) as one, shared.client(slow.agent) as other:
         task = await one.send("ask")
@@ -247,7 +249,7 @@ async def test_a_caller_that_waits_in_another_process_is_answered_too(shared: Ho
 
 
 async def test_an_early_answer_of_another_process_is_not_missed_by_the_send_that_opened_the_task(
-    shared: House,
+    shared: EngineHarness,
 ) -> None:
     slow = Slow()
     store = SlowStore(shared.store())
@@ -267,7 +269,9 @@ async def test_an_early_answer_of_another_process_is_not_missed_by_the_send_that
         assert (await ended(full, task.id, LONG)).text == "the result"
 
 
-async def test_a_send_that_is_repeated_elsewhere_is_answered_as_early(shared: House) -> None:
+async def test_a_send_that_is_repeated_elsewhere_is_answered_as_early(
+    shared: EngineHarness,
+) -> None:
     slow = Slow()
     async with shared.client(slow.agent) as one, shared.client(slow.agent) as other:
         task = await one.send("Come back later.", key="k", message_id="m")

@@ -17,7 +17,7 @@ from dragoman.engine import EngineSettings
 from dragoman.settings import Retention
 from dragoman.testing import Client
 from engine.harness import (
-    House,
+    EngineHarness,
     Slow,
     background,
     checked,
@@ -156,7 +156,7 @@ async def test_data_that_is_no_json_is_explained() -> None:
     assert "JSON" in said(task)
 
 
-async def test_what_the_store_cannot_keep_ends_the_task(house: House) -> None:
+async def test_what_the_store_cannot_keep_ends_the_task(house: EngineHarness) -> None:
     agent = agent_with_a_fine_skill()
 
     @agent.skill("x", default=True)
@@ -178,7 +178,9 @@ async def test_what_the_store_cannot_keep_ends_the_task(house: House) -> None:
         assert not client.engine.runner.runs
 
 
-async def test_what_cannot_be_kept_of_a_quick_task_is_no_completed_task(memory: House) -> None:
+async def test_what_cannot_be_kept_of_a_quick_task_is_no_completed_task(
+    memory: EngineHarness,
+) -> None:
     agent = agent_with_a_fine_skill()
 
     @agent.skill("x", default=True)
@@ -192,7 +194,7 @@ async def test_what_cannot_be_kept_of_a_quick_task_is_no_completed_task(memory: 
         await checked(client, task.id)
 
 
-async def test_who_asks_while_the_store_refuses_is_told_the_truth(memory: House) -> None:
+async def test_who_asks_while_the_store_refuses_is_told_the_truth(memory: EngineHarness) -> None:
     """The agent says it is done, but that cannot be kept: nobody may hear `completed`."""
     agent, go = agent_with_a_fine_skill(), asyncio.Event()
 
@@ -214,7 +216,7 @@ async def test_who_asks_while_the_store_refuses_is_told_the_truth(memory: House)
         await checked(client, task.id)
 
 
-async def test_a_store_that_is_away_for_a_moment_costs_nothing(memory: House) -> None:
+async def test_a_store_that_is_away_for_a_moment_costs_nothing(memory: EngineHarness) -> None:
     agent = agent_with_a_fine_skill()
     store = memory.store()
     away = [2]
@@ -306,7 +308,7 @@ async def test_a_generator_that_never_stops_lets_others_work() -> None:
             assert (await client.cancel(task.id)).state is State.CANCELED
 
 
-async def test_a_task_has_a_size(house: House) -> None:
+async def test_a_task_has_a_size(house: EngineHarness) -> None:
     agent = agent_with_a_fine_skill()
 
     @agent.skill("x", default=True)
@@ -325,7 +327,7 @@ async def test_a_task_has_a_size(house: House) -> None:
 
 
 @pytest.mark.parametrize("way", ["said", "data", "heard"])
-async def test_whatever_a_task_holds_counts(house: House, way: str) -> None:
+async def test_whatever_a_task_holds_counts(house: EngineHarness, way: str) -> None:
     agent = agent_with_a_fine_skill()
 
     @agent.skill("x", default=True)
@@ -349,7 +351,7 @@ async def test_whatever_a_task_holds_counts(house: House, way: str) -> None:
         assert (await client.send("go", skill="fine")).text == "fine"
 
 
-async def test_a_size_outlives_a_worker(house: House) -> None:
+async def test_a_size_outlives_a_worker(house: EngineHarness) -> None:
     agent = Agent("size", description="", version="1")
 
     @agent.skill("x")
@@ -383,7 +385,7 @@ async def test_code_that_blocks_the_loop_ends_too() -> None:
 
 
 async def test_what_comes_after_the_end_is_dropped(
-    house: House, caplog: pytest.LogCaptureFixture
+    house: EngineHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = agent_with_a_fine_skill()
     on = asyncio.Event()
@@ -414,7 +416,9 @@ async def test_what_comes_after_the_end_is_dropped(
         assert not client.engine.runner.runs
 
 
-async def test_a_question_after_the_end_is_a_mistake_and_hangs_nothing(memory: House) -> None:
+async def test_a_question_after_the_end_is_a_mistake_and_hangs_nothing(
+    memory: EngineHarness,
+) -> None:
     agent = agent_with_a_fine_skill()
     caught: list[str] = []
 
@@ -435,7 +439,7 @@ async def test_a_question_after_the_end_is_a_mistake_and_hangs_nothing(memory: H
         assert not client.engine.runner.parked
 
 
-async def test_what_is_over_never_changes(house: House) -> None:
+async def test_what_is_over_never_changes(house: EngineHarness) -> None:
     agent = agent_with_a_fine_skill()
     async with house.client(agent) as client:
         task = await client.send("go")
@@ -477,7 +481,7 @@ async def test_an_error_of_ours_fails_the_task_with_its_reason() -> None:
 # Retention.
 
 
-async def test_old_tasks_lose_their_log_and_then_go(house: House) -> None:
+async def test_old_tasks_lose_their_log_and_then_go(house: EngineHarness) -> None:
     agent = agent_with_a_fine_skill()
     async with house.client(agent, keep_events=100, keep_tasks=1000) as client:
         task = await client.send("go")
@@ -497,7 +501,7 @@ async def test_old_tasks_lose_their_log_and_then_go(house: House) -> None:
 
 
 @pytest.mark.parametrize("way", ["keep_tasks", "retention"])
-async def test_what_is_to_go_soon_goes_soon(house: House, way: str) -> None:
+async def test_what_is_to_go_soon_goes_soon(house: EngineHarness, way: str) -> None:
     """By itself, and not at the next full hour."""
     client = house.client(agent_with_a_fine_skill(), **({way: 0.5} if way == "keep_tasks" else {}))
     if way == "retention":
@@ -524,14 +528,14 @@ async def test_what_is_to_go_soon_goes_soon(house: House, way: str) -> None:
     ],
 )
 async def test_how_often_old_tasks_are_looked_for(
-    memory: House, keep: dict[str, float], pause: float
+    memory: EngineHarness, keep: dict[str, float], pause: float
 ) -> None:
     async with memory.client(agent_with_a_fine_skill(), **keep) as client:
         assert client.engine._maintenance._sweep_pause() == pause
 
 
 async def test_a_clock_set_forward_drops_nothing_for_an_hour(
-    house: House, caplog: pytest.LogCaptureFixture
+    house: EngineHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with house.client(agent_with_a_fine_skill()) as client:
         task = await client.send("go")
@@ -549,7 +553,7 @@ async def test_a_clock_set_forward_drops_nothing_for_an_hour(
         assert (await client.list()).total == 0
 
 
-async def test_waiting_tasks_are_not_swept(house: House) -> None:
+async def test_waiting_tasks_are_not_swept(house: EngineHarness) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
@@ -566,7 +570,7 @@ async def test_waiting_tasks_are_not_swept(house: House) -> None:
 # Stopping.
 
 
-async def test_a_stop_lets_quick_runs_finish(durable: House) -> None:
+async def test_a_stop_lets_quick_runs_finish(durable: EngineHarness) -> None:
     agent = Agent("Worker")
 
     @agent.skill("work")
@@ -582,7 +586,7 @@ async def test_a_stop_lets_quick_runs_finish(durable: House) -> None:
         assert (await client.get(task.id)).text == "done"
 
 
-async def test_a_stop_ends_streams_and_waits(house: House) -> None:
+async def test_a_stop_ends_streams_and_waits(house: EngineHarness) -> None:
     """Nobody who waits is left hanging when an engine stops."""
     agent = Agent("Sleeper")
 
@@ -602,7 +606,7 @@ async def test_a_stop_ends_streams_and_waits(house: House) -> None:
     assert task.state is State.WORKING
 
 
-async def test_a_held_store_holds_up_a_stop_but_loses_nothing(memory: House) -> None:
+async def test_a_held_store_holds_up_a_stop_but_loses_nothing(memory: EngineHarness) -> None:
     agent = agent_with_a_fine_skill()
     go = asyncio.Event()
 

@@ -10,7 +10,7 @@ from dragoman import Agent, Message, State, Task, Turn
 from dragoman.core.errors import Conflict
 from dragoman.core.events import Snapshot, Stamped
 from dragoman.core.peer import Context
-from engine.harness import House, gathered
+from engine.harness import EngineHarness, gathered
 
 
 def desk(did: list[str]) -> Agent:
@@ -37,7 +37,7 @@ def desk(did: list[str]) -> Agent:
     return agent
 
 
-async def test_an_answer_is_told_once(house: House) -> None:
+async def test_an_answer_is_told_once(house: EngineHarness) -> None:
     did: list[str] = []
     async with house.client(desk(did)) as client:
         task = await client.send("go")
@@ -63,7 +63,7 @@ async def test_an_answer_is_told_once(house: House) -> None:
     assert did == ["Oslo-Rome"]
 
 
-async def test_two_answers_at_once_are_one(house: House) -> None:
+async def test_two_answers_at_once_are_one(house: EngineHarness) -> None:
     did: list[str] = []
     async with house.client(desk(did)) as client:
         task = await client.send("go")
@@ -73,7 +73,7 @@ async def test_two_answers_at_once_are_one(house: House) -> None:
         assert [m.text for m in (await client.get(task.id)).history].count("Oslo") == 1
 
 
-async def test_two_streamed_answers_at_once_are_one(house: House) -> None:
+async def test_two_streamed_answers_at_once_are_one(house: EngineHarness) -> None:
     """And none of them begins with the question that was answered."""
     did: list[str] = []
     async with house.client(desk(did)) as client:
@@ -92,7 +92,7 @@ async def test_two_streamed_answers_at_once_are_one(house: House) -> None:
         assert [m.text for m in (await client.get(task.id)).history].count("Oslo") == 1
 
 
-async def test_a_direct_reply_is_made_once(house: House) -> None:
+async def test_a_direct_reply_is_made_once(house: EngineHarness) -> None:
     did: list[str] = []
     about = {"skill": "greet", "key": "k", "message_id": "m"}
     async with house.client(desk(did)) as client:
@@ -111,7 +111,7 @@ async def test_a_direct_reply_is_made_once(house: House) -> None:
     assert did == ["greet", "greet"]
 
 
-async def test_a_repetition_joins_a_reply_that_is_being_made(memory: House) -> None:
+async def test_a_repetition_joins_a_reply_that_is_being_made(memory: EngineHarness) -> None:
     did: list[str] = []
     about = {"skill": "greet", "key": "k", "message_id": "m"}
     async with memory.client(desk(did)) as client:
@@ -121,7 +121,7 @@ async def test_a_repetition_joins_a_reply_that_is_being_made(memory: House) -> N
     assert did == ["greet"]
 
 
-async def test_a_named_task_is_opened_once(house: House) -> None:
+async def test_a_named_task_is_opened_once(house: EngineHarness) -> None:
     """A2A 0.1: the caller names its task, and a second message of that name continues it."""
     did: list[str] = []
     async with house.client(desk(did)) as client:
@@ -140,7 +140,7 @@ async def test_a_named_task_is_opened_once(house: House) -> None:
             assert task.status.message.text == "To?"
 
 
-async def test_keys_belong_to_their_callers(memory: House) -> None:
+async def test_keys_belong_to_their_callers(memory: EngineHarness) -> None:
     did: list[str] = []
     async with memory.client(desk(did)) as client:
         about = {"skill": "greet", "key": "k", "message_id": "m"}

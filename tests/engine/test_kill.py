@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import State
-from engine.harness import House, checked, ended, terminals, until
+from engine.harness import EngineHarness, checked, ended, terminals, until
 from engine.victim import STEPS, agent_in
 
 TESTS = Path(__file__).parent.parent
@@ -20,7 +20,9 @@ TESTS = Path(__file__).parent.parent
 
 @pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("after", [3, 7])
-async def test_every_acknowledged_task_ends(durable: House, tmp_path: Path, after: int) -> None:
+async def test_every_acknowledged_task_ends(
+    durable: EngineHarness, tmp_path: Path, after: int
+) -> None:
     did = tmp_path / "did"
     victim = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "engine.victim", durable.url, str(tmp_path)),

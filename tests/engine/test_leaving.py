@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dragoman import Agent, State, Turn
-from engine.harness import House, Slow, client_of, ended, log_of, until
+from engine.harness import EngineHarness, Slow, client_of, ended, log_of, until
 
 LONG = 3600.0
 """The lease of a worker that finds what it forgot only in an hour."""
@@ -44,7 +44,7 @@ async def leave(call: Any, slow: Slow) -> None:
 
 @pytest.mark.parametrize("skill", ["echo", "reply"])
 async def test_a_task_whose_caller_leaves_while_it_is_created_runs(
-    memory: House, skill: str
+    memory: EngineHarness, skill: str
 ) -> None:
     slow = Slow(memory.store())
     async with client_of(desk(), slow, memory.clock, lease=LONG) as client:  # type: ignore[arg-type]
@@ -57,7 +57,9 @@ async def test_a_task_whose_caller_leaves_while_it_is_created_runs(
         assert "attempt" not in str(await log_of(client, task.id)), "it was run again"
 
 
-async def test_an_answer_whose_caller_leaves_while_it_is_taken_up_is_heard(memory: House) -> None:
+async def test_an_answer_whose_caller_leaves_while_it_is_taken_up_is_heard(
+    memory: EngineHarness,
+) -> None:
     slow = Slow(memory.store())
     async with client_of(desk(), slow, memory.clock, lease=LONG) as client:  # type: ignore[arg-type]
         task = await client.send("go", skill="ask")
@@ -68,7 +70,7 @@ async def test_an_answer_whose_caller_leaves_while_it_is_taken_up_is_heard(memor
         assert (await ended(client, task.id)).text == "to Oslo"
 
 
-async def test_a_cancel_whose_caller_leaves_is_carried_out(memory: House) -> None:
+async def test_a_cancel_whose_caller_leaves_is_carried_out(memory: EngineHarness) -> None:
     slow = Slow(memory.store())
     async with client_of(desk(), slow, memory.clock, lease=LONG) as client:  # type: ignore[arg-type]
         task = await client.send("go", skill="ask")

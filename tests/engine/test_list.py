@@ -10,7 +10,7 @@ from dragoman import Agent, State, Turn
 from dragoman.core.errors import BadParams, TaskNotFound
 from dragoman.core.peer import Context
 from dragoman.testing import Client
-from engine.harness import ANN, BOB, House, gathered
+from engine.harness import ANN, BOB, EngineHarness, gathered
 from waiting import forever
 
 
@@ -31,7 +31,7 @@ def desk() -> Agent:
     return agent
 
 
-async def test_newest_first_and_in_pages(house: House) -> None:
+async def test_newest_first_and_in_pages(house: EngineHarness) -> None:
     async with house.client(desk()) as client:
         ids = [(await client.send(f"task {n}")).id for n in range(7)]
         page = await client.list()
@@ -59,7 +59,7 @@ async def test_a_full_last_page_has_no_next() -> None:
         assert page.next_token == ""
 
 
-async def test_new_tasks_do_not_disturb_the_pages(house: House) -> None:
+async def test_new_tasks_do_not_disturb_the_pages(house: EngineHarness) -> None:
     async with house.client(desk()) as client:
         ids = [(await client.send(str(n))).id for n in range(4)]
         page = await client.list(page_size=2)
@@ -69,7 +69,7 @@ async def test_new_tasks_do_not_disturb_the_pages(house: House) -> None:
         assert [t.id for t in (*page.tasks, *more.tasks)] == ids[::-1]
 
 
-async def test_filters(house: House) -> None:
+async def test_filters(house: EngineHarness) -> None:
     async with house.client(desk()) as client:
         one = await client.send("one", context_id="c")
         asked = await client.send("ask", context_id="c")
@@ -92,7 +92,7 @@ async def test_filters(house: House) -> None:
         assert await ids(context_id="none") == []
 
 
-async def test_a_task_moves_up_when_its_status_changes(house: House) -> None:
+async def test_a_task_moves_up_when_its_status_changes(house: EngineHarness) -> None:
     async with house.client(desk()) as client:
         asked = await client.send("ask")
         house.clock.skip(1)
@@ -110,7 +110,7 @@ async def test_artifacts_only_when_asked_for() -> None:
         assert (await client.list(with_artifacts=True)).tasks[0].text == "one"
 
 
-async def test_a_token_is_for_one_list_only(house: House) -> None:
+async def test_a_token_is_for_one_list_only(house: EngineHarness) -> None:
     async with house.client(desk(), context=ANN) as ann:
         for n in range(3):
             await ann.send(str(n), context_id="c")
@@ -162,7 +162,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("stranger", OTHERS)
 @pytest.mark.parametrize("what", ["hang", "ask", "done"])
-async def test_strangers_find_nothing(house: House, stranger: Context, what: str) -> None:
+async def test_strangers_find_nothing(house: EngineHarness, stranger: Context, what: str) -> None:
     async with house.client(desk(), context=ANN) as ann:
         bob = Client(ann.engine.agent, store=ann.store, context=stranger)
         bob.engine = ann.engine

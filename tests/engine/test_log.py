@@ -9,7 +9,7 @@ from typing import Any
 from dragoman import Agent, Role, State, Text, Turn
 from dragoman.core.events import ArtifactChunk, Note, Noted, Opened, Stamped, StateChanged
 from dragoman.testing import Client
-from engine.harness import House, Slow, brief, checked, gathered, story
+from engine.harness import EngineHarness, Slow, brief, checked, gathered, story
 from waiting import forever, turns
 
 WORK = "urn:dragoman:work:1"
@@ -24,7 +24,7 @@ async def lines_of(agent: Agent, *what: object, **about: Any) -> list[str]:
         return story(log)[2:]
 
 
-async def test_a_task_opens_works_and_ends(house: House) -> None:
+async def test_a_task_opens_works_and_ends(house: EngineHarness) -> None:
     agent = Agent("Echo")
 
     @agent.skill("echo")
@@ -45,7 +45,7 @@ async def test_a_task_opens_works_and_ends(house: House) -> None:
         assert opened.message.context_id == task.context_id
 
 
-async def test_opened_and_working_are_one_write(memory: House) -> None:
+async def test_opened_and_working_are_one_write(memory: EngineHarness) -> None:
     """Nobody ever sees a task of ours that is submitted but not working."""
     agent = Agent("Sleeper")
     writes: list[int] = []
@@ -66,7 +66,7 @@ async def test_opened_and_working_are_one_write(memory: House) -> None:
         assert writes == [2]
 
 
-async def test_a_quick_task_is_one_write(memory: House) -> None:
+async def test_a_quick_task_is_one_write(memory: EngineHarness) -> None:
     agent = Agent("Echo")
 
     @agent.skill("echo")
@@ -304,7 +304,7 @@ async def test_a_named_artifact_may_be_replaced_and_grown() -> None:
         await checked(client, task.id)
 
 
-async def test_a_snapshot_joins_adjacent_plain_text(house: House) -> None:
+async def test_a_snapshot_joins_adjacent_plain_text(house: EngineHarness) -> None:
     agent = Agent("Writer")
 
     @agent.skill("write")
@@ -324,7 +324,7 @@ async def test_a_snapshot_joins_adjacent_plain_text(house: House) -> None:
         await checked(client, task.id)
 
 
-async def test_history_has_everything_but_the_status_message(house: House) -> None:
+async def test_history_has_everything_but_the_status_message(house: EngineHarness) -> None:
     agent = Agent("Chat")
 
     @agent.skill("chat")
@@ -375,7 +375,7 @@ async def test_history_can_be_shortened() -> None:
         assert [m.text for m in page.tasks[0].history] == ["one", "two"]
 
 
-async def test_an_answer_is_the_working_event_that_carries_it(house: House) -> None:
+async def test_an_answer_is_the_working_event_that_carries_it(house: EngineHarness) -> None:
     """Nothing invisible takes a seq: the answer arrives with `working`."""
     agent = Agent("Chat")
 
@@ -420,7 +420,7 @@ async def test_work_is_noted() -> None:
         ]
 
 
-async def test_a_long_stream_has_no_gaps_whatever_the_store_does(house: House) -> None:
+async def test_a_long_stream_has_no_gaps_whatever_the_store_does(house: EngineHarness) -> None:
     agent = Agent("Writer")
 
     @agent.skill("write")

@@ -12,7 +12,7 @@ from dragoman.core.errors import Fenced
 from dragoman.core.events import Asked, Stamped
 from dragoman.engine.runs.run import Run
 from dragoman.testing import Client
-from engine.harness import House, Slow, background, until
+from engine.harness import EngineHarness, Slow, background, until
 
 
 def asker(go_on: asyncio.Event) -> Agent:
@@ -39,7 +39,7 @@ async def given_back(client: Client, run: Run) -> None:
 
 @pytest.mark.parametrize("let_go", [lost, given_back], ids=lambda how: how.__name__)
 async def test_a_stream_ends_with_the_question_of_a_run_that_is_gone(
-    house: House, let_go: object
+    house: EngineHarness, let_go: object
 ) -> None:
     go_on = asyncio.Event()
     async with house.client(asker(go_on)) as client:
@@ -60,7 +60,7 @@ async def test_a_stream_ends_with_the_question_of_a_run_that_is_gone(
 
 
 async def test_an_answer_that_was_kept_is_no_error_when_the_run_is_lost_meanwhile(
-    shared: House,
+    shared: EngineHarness,
 ) -> None:
     """The message is in the store: whoever holds the task now finds it there."""
     go_on = asyncio.Event()

@@ -10,7 +10,7 @@ from dragoman.testing import Client
 from engine.harness import (
     ANN,
     BOB,
-    House,
+    EngineHarness,
     Slow,
     background,
     checked,
@@ -47,7 +47,7 @@ class Desk:
             return f"{answer} in attempt {turn.attempt}"
 
 
-async def test_the_oldest_is_dropped_and_answered_later(house: House) -> None:
+async def test_the_oldest_is_dropped_and_answered_later(house: EngineHarness) -> None:
     desk = Desk()
     async with house.client(desk.agent, max_parked=2) as client:
         tasks = [await client.send(name) for name in "abc"]
@@ -78,7 +78,7 @@ async def _holder_is(client: Client, task_id: str, worker: str) -> bool:
     return (await row_of(client, task_id)).worker == worker
 
 
-async def test_who_goes_on_working_is_not_parked(house: House) -> None:
+async def test_who_goes_on_working_is_not_parked(house: EngineHarness) -> None:
     """Answered runs do not count, and are never dropped for those who wait."""
     desk = Desk()
     async with house.client(desk.agent, max_parked=1) as client:
@@ -97,7 +97,7 @@ async def test_who_goes_on_working_is_not_parked(house: House) -> None:
         assert len(client.engine.runner.parked) == 1
 
 
-async def test_a_dropped_task_that_asks_again_parks_again(house: House) -> None:
+async def test_a_dropped_task_that_asks_again_parks_again(house: EngineHarness) -> None:
     agent, started = Agent("Asker"), list[int]()
 
     @agent.skill("ask")
@@ -128,7 +128,7 @@ async def test_a_dropped_task_that_asks_again_parks_again(house: House) -> None:
         ]
 
 
-async def test_credentials_and_approvals_reach_dropped_tasks(house: House) -> None:
+async def test_credentials_and_approvals_reach_dropped_tasks(house: EngineHarness) -> None:
     agent, heard = Agent("Bank"), list[object]()
 
     @agent.skill("pay")
@@ -162,7 +162,7 @@ async def test_credentials_and_approvals_reach_dropped_tasks(house: House) -> No
         ]
 
 
-async def test_an_answer_that_crosses_with_the_drop_is_not_lost(memory: House) -> None:
+async def test_an_answer_that_crosses_with_the_drop_is_not_lost(memory: EngineHarness) -> None:
     desk = Desk()
     store = Slow(memory.store())
     async with Client(desk.agent, store=store) as client:
@@ -186,7 +186,9 @@ async def test_an_answer_that_crosses_with_the_drop_is_not_lost(memory: House) -
         await checked(client, task.id)
 
 
-async def test_an_answer_on_its_way_when_the_run_is_dropped_is_not_lost(memory: House) -> None:
+async def test_an_answer_on_its_way_when_the_run_is_dropped_is_not_lost(
+    memory: EngineHarness,
+) -> None:
     desk = Desk()
     store = Slow(memory.store())
     async with Client(desk.agent, store=store) as client:
@@ -203,7 +205,7 @@ async def test_an_answer_on_its_way_when_the_run_is_dropped_is_not_lost(memory: 
         await checked(client, task.id)
 
 
-async def test_answers_and_drops_in_any_order(house: House) -> None:
+async def test_answers_and_drops_in_any_order(house: EngineHarness) -> None:
     desk = Desk()
     async with house.client(desk.agent, max_parked=3) as client:
         tasks = await asyncio.gather(*(client.send(str(n)) for n in range(12)))
@@ -216,7 +218,7 @@ async def test_answers_and_drops_in_any_order(house: House) -> None:
         assert not client.engine.runner.parked
 
 
-async def test_a_reader_stays_with_a_dropped_task(house: House) -> None:
+async def test_a_reader_stays_with_a_dropped_task(house: EngineHarness) -> None:
     desk = Desk()
     async with house.client(desk.agent, max_parked=0) as client:
         task = await client.send("a")
@@ -232,7 +234,7 @@ async def test_a_reader_stays_with_a_dropped_task(house: House) -> None:
             ]
 
 
-async def test_plain_functions_that_wait_do_not_use_up_the_threads(memory: House) -> None:
+async def test_plain_functions_that_wait_do_not_use_up_the_threads(memory: EngineHarness) -> None:
     """Each holds a thread while it waits; so they are dropped before the threads run out."""
     agent = Agent("Asker")
 
@@ -253,7 +255,7 @@ def _skill_threads() -> int:
     return sum(thread.name.startswith("dragoman-skill") for thread in threading.enumerate())
 
 
-async def test_live_tasks_are_counted_across_a_restart(durable: House) -> None:
+async def test_live_tasks_are_counted_across_a_restart(durable: EngineHarness) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")

@@ -19,7 +19,7 @@ from dragoman.store.codec import Unpacker
 from dragoman.store.interface import Input, Row, Scope
 from dragoman.testing import Client
 from engine.harness import (
-    House,
+    EngineHarness,
     Slow,
     background,
     checked,
@@ -49,7 +49,7 @@ def asker() -> Agent:
     return agent
 
 
-async def test_a_task_asks_and_goes_on_with_the_same_id(house: House) -> None:
+async def test_a_task_asks_and_goes_on_with_the_same_id(house: EngineHarness) -> None:
     async with house.client(asker()) as client:
         task = await client.send("")
         assert task.state is State.INPUT_REQUIRED
@@ -70,7 +70,7 @@ async def test_a_task_asks_and_goes_on_with_the_same_id(house: House) -> None:
         ]
 
 
-async def test_a_stream_ends_at_the_question_and_the_next_goes_on(house: House) -> None:
+async def test_a_stream_ends_at_the_question_and_the_next_goes_on(house: EngineHarness) -> None:
     async with house.client(asker()) as client:
         first = await gathered(client.stream("Kyoto"))
         assert story(first) == ["opened", "working", "?input:How many days?"]
@@ -105,7 +105,7 @@ async def test_a_streamed_answer_to_a_request_for_credentials_begins_at_work() -
         assert story(events) == ["snapshot working", "=result:open!", "completed"]
 
 
-async def test_the_stream_of_an_answer_resumes_behind_its_first_event(house: House) -> None:
+async def test_the_stream_of_an_answer_resumes_behind_its_first_event(house: EngineHarness) -> None:
     async with house.client(asker()) as client:
         task = await client.send("Kyoto")
         told = await gathered(client.stream("3", task=task))
@@ -113,7 +113,9 @@ async def test_the_stream_of_an_answer_resumes_behind_its_first_event(house: Hou
         assert [entry.seq for entry in told] == [4, 5, 6]
 
 
-async def test_a_streamed_answer_that_leads_to_the_next_question_ends_there(house: House) -> None:
+async def test_a_streamed_answer_that_leads_to_the_next_question_ends_there(
+    house: EngineHarness,
+) -> None:
     async with house.client(asker()) as client:
         task = await client.send("")
         told = await gathered(client.stream("Kyoto", task=task))
@@ -144,7 +146,7 @@ async def test_an_answer_is_text_files_and_data() -> None:
 # Resolve.
 
 
-async def test_a_question_is_answered_by_its_name(house: House) -> None:
+async def test_a_question_is_answered_by_its_name(house: EngineHarness) -> None:
     async with house.client(asker()) as client:
         task = await client.send("Kyoto")
         await client.resolve(task.id, "input:How many days?", "3")
@@ -170,7 +172,7 @@ async def test_an_answer_by_name_is_any_value(value: object) -> None:
         assert heard[0] == (value if isinstance(value, str) else heard[0].message.text)
 
 
-async def test_another_question_is_a_conflict(house: House) -> None:
+async def test_another_question_is_a_conflict(house: EngineHarness) -> None:
     async with house.client(asker()) as client:
         task = await client.send("")
         with pytest.raises(Conflict):
@@ -188,7 +190,7 @@ async def test_another_question_is_a_conflict(house: House) -> None:
             await client.resolve("no-such-task", "input:Which city?", "x")
 
 
-async def test_of_two_answers_by_name_one_counts(house: House) -> None:
+async def test_of_two_answers_by_name_one_counts(house: EngineHarness) -> None:
     async with house.client(asker()) as client:
         task = await client.send("Kyoto")
         answers = await asyncio.gather(
@@ -280,7 +282,9 @@ async def _has(client: Client, task_id: str, text: str) -> bool:
 # A message to a running task.
 
 
-async def test_a_message_to_a_running_task_goes_to_history_and_the_next_ask(house: House) -> None:
+async def test_a_message_to_a_running_task_goes_to_history_and_the_next_ask(
+    house: EngineHarness,
+) -> None:
     agent = Agent("Asker")
     go = asyncio.Event()
 
@@ -309,7 +313,7 @@ async def test_a_message_to_a_running_task_goes_to_history_and_the_next_ask(hous
         ]
 
 
-async def test_a_message_that_crosses_with_the_question_answers_it(memory: House) -> None:
+async def test_a_message_that_crosses_with_the_question_answers_it(memory: EngineHarness) -> None:
     """It was said before the question could be seen, so it belongs to the next ask: this one."""
     agent = Agent("Asker")
     go = asyncio.Event()
@@ -334,7 +338,7 @@ async def test_a_message_that_crosses_with_the_question_answers_it(memory: House
         await checked(client, task.id)
 
 
-async def test_a_message_to_a_running_task_never_answers_an_approval(house: House) -> None:
+async def test_a_message_to_a_running_task_never_answers_an_approval(house: EngineHarness) -> None:
     agent = Agent("Asker")
     go = asyncio.Event()
 
@@ -356,7 +360,7 @@ async def test_a_message_to_a_running_task_never_answers_an_approval(house: Hous
         await checked(client, task.id)
 
 
-async def test_words_that_come_as_a_task_ends_are_kept(memory: House) -> None:
+async def test_words_that_come_as_a_task_ends_are_kept(memory: EngineHarness) -> None:
     """The end waits until all that was said is in history."""
     agent = Agent("Worker")
     go = asyncio.Event()
@@ -447,7 +451,7 @@ async def test_a_decision_may_be_data(value: object, state: State) -> None:
 
 
 @pytest.mark.parametrize("unsuitable", ["maybe", "yes please, but cheaper", {"approved": "yes"}, 1])
-async def test_anything_else_asks_again(house: House, unsuitable: object) -> None:
+async def test_anything_else_asks_again(house: EngineHarness, unsuitable: object) -> None:
     async with house.client(shop()) as client:
         task = await client.send("tea")
         task = await client.send(unsuitable, task=task)
@@ -469,7 +473,7 @@ async def test_an_approval_carries_its_details() -> None:
         assert asked.body == {"price": 30}
 
 
-async def test_silence_is_a_no(house: House) -> None:
+async def test_silence_is_a_no(house: EngineHarness) -> None:
     async with house.client(shop(), waiting=3600) as client:
         task = await client.send("tea")
         await house.later(client, 3599)
@@ -480,7 +484,7 @@ async def test_silence_is_a_no(house: House) -> None:
         await checked(client, task.id)
 
 
-async def test_an_approval_may_expire_sooner(memory: House) -> None:
+async def test_an_approval_may_expire_sooner(memory: EngineHarness) -> None:
     agent = Agent("Shop")
 
     @agent.skill("order")
@@ -496,7 +500,7 @@ async def test_an_approval_may_expire_sooner(memory: House) -> None:
 # Waiting ends.
 
 
-async def test_waiting_ends(house: House) -> None:
+async def test_waiting_ends(house: EngineHarness) -> None:
     async with house.client(asker(), waiting=7 * 86_400.0, lease=86_400.0) as client:
         task = await client.send("")
         await house.later(client, 7 * 86_400 + 1)
@@ -509,7 +513,7 @@ async def test_waiting_ends(house: House) -> None:
             await client.send("Kyoto", task=task)
 
 
-async def test_waiting_ends_for_tasks_nobody_holds(house: House) -> None:
+async def test_waiting_ends_for_tasks_nobody_holds(house: EngineHarness) -> None:
     client = house.client(asker(), waiting=3600)
     await client.engine.start()
     task = await client.send("")
@@ -521,7 +525,7 @@ async def test_waiting_ends_for_tasks_nobody_holds(house: House) -> None:
     await client.engine.stop(0)
 
 
-async def test_an_answer_in_time_stops_the_clock(memory: House) -> None:
+async def test_an_answer_in_time_stops_the_clock(memory: EngineHarness) -> None:
     agent, go = Agent("Asker"), asyncio.Event()
 
     @agent.skill("ask")
@@ -541,7 +545,7 @@ async def test_an_answer_in_time_stops_the_clock(memory: House) -> None:
 
 
 @pytest.mark.parametrize("parked", [1, 0], ids=["held", "unheld"])
-async def test_an_answer_in_the_last_moment_counts(memory: House, parked: int) -> None:
+async def test_an_answer_in_the_last_moment_counts(memory: EngineHarness, parked: int) -> None:
     """The look for what waited too long saw the task just before its answer came."""
     agent, go = Agent("Asker"), asyncio.Event()
 
@@ -575,7 +579,7 @@ async def _parked_here(client: Client, task_id: str, here: bool) -> bool:
 
 
 async def test_words_that_came_sealed_as_a_task_ends_are_kept(
-    shared: House, tmp_path: Path
+    shared: EngineHarness, tmp_path: Path
 ) -> None:
     """Said while credentials were asked for, but after they were given: they are plain words."""
     agent = Agent("Bank")
@@ -622,7 +626,7 @@ def bank(calls: list[str]) -> Agent:
 
 @pytest.mark.parametrize("by_name", [False, True])
 async def test_credentials_are_handed_over_and_kept_nowhere(
-    durable: House, tmp_path: Path, by_name: bool, caplog: pytest.LogCaptureFixture
+    durable: EngineHarness, tmp_path: Path, by_name: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     calls: list[str] = []
@@ -664,7 +668,7 @@ async def test_credentials_are_handed_over_and_kept_nowhere(
     assert traces(tmp_path) == []
 
 
-async def test_credentials_reach_the_store_sealed(durable: House) -> None:
+async def test_credentials_reach_the_store_sealed(durable: EngineHarness) -> None:
     calls: list[str] = []
     store = durable.store()
     client = client_of(bank(calls), store, durable.clock)
@@ -685,7 +689,9 @@ async def test_credentials_reach_the_store_sealed(durable: House) -> None:
     assert kept[0].sealed
 
 
-async def test_credentials_sealed_with_another_key_are_asked_for_again(shared: House) -> None:
+async def test_credentials_sealed_with_another_key_are_asked_for_again(
+    shared: EngineHarness,
+) -> None:
     calls: list[str] = []
     one, two = shared.client(bank(calls)), shared.client(bank(calls))
     async with one, two:
@@ -715,7 +721,7 @@ def traces(folder: Path) -> list[str]:
     ]
 
 
-async def test_credentials_that_cross_with_a_cancel_are_not_kept(memory: House) -> None:
+async def test_credentials_that_cross_with_a_cancel_are_not_kept(memory: EngineHarness) -> None:
     calls: list[str] = []
     store = Slow(memory.store())
     async with Client(bank(calls), store=store) as client:
@@ -733,7 +739,7 @@ async def test_credentials_that_cross_with_a_cancel_are_not_kept(memory: House) 
         assert CANARY not in repr(await checked(client, task.id))
 
 
-async def test_credentials_are_asked_for_again_after_a_crash(house: House) -> None:
+async def test_credentials_are_asked_for_again_after_a_crash(house: EngineHarness) -> None:
     """They are handed over once; a run that starts again has to ask again."""
     calls: list[str] = []
     client = house.client(bank(calls))

@@ -26,7 +26,7 @@ from dragoman.testing import Client
 from engine.harness import (
     ANN,
     BOB,
-    House,
+    EngineHarness,
     Slow,
     background,
     checked,
@@ -55,7 +55,9 @@ def gated() -> tuple[Agent, asyncio.Event, list[str]]:
 # Waiting.
 
 
-async def test_a_send_that_does_not_wait_is_answered_once_the_task_is_kept(house: House) -> None:
+async def test_a_send_that_does_not_wait_is_answered_once_the_task_is_kept(
+    house: EngineHarness,
+) -> None:
     agent, go, _ = gated()
     async with house.client(agent) as client:
         task = await client.send("go", wait=False)
@@ -67,7 +69,7 @@ async def test_a_send_that_does_not_wait_is_answered_once_the_task_is_kept(house
         assert (await ended(client, task.id)).text == "go"
 
 
-async def test_nothing_is_acknowledged_before_it_is_committed(memory: House) -> None:
+async def test_nothing_is_acknowledged_before_it_is_committed(memory: EngineHarness) -> None:
     agent, _, _ = gated()
     store = Slow(memory.store())
     async with Client(agent, store=store) as client:
@@ -80,7 +82,7 @@ async def test_nothing_is_acknowledged_before_it_is_committed(memory: House) -> 
         assert (await client.list()).total == 1
 
 
-async def test_a_stream_shows_nothing_before_it_is_committed(memory: House) -> None:
+async def test_a_stream_shows_nothing_before_it_is_committed(memory: EngineHarness) -> None:
     agent, go = Agent("Writer"), asyncio.Event()
 
     @agent.skill("write")
@@ -107,7 +109,7 @@ async def test_a_stream_shows_nothing_before_it_is_committed(memory: House) -> N
             await until(lambda: "working say:hm" in seen)
 
 
-async def test_a_blocking_send_waits_only_so_long(house: House) -> None:
+async def test_a_blocking_send_waits_only_so_long(house: EngineHarness) -> None:
     agent, go, _ = gated()
     async with house.client(agent, max_wait=0.1) as client:
         loop = asyncio.get_running_loop()
@@ -128,7 +130,7 @@ async def test_a_send_to_a_running_task_waits_only_so_long() -> None:
         assert [m.text for m in task.history] == ["go", "more"]
 
 
-async def test_a_client_that_leaves_does_not_stop_the_task(house: House) -> None:
+async def test_a_client_that_leaves_does_not_stop_the_task(house: EngineHarness) -> None:
     agent, go, started = gated()
     async with house.client(agent) as client:
         async with background(client.send("one")), background(gathered(client.stream("two"))):
@@ -152,7 +154,7 @@ async def test_push_is_refused_while_there_is_none() -> None:
 # Continuing.
 
 
-async def test_a_message_to_what_is_not_there_or_over_is_refused(house: House) -> None:
+async def test_a_message_to_what_is_not_there_or_over_is_refused(house: EngineHarness) -> None:
     agent, go, _ = gated()
     go.set()
     async with house.client(agent) as client:
@@ -179,7 +181,7 @@ async def test_a_message_for_another_context_is_refused() -> None:
 # Contexts.
 
 
-async def test_contexts_are_made_or_taken(house: House) -> None:
+async def test_contexts_are_made_or_taken(house: EngineHarness) -> None:
     agent, go, _ = gated()
     go.set()
     async with house.client(agent) as client:
@@ -194,7 +196,7 @@ async def test_contexts_are_made_or_taken(house: House) -> None:
         assert [task.id for task in page.tasks] == [three.id, one.id]
 
 
-async def test_a_conversation_is_the_context_of_one_caller(house: House) -> None:
+async def test_a_conversation_is_the_context_of_one_caller(house: EngineHarness) -> None:
     agent = Agent("Chat")
 
     @agent.skill("chat")
@@ -223,7 +225,7 @@ def said_in(task: Task) -> list[str]:
 # Idempotency.
 
 
-async def test_a_repeat_gets_the_same_task(house: House) -> None:
+async def test_a_repeat_gets_the_same_task(house: EngineHarness) -> None:
     agent, go, started = gated()
     async with house.client(agent) as client:
         first = await client.send("go", key="k", wait=False, message_id="m")
@@ -236,7 +238,7 @@ async def test_a_repeat_gets_the_same_task(house: House) -> None:
         assert (await client.list()).total == 1
 
 
-async def test_a_repeated_stream_replays(house: House) -> None:
+async def test_a_repeated_stream_replays(house: EngineHarness) -> None:
     agent, go, started = gated()
     go.set()
     async with house.client(agent) as client:
@@ -247,7 +249,7 @@ async def test_a_repeated_stream_replays(house: House) -> None:
         assert started == ["go"]
 
 
-async def test_a_repeat_while_it_runs_waits_for_the_same_end(house: House) -> None:
+async def test_a_repeat_while_it_runs_waits_for_the_same_end(house: EngineHarness) -> None:
     agent, go, started = gated()
     async with house.client(agent) as client:
         sends = [client.send("go", key="k", message_id="m") for _ in range(5)]
@@ -261,7 +263,7 @@ async def test_a_repeat_while_it_runs_waits_for_the_same_end(house: House) -> No
         assert started == ["go"]
 
 
-async def test_another_message_under_the_same_key_is_a_conflict(house: House) -> None:
+async def test_another_message_under_the_same_key_is_a_conflict(house: EngineHarness) -> None:
     agent, go, _ = gated()
     go.set()
     async with house.client(agent) as client:
@@ -291,7 +293,7 @@ async def test_the_whole_request_counts_as_its_content() -> None:
             await client.engine.call(replace(op, metadata={"skillId": "two"}), ctx)
 
 
-async def test_keys_belong_to_their_caller(house: House) -> None:
+async def test_keys_belong_to_their_caller(house: EngineHarness) -> None:
     agent, go, _ = gated()
     go.set()
     async with house.client(agent, context=ANN) as ann:
@@ -323,7 +325,7 @@ async def test_the_extension_makes_the_message_id_a_key() -> None:
             await client.send("stop", message_id="m")
 
 
-async def test_keys_survive_a_restart(durable: House) -> None:
+async def test_keys_survive_a_restart(durable: EngineHarness) -> None:
     agent, go, started = gated()
     go.set()
     async with durable.client(agent) as client:
@@ -337,7 +339,7 @@ async def test_keys_survive_a_restart(durable: House) -> None:
 # Places.
 
 
-async def test_tasks_wait_their_turn(house: House) -> None:
+async def test_tasks_wait_their_turn(house: EngineHarness) -> None:
     agent, go, started = gated()
     async with house.client(agent, max_runs=2, max_queue=2) as client:
         tasks = [await client.send(text, wait=False) for text in "abcd"]
@@ -354,7 +356,7 @@ async def test_tasks_wait_their_turn(house: House) -> None:
         assert (await client.send("f")).text == "f"
 
 
-async def test_queued_tasks_are_waited_for_and_streamed(house: House) -> None:
+async def test_queued_tasks_are_waited_for_and_streamed(house: EngineHarness) -> None:
     agent, go, started = gated()
     async with house.client(agent, max_runs=1) as client:
         await client.send("a", wait=False)
@@ -373,7 +375,7 @@ async def _queued(client: Client, count: int) -> bool:
     return (await client.engine.counts())["runnable"] == count
 
 
-async def test_a_canceled_place_in_the_queue_is_free_again(memory: House) -> None:
+async def test_a_canceled_place_in_the_queue_is_free_again(memory: EngineHarness) -> None:
     agent, go, started = gated()
     async with memory.client(agent, max_runs=1, max_queue=1) as client:
         await client.send("a", wait=False)
@@ -387,7 +389,7 @@ async def test_a_canceled_place_in_the_queue_is_free_again(memory: House) -> Non
         assert started == ["a", "c"]
 
 
-async def test_a_message_does_not_let_a_task_jump_the_queue(house: House) -> None:
+async def test_a_message_does_not_let_a_task_jump_the_queue(house: EngineHarness) -> None:
     agent, go, started = gated()
     async with house.client(agent, max_runs=1) as client:
         await client.send("a", wait=False)
@@ -401,7 +403,7 @@ async def test_a_message_does_not_let_a_task_jump_the_queue(house: House) -> Non
         await checked(client, task.id)
 
 
-async def test_a_queued_idempotent_task_is_opened_once(house: House) -> None:
+async def test_a_queued_idempotent_task_is_opened_once(house: EngineHarness) -> None:
     agent, go, started = gated()
     async with house.client(agent, max_runs=1) as client:
         await client.send("a", wait=False)
@@ -413,7 +415,7 @@ async def test_a_queued_idempotent_task_is_opened_once(house: House) -> None:
         assert started == ["a", "b"]
 
 
-async def test_who_waits_for_an_answer_takes_no_place(house: House) -> None:
+async def test_who_waits_for_an_answer_takes_no_place(house: EngineHarness) -> None:
     """Otherwise a few callers that never answer would stop everyone else."""
     agent = Agent("Asker")
 
@@ -435,7 +437,7 @@ async def test_an_agent_without_skills_says_so() -> None:
             await client.send("hi")
 
 
-async def test_counts_are_by_state(house: House) -> None:
+async def test_counts_are_by_state(house: EngineHarness) -> None:
     agent, go, _ = gated()
     async with house.client(agent, max_runs=1) as client:
         one = await client.send("a", wait=False)
@@ -451,7 +453,7 @@ async def test_counts_are_by_state(house: House) -> None:
 
 
 async def test_a_store_that_refuses_the_task_refuses_the_call(
-    memory: House, caplog: pytest.LogCaptureFixture
+    memory: EngineHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What cannot be kept is not acknowledged, and the next call works."""
     caplog.set_level(logging.CRITICAL)

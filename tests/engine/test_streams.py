@@ -17,7 +17,16 @@ from dragoman.core.peer import ANYONE, Batch
 from dragoman.engine import tail
 from dragoman.engine.runs import live_log
 from dragoman.testing import Client
-from engine.harness import House, background, checked, gathered, log_of, read_by, story, until
+from engine.harness import (
+    EngineHarness,
+    background,
+    checked,
+    gathered,
+    log_of,
+    read_by,
+    story,
+    until,
+)
 from waiting import turns
 
 
@@ -40,7 +49,7 @@ class Counter:
             self._turns.release()
 
 
-async def test_a_stream_is_the_log(house: House) -> None:
+async def test_a_stream_is_the_log(house: EngineHarness) -> None:
     counter = Counter(5)
     counter.go_on(5)
     async with house.client(counter.agent) as client:
@@ -76,7 +85,7 @@ class Pouring:
 
 
 @pytest.mark.parametrize("breaks_at", [0, 6])
-async def test_a_sink_has_live_events_past_its_reader(house: House, breaks_at: int) -> None:
+async def test_a_sink_has_live_events_past_its_reader(house: EngineHarness, breaks_at: int) -> None:
     counter = Counter(8)
     async with house.client(counter.agent) as client:
         op, ctx = client._message(("go",), {})
@@ -109,7 +118,7 @@ async def test_what_is_ready_together_comes_together() -> None:
         assert batches[0].last
 
 
-async def test_several_readers_see_the_same(house: House) -> None:
+async def test_several_readers_see_the_same(house: EngineHarness) -> None:
     counter = Counter(6)
     async with house.client(counter.agent) as client:
         first = client.stream("go")
@@ -139,7 +148,7 @@ async def test_several_readers_see_the_same(house: House) -> None:
         assert seen[0][1:] == log[2:]
 
 
-async def test_a_late_reader_begins_with_the_task_as_it_is(house: House) -> None:
+async def test_a_late_reader_begins_with_the_task_as_it_is(house: EngineHarness) -> None:
     counter = Counter(4)
     async with house.client(counter.agent) as client:
         task = await client.send("go", wait=False)
@@ -163,7 +172,7 @@ async def _text_is(client: Client, task_id: str, text: str) -> bool:
     return (await client.get(task_id)).text == text
 
 
-async def test_every_cursor_resumes_without_loss_or_repeat(house: House) -> None:
+async def test_every_cursor_resumes_without_loss_or_repeat(house: EngineHarness) -> None:
     counter = Counter(5)
     async with house.client(counter.agent) as client:
         task = await client.send("go", wait=False)
@@ -181,7 +190,7 @@ async def test_every_cursor_resumes_without_loss_or_repeat(house: House) -> None
             assert await gathered(client.watch(task.id, cursor)) == log[cursor:]
 
 
-async def test_a_cursor_works_after_a_restart(durable: House) -> None:
+async def test_a_cursor_works_after_a_restart(durable: EngineHarness) -> None:
     counter = Counter(2)
     counter.go_on(2)
     async with durable.client(counter.agent) as client:
@@ -191,7 +200,7 @@ async def test_a_cursor_works_after_a_restart(durable: House) -> None:
 
 
 @pytest.mark.parametrize("cursor", [-1, 99])
-async def test_a_cursor_that_is_no_place_is_refused(house: House, cursor: int) -> None:
+async def test_a_cursor_that_is_no_place_is_refused(house: EngineHarness, cursor: int) -> None:
     counter = Counter(1)
     async with house.client(counter.agent) as client:
         task = await client.send("go", wait=False)
@@ -203,7 +212,9 @@ async def test_a_cursor_that_is_no_place_is_refused(house: House, cursor: int) -
             await gathered(client.watch(task.id, cursor))
 
 
-async def test_what_cannot_be_followed_is_refused_before_the_first_event(house: House) -> None:
+async def test_what_cannot_be_followed_is_refused_before_the_first_event(
+    house: EngineHarness,
+) -> None:
     counter = Counter(1)
     counter.go_on()
     async with house.client(counter.agent) as client:
@@ -219,7 +230,7 @@ async def test_what_cannot_be_followed_is_refused_before_the_first_event(house: 
 
 
 async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ring is small here: who falls behind reads the store."""
     monkeypatch.setattr(live_log, "RING", 16)
@@ -244,7 +255,7 @@ async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
         assert seen == fast == await checked(client, task_id)
 
 
-async def test_the_ring_is_bounded(memory: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_ring_is_bounded(memory: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_log, "RING", 16)
     counter = Counter(200)
     async with memory.client(counter.agent) as client:
@@ -258,7 +269,7 @@ async def _said(client: Client, task_id: str, count: int) -> bool:
     return len((await client.get(task_id)).text.split()) == count
 
 
-async def test_a_reader_that_leaves_leaves_nothing(house: House) -> None:
+async def test_a_reader_that_leaves_leaves_nothing(house: EngineHarness) -> None:
     counter = Counter(3)
     async with house.client(counter.agent) as client:
         task = await client.send("go", wait=False)
@@ -294,7 +305,7 @@ async def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_lost_ring_costs_a_delay_never_an_event(
-    memory: House, monkeypatch: pytest.MonkeyPatch
+    memory: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader of a task that runs elsewhere looks again by itself."""
     monkeypatch.setattr(tail, "POLL", 0.05)
@@ -314,7 +325,7 @@ async def test_a_lost_ring_costs_a_delay_never_an_event(
         assert events == await log_of(client, task.id)
 
 
-async def test_a_stream_that_begins_a_task_may_be_left_at_once(house: House) -> None:
+async def test_a_stream_that_begins_a_task_may_be_left_at_once(house: EngineHarness) -> None:
     counter = Counter(2)
     counter.go_on(2)
     async with house.client(counter.agent) as client:

@@ -16,7 +16,7 @@ from dragoman.testing import Client
 from engine.harness import (
     ANN,
     BOB,
-    House,
+    EngineHarness,
     background,
     checked,
     ended,
@@ -69,7 +69,7 @@ class Trip:
 
 @asynccontextmanager
 async def pair(
-    house: House, trip: Trip, **settings: object
+    house: EngineHarness, trip: Trip, **settings: object
 ) -> AsyncIterator[tuple[Client, Client]]:
     async with (
         house.client(trip.agent, **settings) as one,
@@ -78,7 +78,7 @@ async def pair(
         yield one, two
 
 
-async def test_both_see_the_same(shared: House) -> None:
+async def test_both_see_the_same(shared: EngineHarness) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         task = await one.send("hi")
@@ -87,7 +87,7 @@ async def test_both_see_the_same(shared: House) -> None:
         assert await log_of(one, task.id) == await log_of(two, task.id)
 
 
-async def test_an_answer_crosses_over(shared: House) -> None:
+async def test_an_answer_crosses_over(shared: EngineHarness) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         task = await one.send("ask")
@@ -102,7 +102,7 @@ async def test_an_answer_crosses_over(shared: House) -> None:
         await checked(two, task.id)
 
 
-async def test_an_answer_streamed_from_the_other_side(shared: House) -> None:
+async def test_an_answer_streamed_from_the_other_side(shared: EngineHarness) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         task = await one.send("ask")
@@ -115,7 +115,9 @@ async def test_an_answer_streamed_from_the_other_side(shared: House) -> None:
         ]
 
 
-async def test_an_answer_without_waiting_does_not_show_the_old_question(shared: House) -> None:
+async def test_an_answer_without_waiting_does_not_show_the_old_question(
+    shared: EngineHarness,
+) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         task = await one.send("ask")
@@ -125,7 +127,7 @@ async def test_an_answer_without_waiting_does_not_show_the_old_question(shared: 
         assert (await two.resolve(other.id, "input:Well?", "?")).state is not State.INPUT_REQUIRED
 
 
-async def test_streams_follow_the_tasks_of_the_other(shared: House) -> None:
+async def test_streams_follow_the_tasks_of_the_other(shared: EngineHarness) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         task = await one.send("wait", wait=False)
@@ -140,7 +142,9 @@ async def test_streams_follow_the_tasks_of_the_other(shared: House) -> None:
             assert story(await snapshot)[-2:] == ["+result:b!", "completed"]
 
 
-async def test_a_message_to_a_task_that_runs_elsewhere_is_heard_there(shared: House) -> None:
+async def test_a_message_to_a_task_that_runs_elsewhere_is_heard_there(
+    shared: EngineHarness,
+) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         task = await one.send("wait", wait=False)
@@ -156,7 +160,7 @@ async def _heard(client: Client, task_id: str, text: str) -> bool:
     return text in [m.text for m in (await client.get(task_id)).history]
 
 
-async def test_a_cancel_crosses_over(shared: House) -> None:
+async def test_a_cancel_crosses_over(shared: EngineHarness) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         task = await one.send("wait", wait=False)
@@ -168,7 +172,7 @@ async def test_a_cancel_crosses_over(shared: House) -> None:
         assert terminals(await checked(one, task.id)) == [State.CANCELED]
 
 
-async def test_a_cancel_of_a_waiting_task_crosses_over(shared: House) -> None:
+async def test_a_cancel_of_a_waiting_task_crosses_over(shared: EngineHarness) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         task = await one.send("ask")
@@ -178,7 +182,7 @@ async def test_a_cancel_of_a_waiting_task_crosses_over(shared: House) -> None:
         await checked(one, task.id)
 
 
-async def test_a_cancel_is_enforced_against_a_deaf_run_elsewhere(shared: House) -> None:
+async def test_a_cancel_is_enforced_against_a_deaf_run_elsewhere(shared: EngineHarness) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         task = await one.send("deaf", wait=False)
@@ -191,7 +195,7 @@ async def test_a_cancel_is_enforced_against_a_deaf_run_elsewhere(shared: House) 
         assert terminals(await checked(one, task.id)) == [State.CANCELED]
 
 
-async def test_a_cancel_is_enforced_against_a_process_that_sleeps(shared: House) -> None:
+async def test_a_cancel_is_enforced_against_a_process_that_sleeps(shared: EngineHarness) -> None:
     """Its keeper is stopped: it sees nothing, beats no more, and its lease still holds."""
     trip = Trip()
     async with pair(shared, trip) as (one, two):
@@ -206,7 +210,7 @@ async def test_a_cancel_is_enforced_against_a_process_that_sleeps(shared: House)
         assert terminals(await checked(two, task.id)) == [State.CANCELED]
 
 
-async def test_keys_hold_for_both(shared: House) -> None:
+async def test_keys_hold_for_both(shared: EngineHarness) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two):
         trip.go.set()
@@ -220,7 +224,7 @@ async def test_keys_hold_for_both(shared: House) -> None:
             await two.send("other", key="k", message_id="m")
 
 
-async def test_a_task_is_never_run_by_both(shared: House) -> None:
+async def test_a_task_is_never_run_by_both(shared: EngineHarness) -> None:
     """Queued tasks are free for all; each is started once."""
     trip = Trip()
     trip.go.set()
@@ -239,7 +243,7 @@ async def test_a_task_is_never_run_by_both(shared: House) -> None:
         assert trip.most == 1
 
 
-async def test_answers_from_both_sides_wake_one_run(shared: House) -> None:
+async def test_answers_from_both_sides_wake_one_run(shared: EngineHarness) -> None:
     """Nobody holds the task; both are told at once."""
     trip = Trip()
     async with pair(shared, trip, max_parked=0) as (one, two):
@@ -261,7 +265,7 @@ async def _held_by(client: Client, task_id: str, worker: str) -> bool:
     return (await row_of(client, task_id)).worker == worker
 
 
-async def test_the_other_takes_over_from_the_dead(shared: House) -> None:
+async def test_the_other_takes_over_from_the_dead(shared: EngineHarness) -> None:
     trip = Trip()
     one = shared.client(trip.agent)
     await one.engine.start()
@@ -284,7 +288,7 @@ async def test_the_other_takes_over_from_the_dead(shared: House) -> None:
             await checked(two, task.id)
 
 
-async def test_who_lost_the_lease_can_change_nothing(shared: House) -> None:
+async def test_who_lost_the_lease_can_change_nothing(shared: EngineHarness) -> None:
     """The first sleeps too long, the second takes its task; then the first wakes and goes on."""
     trip = Trip()
     async with pair(shared, trip) as (one, two):
@@ -314,7 +318,7 @@ async def _length(client: Client, task_id: str, length: int) -> bool:
     return len(await log_of(client, task_id)) == length
 
 
-async def test_who_waited_on_the_loser_gets_the_winners_result(shared: House) -> None:
+async def test_who_waited_on_the_loser_gets_the_winners_result(shared: EngineHarness) -> None:
     trip = Trip()
     async with pair(shared, trip) as (one, two), background(one.send("wait")) as sending:
         await until(lambda: _listed(two, 1))
@@ -336,7 +340,7 @@ async def _listed(client: Client, total: int) -> bool:
     return (await client.list()).total == total
 
 
-async def test_what_the_other_did_is_seen_at_once(shared: House) -> None:
+async def test_what_the_other_did_is_seen_at_once(shared: EngineHarness) -> None:
     """The first still has the run in memory; what it says must not be of yesterday."""
     trip = Trip()
     async with pair(shared, trip) as (one, two):
@@ -351,7 +355,7 @@ async def _is(client: Client, task_id: str, state: State) -> bool:
     return (await client.get(task_id)).state is state
 
 
-async def test_a_worker_that_was_silent_stops_all_and_begins_anew(house: House) -> None:
+async def test_a_worker_that_was_silent_stops_all_and_begins_anew(house: EngineHarness) -> None:
     trip = Trip()
     async with house.client(trip.agent, lease=0.3) as client:
         task = await client.send("wait", wait=False)
@@ -374,7 +378,7 @@ async def test_a_worker_that_was_silent_stops_all_and_begins_anew(house: House) 
         await checked(client, task.id)
 
 
-async def test_a_claim_nobody_runs_is_taken_up(house: House) -> None:
+async def test_a_claim_nobody_runs_is_taken_up(house: EngineHarness) -> None:
     """The answer to a claim was lost: two beats later the worker notices what it holds."""
     trip = Trip()
     async with house.client(trip.agent, max_runs=1, lease=0.3) as client:
@@ -388,7 +392,7 @@ async def test_a_claim_nobody_runs_is_taken_up(house: House) -> None:
         await checked(client, task.id)
 
 
-async def test_a_stale_claim_is_refused_by_every_store(house: House) -> None:
+async def test_a_stale_claim_is_refused_by_every_store(house: EngineHarness) -> None:
     trip = Trip()
     async with house.client(trip.agent) as client:
         task = await client.send("ask")
@@ -413,7 +417,7 @@ async def test_a_stale_claim_is_refused_by_every_store(house: House) -> None:
         assert (await client.send("!", task=task)).text == "a!b"
 
 
-async def test_scopes_hold_across_engines(shared: House) -> None:
+async def test_scopes_hold_across_engines(shared: EngineHarness) -> None:
     trip = Trip()
     async with (
         shared.client(trip.agent, context=ANN) as ann,
@@ -428,7 +432,7 @@ async def test_scopes_hold_across_engines(shared: House) -> None:
         assert await ann.get(task.id) == task
 
 
-async def test_agents_of_different_names_share_a_store(shared: House) -> None:
+async def test_agents_of_different_names_share_a_store(shared: EngineHarness) -> None:
     one, two = Agent("One"), Agent("Two")
 
     @one.skill("do")

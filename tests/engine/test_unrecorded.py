@@ -9,7 +9,7 @@ import pytest
 from dragoman import Agent, Message, Role, State, Text, Turn
 from dragoman.engine import maintenance
 from dragoman.store.interface import Input
-from engine.harness import House, ended
+from engine.harness import EngineHarness, ended
 
 
 def forms() -> Agent:
@@ -26,7 +26,7 @@ def forms() -> Agent:
 
 
 async def test_an_audit_log_that_cannot_be_written_keeps_no_other_task_from_expiring(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    house: EngineHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "BATCH", 2)
     async with house.client(forms(), waiting=3600) as client:
@@ -44,7 +44,7 @@ async def test_an_audit_log_that_cannot_be_written_keeps_no_other_task_from_expi
 
 
 async def test_a_run_that_cannot_hear_keeps_no_other_from_hearing(
-    shared: House, tmp_path: Path
+    shared: EngineHarness, tmp_path: Path
 ) -> None:
     said = Message(message_id="m", role=Role.USER, parts=(Text("yes"),))
     async with shared.client(forms()) as client:

@@ -32,7 +32,7 @@ from dragoman.dialects import DIALECTS
 from dragoman.dialects.a2a import V0_3, RpcCaller
 from dragoman.dialects.a2a.grpc.caller import failed
 from dragoman.dialects.sse import SseParser
-from equivalence.server import House, token
+from equivalence.server import RunningServer, token
 
 Change = Callable[[Frame], Frame]
 """What a scenario does to a request on its way."""
@@ -44,12 +44,12 @@ class Wire(Protocol):
     """Carries one request and brings what it is answered, frame by frame; `heard` gets headers."""
 
     def __call__(
-        self, house: House, frame: Frame, *, stream: bool, heard: dict[str, str]
+        self, house: RunningServer, frame: Frame, *, stream: bool, heard: dict[str, str]
     ) -> AsyncIterator[Frame]: ...
 
 
 async def http(
-    house: House, frame: Frame, *, stream: bool, heard: dict[str, str]
+    house: RunningServer, frame: Frame, *, stream: bool, heard: dict[str, str]
 ) -> AsyncIterator[Frame]:
     verb, _, path = frame.target.partition(" ")
     request = house.http.stream(
@@ -68,7 +68,7 @@ async def http(
 
 
 async def rpc(
-    house: House, frame: Frame, *, stream: bool, heard: dict[str, str]
+    house: RunningServer, frame: Frame, *, stream: bool, heard: dict[str, str]
 ) -> AsyncIterator[Frame]:
     make = house.channel.unary_stream if stream else house.channel.unary_unary
     call = make(frame.target)(frame.body, metadata=tuple(frame.headers.items()), timeout=60)
@@ -129,7 +129,7 @@ class Caller:
 
     def __init__(
         self,
-        house: House,
+        house: RunningServer,
         binding: Binding,
         who: str = "alice",
         *,

@@ -132,7 +132,7 @@ def make_agent() -> Agent:
     return agent
 
 
-class House(NamedTuple):
+class RunningServer(NamedTuple):
     """A running server, and what callers need to reach it."""
 
     app: App
@@ -169,7 +169,7 @@ async def serving(agent: Agent, settings: Settings) -> AsyncIterator[tuple[App, 
 
 
 @asynccontextmanager
-async def open_house(folder: Path, agent: Agent | None = None) -> AsyncIterator[House]:
+async def open_house(folder: Path, agent: Agent | None = None) -> AsyncIterator[RunningServer]:
     """As `dragoman serve` would: HTTP and gRPC; callers show a token, a key or a password."""
     known = {}
     for name, (tenants, scopes) in CALLERS.items():
@@ -190,6 +190,6 @@ async def open_house(folder: Path, agent: Agent | None = None) -> AsyncIterator[
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.ports['grpc']}")
         try:
             async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
-                yield House(app, client, channel)
+                yield RunningServer(app, client, channel)
         finally:
             await channel.close()

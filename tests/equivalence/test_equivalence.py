@@ -16,14 +16,14 @@ from dragoman.core.session import Frame
 from equivalence.callers import BINDINGS, Binding, Caller
 from equivalence.names import ASKED, name_of
 from equivalence.page import PAGE, page
-from equivalence.server import House, open_house
+from equivalence.server import RunningServer, open_house
 from equivalence.table import SCENARIOS, Point, Scenario, table
 
 LIMIT = 60.0
 """Seconds for one cell."""
 
 
-async def outcome(row: Scenario, house: House, binding: Binding) -> Any:
+async def outcome(row: Scenario, house: RunningServer, binding: Binding) -> Any:
     """What a cell gives; that it was refused is something to give too."""
     try:
         async with asyncio.timeout(LIMIT):
@@ -64,7 +64,7 @@ async def test_every_scenario_in_every_binding(
 def lying(binding: Binding) -> Binding:
     """The same, but what comes back says HO where it said HI."""
 
-    async def wire(house: House, frame: Frame, **about: Any) -> AsyncIterator[Frame]:
+    async def wire(house: RunningServer, frame: Frame, **about: Any) -> AsyncIterator[Frame]:
         async with aclosing(binding.wire(house, frame, **about)) as replies:
             async for reply in replies:
                 yield replace(reply, body=reply.body.replace(b"HI", b"HO"))

@@ -19,7 +19,7 @@ from dragoman.store import open_store
 from dragoman.store.approvals import Audit, audit_of, decide, name_of, open_approvals
 from dragoman.store.interface import Input, Scope
 from dragoman.testing import Client
-from engine.harness import Clock, House
+from engine.harness import Clock, EngineHarness
 from iat.team import engine_host, team, worker
 from waiting import until
 
@@ -65,7 +65,7 @@ YES = {"approved": True}
 
 
 async def test_forged_by_somebody_else() -> None:
-    async with House("memory:").client(shop([]), context=ANN) as client:
+    async with EngineHarness("memory:").client(shop([]), context=ANN) as client:
         task_id, question = await waiting(client)
         with pytest.raises(TaskNotFound):
             await client.engine.call(Resolve(task_id=task_id, question=question, value=YES), EVE)
@@ -73,7 +73,7 @@ async def test_forged_by_somebody_else() -> None:
 
 
 async def test_for_another_question_or_none() -> None:
-    async with House("memory:").client(shop([]), context=ANN) as client:
+    async with EngineHarness("memory:").client(shop([]), context=ANN) as client:
         task_id, question = await waiting(client)
         for wrong in ("", "approval:Order?", question + "x", "input:Order?"):
             with pytest.raises(Conflict):
@@ -82,7 +82,7 @@ async def test_for_another_question_or_none() -> None:
 
 async def test_replayed_and_duplicate() -> None:
     acts: list[str] = []
-    async with House("memory:").client(shop(acts), context=ANN) as client:
+    async with EngineHarness("memory:").client(shop(acts), context=ANN) as client:
         task_id, question = await waiting(client)
         op = Resolve(task_id=task_id, question=question, value=YES)
         told = await asyncio.gather(
@@ -104,7 +104,7 @@ async def test_replayed_and_duplicate() -> None:
 @pytest.mark.parametrize("url", ["memory:", "sqlite", "file"])
 async def test_a_late_yes_is_refused_and_silence_is_a_no(url: str, tmp_path: Path) -> None:
     place = {"sqlite": f"sqlite:///{tmp_path}/s.db", "file": f"file://{tmp_path}/s"}.get(url, url)
-    house = House(place)
+    house = EngineHarness(place)
     acts: list[str] = []
     async with house.client(shop(acts), context=ANN) as client:
         task_id, question = await waiting(client)
@@ -119,7 +119,7 @@ async def test_a_late_yes_is_refused_and_silence_is_a_no(url: str, tmp_path: Pat
 
 async def test_a_yes_is_for_these_details_alone() -> None:
     """The code comes back with something else: the old yes does not count for it."""
-    house = House("memory:")
+    house = EngineHarness("memory:")
     seen: list[str] = []
     client = house.client(shop(seen), context=ANN)
     await client.engine.start()

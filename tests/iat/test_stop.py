@@ -101,7 +101,7 @@ async def redials(port: int, wanted: int, seconds: float = 120) -> None:
         await enough.wait()
 
 
-class House:
+class StoppableHost:
     """A host that the test stops itself, in the order in which `dragoman` does it."""
 
     def __init__(self, folder: Path, host: Host) -> None:
@@ -112,7 +112,7 @@ class House:
         self.app = App(host, engine_for(host, own), own, Log("error"), self.url)
         self.listener = GranianServer(self.app.route, sock, own.limits)
 
-    async def __aenter__(self) -> House:
+    async def __aenter__(self) -> StoppableHost:
         await self.app.start()
         self.listener.begin()
         return self
@@ -123,7 +123,7 @@ class House:
 
 async def test_every_agent_hears_that_the_host_goes(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        async with House(tmp_path, engine_host()) as house:
+        async with StoppableHost(tmp_path, engine_host()) as house:
             heard = await stack.enter_async_context(dialed_in(house.url))
             began = time.monotonic()
         told_soon(await asyncio.wait_for(asyncio.gather(*heard), 60), began)
@@ -136,7 +136,7 @@ async def test_a_host_with_work_under_way_does_not_keep_its_agents_waiting(tmp_p
     said = Message(message_id="m", role=Role.USER, parts=(Text("go"),))
     op = SendMessage(message=said, metadata={"skillId": "busy"}, wait=False)
     async with AsyncExitStack() as stack:
-        async with House(tmp_path, host) as house:
+        async with StoppableHost(tmp_path, host) as house:
             heard = await stack.enter_async_context(dialed_in(house.url))
             assert host.peer is not None
             await host.peer.call(op, OPERATOR)
@@ -148,7 +148,7 @@ async def test_a_host_with_work_under_way_does_not_keep_its_agents_waiting(tmp_p
 
 async def test_agents_of_ours_begin_to_dial_again(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        async with House(tmp_path, host := engine_host()) as house:
+        async with StoppableHost(tmp_path, host := engine_host()) as house:
             for name in AGENTS:
                 own = settings(tmp_path, name, host=joining(house.url, "ws"))
                 await stack.enter_async_context(served(worker(), own))
@@ -159,7 +159,7 @@ async def test_agents_of_ours_begin_to_dial_again(tmp_path: Path) -> None:
 
 async def test_nobody_comes_in_while_it_goes(tmp_path: Path) -> None:
     """A socket taken after the others were closed would be dropped without a word."""
-    async with House(tmp_path, engine_host()) as house:
+    async with StoppableHost(tmp_path, engine_host()) as house:
         await house.app.drain()
         with pytest.raises(InvalidHandshake):
             await connect(f"{at(house.url, 'ws')}/iat/ws")

@@ -12,7 +12,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 from dragoman import Agent
-from net.iat.sub_agent import SECRET, House, open_house
+from net.iat.sub_agent import SECRET, RunningAgent, open_house
 
 WIRES = ("http2+sse", "websocket")
 ROUNDS = 8
@@ -23,7 +23,7 @@ PATIENCE = 60.0
 class Wire:
     """Envelopes to the agent of a house, and what comes back."""
 
-    def __init__(self, house: House, socket: ClientConnection | None = None) -> None:
+    def __init__(self, house: RunningAgent, socket: ClientConnection | None = None) -> None:
         self.house, self._socket = house, socket
         self.who, self.token = "host-1", ""
 
@@ -99,7 +99,9 @@ class Wire:
 
 
 @asynccontextmanager
-async def beside(house: House, way: str, who: str = "host-2", **about: Any) -> AsyncIterator[Wire]:
+async def beside(
+    house: RunningAgent, way: str, who: str = "host-2", **about: Any
+) -> AsyncIterator[Wire]:
     """A wire to a house, with a session of its own."""
     if way == "http2+sse":
         wire = Wire(house)

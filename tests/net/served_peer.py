@@ -108,7 +108,7 @@ def _chunk(text: str) -> ArtifactChunk:
     return ArtifactChunk(artifact=Artifact(artifact_id="a", parts=(Text(text),)), append=True)
 
 
-class House:
+class RunningServer:
     """A running server, and a raw way to talk to it."""
 
     def __init__(self, app: App, peer: LittlePeer, port: int, listener: GranianServer) -> None:
@@ -131,7 +131,7 @@ class House:
 
 
 @asynccontextmanager
-async def house(host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[House]:
+async def house(host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[RunningServer]:
     """A server with these limits on a free port."""
     peer = LittlePeer()
     settings = Settings(limits=Limits(**limits))
@@ -144,7 +144,7 @@ async def house(host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[House]:
     port = int(base.rpartition(":")[2])
     listener.begin()
     try:
-        yield House(app, peer, port, listener)
+        yield RunningServer(app, peer, port, listener)
     finally:
         listener.refuse()
         await app.stop()
@@ -174,4 +174,4 @@ def post(body: bytes, *headers: str, path: str = "/") -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
-__all__ = ["House", "LittlePeer", "call", "house", "post", "said", "said_0_3"]
+__all__ = ["LittlePeer", "RunningServer", "call", "house", "post", "said", "said_0_3"]

@@ -22,7 +22,7 @@ from dragoman.net.http.descriptors import (
 )
 from dragoman.settings import Limits
 from hostile.frames import ACK, PREFACE, SETTINGS, frame, greeting, head, request
-from net.served_peer import House, call, house, post, said
+from net.served_peer import RunningServer, call, house, post, said
 from ports import NEEDS_IPV6
 from waiting import stays, until
 
@@ -44,7 +44,7 @@ HALVES = {
 
 @asynccontextmanager
 async def dialed(
-    home: House, source: str = "127.0.0.1", host: str = "127.0.0.1"
+    home: RunningServer, source: str = "127.0.0.1", host: str = "127.0.0.1"
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(
         host, home.port, local_addr=(source, 0), limit=1024
@@ -145,7 +145,7 @@ async def test_a_stream_beside_finished_requests_keeps_an_http_2_connection() ->
         assert home.peer.open == 1
 
 
-def unread_request(home: House, size: int) -> bytes:
+def unread_request(home: RunningServer, size: int) -> bytes:
     return post(call("SendMessage", said("x" * size)), "A2A-Version: 1.0")
 
 

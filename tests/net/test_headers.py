@@ -10,12 +10,12 @@ import pytest
 
 from dragoman.net.http.asgi import headers_in
 from hostile.frames import bomb, greeting, head, request
-from net.served_peer import House, call, house, said
+from net.served_peer import RunningServer, call, house, said
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 
 
-async def heard_over_http_2(home: House, frames: bytes, wait: float = 2.0) -> bytes:
+async def heard_over_http_2(home: RunningServer, frames: bytes, wait: float = 2.0) -> bytes:
     return await home.raw(greeting() + frames, wait)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dragoman import Agent, Turn
 from dragoman.core.auth_schemes import Known, Secret, Tokens
-from semantics.ways import House, served
+from semantics.ways import RunningServer, served
 
 PATHS = (
     *("/", "/a2a-go", "/iat", "/a2a", "/a2a/stream", "/manifest", "/health", "/healthz", "/readyz"),
@@ -56,7 +56,7 @@ def desk(**about: Any) -> Agent:
 class Line:
     """Raw requests to a house, and what it logged."""
 
-    def __init__(self, house: House, log: int) -> None:
+    def __init__(self, house: RunningServer, log: int) -> None:
         self.house, self._log = house, log
 
     async def say(self, head: bytes, body: bytes = b"") -> int:

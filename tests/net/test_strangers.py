@@ -15,13 +15,13 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from hostile.frames import fragment, upgrade
 from net.iat.sub_agent import SECRET, open_house
-from net.served_peer import House, house
+from net.served_peer import RunningServer, house
 from waiting import until
 
 HANG = 60.0
 
 
-def at(home: House) -> str:
+def at(home: RunningServer) -> str:
     return f"ws://127.0.0.1:{home.port}/iat/ws"
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dragoman.dialects import sse
-from net.served_peer import House, call, house, post, said, said_0_3
+from net.served_peer import RunningServer, call, house, post, said, said_0_3
 from waiting import until
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
@@ -22,7 +22,7 @@ def stream(text: str, **more: str) -> bytes:
     return post(call("SendStreamingMessage", said(text)), "A2A-Version: 1.0", *headers)
 
 
-async def open_streams(home: House, count: int) -> None:
+async def open_streams(home: RunningServer, count: int) -> None:
     """Waits until so many streams are open, no more and no fewer."""
     await until(lambda: home.peer.open == len(home.app.server.streams) == count)
 

@@ -168,7 +168,7 @@ def _iat_ways() -> Iterator[Asking]:
 
 
 def _iat_sender(op: type[Operation[Any]], *, flat: bool, stream: bool) -> Callable[..., Any]:
-    async def send(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    async def send(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
         caller = IatCaller(me="", flat=flat)
         (frame,) = caller.send(Call("1", question(op, task_id), stream))  # type: ignore[arg-type]
         return await _heard(house, "/iat", frame.body, dict(frame.headers) | _headers(token))
@@ -177,19 +177,21 @@ def _iat_sender(op: type[Operation[Any]], *, flat: bool, stream: bool) -> Callab
 
 
 def _plain_sender(path: str) -> Callable[..., Any]:
-    async def send(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    async def send(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
         headers = {"content-type": "application/json"} | _headers(token)
         return await _heard(house, path, b'{"content":"go"}', headers)
 
     return send
 
 
-async def _unshaken(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+async def _unshaken(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
     reply = await house.client.get("/iat/ws", headers=_headers(token))
     return reply.status_code, reply.text
 
 
-async def _mcp_answer(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+async def _mcp_answer(
+    house: GuardedServer, token: str, task_id: str, tenant: str
+) -> tuple[int, str]:
     """The tool that answers a task, without a session before it."""
     version, tool = "2026-07-28", "answer_task"
     about = {
@@ -209,7 +211,9 @@ async def _mcp_answer(house: House, token: str, task_id: str, tenant: str) -> tu
     return await _heard(house, "/mcp", msgspec.json.encode(asked), headers | _headers(token))
 
 
-async def _heard(house: House, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+async def _heard(
+    house: GuardedServer, path: str, body: bytes, headers: dict[str, str]
+) -> tuple[int, str]:
     """A whole answer; of a stream, which may wait for ever, what comes first."""
     async with house.client.stream("POST", path, content=body, headers=headers) as reply:
         told = ""
@@ -230,7 +234,7 @@ def _own_methods() -> Iterator[tuple[str, tuple[Version, RpcMethod]]]:
 def _rpc_sender(
     path: str, name: str, version: str, method: Any, ident: int | None = 1
 ) -> Callable[..., Any]:
-    async def send(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    async def send(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
         params = msgspec.to_builtins(method.op_out(question(method.op, task_id))) or {}
         if tenant:
             params["tenant"] = tenant
@@ -248,7 +252,7 @@ def _rpc_status(reply: httpx2.Response) -> int:
 
 
 def _rest_sender(binding: Any, route: Any, at: str = "") -> Callable[..., Any]:
-    async def send(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    async def send(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
         said = msgspec.to_builtins(route.method.op_out(question(route.method.op, task_id))) or {}
         path = at or binding.prefix + route.path
         for variable in route.ids:
@@ -339,7 +343,7 @@ def _grpc_sender(
     request, answer = map(GetMessageClass, kinds)
     old = service.startswith("a2a.")
 
-    async def send(house: House, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    async def send(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
         fields = _fields(old, kind, task_id) | ({"tenant": tenant} if tenant else {})
         metadata = tuple(_headers(token).items())
         about = {
@@ -373,7 +377,7 @@ def _headers(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"} if token else {}
 
 
-class House:
+class GuardedServer:
     """A running server."""
 
     def __init__(self, app: App, client: httpx2.AsyncClient, channel: Any, issuer: Issuer) -> None:
@@ -416,7 +420,7 @@ def shared_issuer() -> Issuer:
 @asynccontextmanager
 async def open_house(
     folder: Path, agent: Agent | None = None, log_fd: int = 2, **sections: Any
-) -> AsyncIterator[House]:
+) -> AsyncIterator[GuardedServer]:
     """A server with tokens of an issuer, over HTTP and gRPC, on free ports."""
     issuer = shared_issuer()
     scheme = Jwt(
@@ -435,7 +439,7 @@ async def open_house(
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.ports['grpc']}")
     try:
         async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
-            yield House(app, client, channel, issuer)
+            yield GuardedServer(app, client, channel, issuer)
     finally:
         await channel.close()
         listener.refuse()

@@ -29,7 +29,7 @@ from dragoman.core.operations import (
 )
 from dragoman.dialects.a2a.cards import documents
 from dragoman.settings import Server
-from semantics.ways import WAYS, Heard, House, Way, said, served
+from semantics.ways import WAYS, Heard, RunningServer, Way, said, served
 
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 TOKEN = "token-of-alice-0123456789"
@@ -73,7 +73,7 @@ def to(skill: str, text: str = "hi", task: str = "", **more: Any) -> SendMessage
     return said(text, task=task, noted={"skillId": skill} if skill else None, **more)
 
 
-async def asked(way: Way, house: House, op: AnyOperation, **headers: str) -> Heard | None:
+async def asked(way: Way, house: RunningServer, op: AnyOperation, **headers: str) -> Heard | None:
     heard = await way.ask(house, op, headers=headers)
     return None if heard.unasked else heard
 

@@ -18,7 +18,7 @@ from websockets.typing import Origin
 from dragoman.core.errors import ConfigError
 from dragoman.security.allowed_hosts import AllowedHosts
 from dragoman.settings import Server, load
-from net.served_peer import House, call, house, said
+from net.served_peer import RunningServer, call, house, said
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 OPEN = {"/healthz", "/readyz", "/metrics"}
@@ -26,7 +26,7 @@ PATHS = {"REST 1.0": "/tasks/1:cancel", "REST 0.3": "/v1/tasks/1:cancel"}
 """Routes that stand for many paths, and one path of each."""
 
 
-async def answers(home: House, **headers: str) -> dict[str, tuple[int, str]]:
+async def answers(home: RunningServer, **headers: str) -> dict[str, tuple[int, str]]:
     """How every route answers a request with these headers."""
     found = {}
     async with httpx2.AsyncClient(base_url=home.url) as client:

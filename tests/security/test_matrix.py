@@ -23,7 +23,7 @@ from security.guarded_server import (
     RECALL,
     RECEIVER,
     Asking,
-    House,
+    GuardedServer,
     all_ways,
     open_house,
 )
@@ -36,7 +36,7 @@ WAYS = sorted(all_ways(), key=lambda way: way.binding in OLDEST and way.op is Se
 """In 0.1 a caller names its new task itself, so those come last: it is then the caller's own."""
 
 
-async def opened(house: House) -> str:
+async def opened(house: GuardedServer) -> str:
     """A task of alice's in acme that waits for her, with a webhook; and what she had kept."""
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": CANARY}]}
     hook = {"id": HOOK, "url": f"{RECEIVER}/{CANARY}"}
@@ -53,7 +53,7 @@ async def opened(house: House) -> str:
 
 
 async def asked(
-    way: Asking, house: House, token: str, task: str, tenant: str = ""
+    way: Asking, house: GuardedServer, token: str, task: str, tenant: str = ""
 ) -> tuple[int, str]:
     async with asyncio.timeout(60):
         status, body = await way.send(house, token, task, tenant)
@@ -132,7 +132,7 @@ async def test_every_operation_in_every_binding_with_every_wrong_credential(
     assert own >= {"gRPC 1.0", "python-a2a"}
 
 
-async def answered(house: House, task: str) -> None:
+async def answered(house: GuardedServer, task: str) -> None:
     """Alice answers, and her task completes."""
     text = {"messageId": "n", "role": "ROLE_USER", "parts": [{"text": CANARY}], "taskId": task}
     headers = {"authorization": f"Bearer {house.token()}", "a2a-version": "1.0"}
@@ -140,7 +140,7 @@ async def answered(house: House, task: str) -> None:
     assert sent.json()["task"]["status"]["state"] == "TASK_STATE_COMPLETED", sent.text
 
 
-async def untouched(house: House, task: str, *, finished: bool) -> None:
+async def untouched(house: GuardedServer, task: str, *, finished: bool) -> None:
     """Alice finds her task as she left it; so the questions above were good ones."""
     headers = {"authorization": f"Bearer {house.token()}", "a2a-version": "1.0"}
     found = (await house.client.get(f"/tasks/{task}", headers=headers)).json()

@@ -15,17 +15,19 @@ import pytest
 from dragoman.core.auth_schemes import Secret
 from dragoman.net.http.request_body import LEFT_HTTP2, LEFT_SIZE
 from dragoman.settings import Iat, Limits
-from security.guarded_server import House, open_house
+from security.guarded_server import GuardedServer, open_house
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def house(tmp_path: Path) -> AsyncIterator[GuardedServer]:
     async with open_house(tmp_path) as house:
         yield house
 
 
 @asynccontextmanager
-async def line(house: House) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def line(
+    house: GuardedServer,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     url = house.client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port)
     with closing(writer):
@@ -44,7 +46,7 @@ async def heard(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 @pytest.mark.parametrize("path", ["/", "/message:send", "/a2a-go", "/iat", "/nowhere"])
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
 async def test_the_connection_serves_the_next_request(
-    house: House, path: str, chunked: bool
+    house: GuardedServer, path: str, chunked: bool
 ) -> None:
     size = "transfer-encoding: chunked" if chunked else "content-length: 2"
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{size}\r\n"
@@ -60,7 +62,7 @@ async def test_the_connection_serves_the_next_request(
             assert b"connection: close" not in told
 
 
-async def test_who_has_much_to_say_hears_that_the_connection_ends(house: House) -> None:
+async def test_who_has_much_to_say_hears_that_the_connection_ends(house: GuardedServer) -> None:
     head = f"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: {LEFT_SIZE + 1}\r\n\r\n"
     async with line(house) as (reader, writer):
         writer.write(head.encode())
@@ -76,7 +78,7 @@ os.environ["TEST_IAT_SECRET_OF_REFUSED"] = "a-secret-of-iat-that-is-long-enough"
 
 
 @asynccontextmanager
-async def strict_house(folder: Path, path: str) -> AsyncIterator[House]:
+async def strict_house(folder: Path, path: str) -> AsyncIterator[GuardedServer]:
     sections: dict[str, Any] = {
         "limits": Limits(hello_size=SMALL) if path == "/iat" else Limits(body_size=SMALL),
         "iat": Iat(secret=Secret(env="TEST_IAT_SECRET_OF_REFUSED")),
@@ -85,7 +87,7 @@ async def strict_house(folder: Path, path: str) -> AsyncIterator[House]:
         yield house
 
 
-def head_of(house: House, path: str, size: int, *, chunked: bool) -> bytes:
+def head_of(house: GuardedServer, path: str, size: int, *, chunked: bool) -> bytes:
     """The head of a request that is refused for its body: for its size or, in IAT, for its size
     from a stranger."""
     lines = [f"POST {path} HTTP/1.1", "host: localhost", "content-type: application/json"]
@@ -171,7 +173,9 @@ async def test_over_http2_a_refusal_is_seen_by_whoever_has_more_to_send(
 
 @pytest.mark.slow  # hundreds of requests
 @pytest.mark.parametrize("known", [True, False], ids=["known", "refused"])
-async def test_one_http2_connection_carries_many_requests(house: House, known: bool) -> None:
+async def test_one_http2_connection_carries_many_requests(
+    house: GuardedServer, known: bool
+) -> None:
     """An answer before the end of its request would be a reset (RFC 9113 §8.1)."""
     left = iter(range(640))
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}

@@ -17,7 +17,7 @@ from dragoman.core.operations import CancelTask, GetTask, SendMessage
 from dragoman.core.peer import Context
 from dragoman.security.access_control import AccessControl
 from dragoman.settings import Rates, Server, Settings
-from security.guarded_server import House, open_house
+from security.guarded_server import GuardedServer, open_house
 
 V1 = {"a2a-version": "1.0"}
 
@@ -26,7 +26,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}", **V1}
 
 
-async def said(house: House, token: str, text: str = "hi", **about: Any) -> Any:
+async def said(house: GuardedServer, token: str, text: str = "hi", **about: Any) -> Any:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}], **about}
     headers = bearer(token)
     return await house.client.post("/message:send", json={"message": message}, headers=headers)

@@ -19,9 +19,8 @@ from dragoman.core.peer import DEADLINE, Context
 from dragoman.server.app import App
 from engine.harness import until
 from iat.wires import beside
-from net.iat.sub_agent import House as IatHouse
-from net.iat.sub_agent import open_house
-from semantics.ways import WAYS, House, Way, said, served
+from net.iat.sub_agent import RunningAgent, open_house
+from semantics.ways import WAYS, RunningServer, Way, said, served
 
 PATIENCE = 60.0
 SHORT = 0.7
@@ -86,7 +85,7 @@ async def serving(worker: Worker, binding: str) -> AsyncIterator[tuple[App, Ask]
             yield other.app, (_iat_http if binding == "IAT over HTTP" else _iat_socket)(other)
 
 
-def _a2a(way: Way, house: House) -> Ask:
+def _a2a(way: Way, house: RunningServer) -> Ask:
     async def ask(*, stream: bool, work: str = "", patience: float = 60) -> None:
         headers = {DEADLINE: work} if work else {}
         op = said("go", wait=True)
@@ -95,7 +94,7 @@ def _a2a(way: Way, house: House) -> Ask:
     return ask
 
 
-def _iat_http(house: IatHouse) -> Ask:
+def _iat_http(house: RunningAgent) -> Ask:
     async def ask(*, stream: bool, work: str = "", patience: float = 60) -> None:
         await house.join()
         headers = {"accept": "text/event-stream"} if stream else {}
@@ -107,7 +106,7 @@ def _iat_http(house: IatHouse) -> Ask:
     return ask
 
 
-def _iat_socket(house: IatHouse) -> Ask:
+def _iat_socket(house: RunningAgent) -> Ask:
     async def ask(*, stream: bool, work: str = "", patience: float = 60) -> None:
         about: dict[str, Any] = {"metadata": {DEADLINE: float(work)}} if work else {}
         async with beside(house, "websocket", "host-1") as wire:

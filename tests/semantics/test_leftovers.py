@@ -11,7 +11,7 @@ from dragoman import Agent
 from dragoman.core.errors import DragomanError
 from dragoman.core.operations import GetTask, Watch
 from dragoman.settings import Server
-from semantics.ways import WAYS, House, Way, served
+from semantics.ways import WAYS, RunningServer, Way, served
 
 MANY = 20
 
@@ -22,7 +22,7 @@ def errors() -> int:
     return sum(isinstance(held, DragomanError) for held in gc.get_objects())
 
 
-async def refused(house: House, way: Way, count: int) -> None:
+async def refused(house: RunningServer, way: Way, count: int) -> None:
     for _ in range(count):
         await way.ask(house, GetTask(task_id="none"))
         await way.ask(house, Watch(task_id="none"), stream=True)

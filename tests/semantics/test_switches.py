@@ -10,7 +10,7 @@ from dragoman.core.errors import ConfigError, NoExtendedCard, PushUnsupported, U
 from dragoman.core.model import Hook, Task
 from dragoman.core.operations import DeleteHook, GetExtendedCard, GetHook, ListHooks, SetHook, Watch
 from dragoman.settings import Push
-from semantics.ways import WAYS, House, Way, said, served
+from semantics.ways import WAYS, RunningServer, Way, said, served
 
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 TOKEN = "token-of-alice-0123456789"
@@ -107,7 +107,7 @@ async def test_without_extended_card_there_is_none(
         )
 
 
-async def capabilities(house: House, version: str) -> dict[str, object]:
+async def capabilities(house: RunningServer, version: str) -> dict[str, object]:
     headers = {"a2a-version": version} if version else {}
     reply = await house.client.get("/.well-known/agent-card.json", headers=headers)
     return reply.json()["capabilities"]  # type: ignore[no-any-return]

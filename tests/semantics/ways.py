@@ -46,7 +46,7 @@ class Heard(Struct):
     """This way has no words for the question."""
 
 
-class House:
+class RunningServer:
     """A running server."""
 
     def __init__(self, app: App, client: httpx2.AsyncClient, channel: Any) -> None:
@@ -56,7 +56,7 @@ class House:
 @asynccontextmanager
 async def served(
     agent: Agent, *, log_fd: int = 2, log_level: str = "error", **sections: Any
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RunningServer]:
     """The agent over HTTP and gRPC on free ports."""
     server = Server(store="memory:", grpc=True, grpc_port=0, allow_private=True)
     settings = Settings(**{"server": server, **sections})
@@ -75,7 +75,7 @@ async def served(
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{app.ports['grpc']}")
     try:
         async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
-            yield House(app, client, channel)
+            yield RunningServer(app, client, channel)
     finally:
         await channel.close()
         listener.refuse()
@@ -93,7 +93,7 @@ class Way:
 
     async def ask(
         self,
-        house: House,
+        house: RunningServer,
         op: AnyOperation,
         *,
         stream: bool = False,
@@ -114,7 +114,7 @@ class Way:
 
     async def _http(
         self,
-        house: House,
+        house: RunningServer,
         session: Session,
         frame: Frame,
         headers: dict[str, str],
@@ -145,7 +145,7 @@ class Way:
 
     async def _grpc(
         self,
-        house: House,
+        house: RunningServer,
         session: Session,
         frame: Frame,
         headers: dict[str, str],

@@ -45,13 +45,13 @@ class TwoAgents:
         self.app, self.url = app, url
 
     @asynccontextmanager
-    async def house(self, name: str) -> AsyncIterator[ways.House]:
+    async def house(self, name: str) -> AsyncIterator[ways.RunningServer]:
         """The agent of this name, for the ways of `semantics.ways`."""
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.app.ports['grpc']}")
         base = f"{self.url}/agents/{name}"
         async with httpx2.AsyncClient(base_url=base, timeout=60) as client:
             try:
-                yield ways.House(self.app, client, channel)
+                yield ways.RunningServer(self.app, client, channel)
             finally:
                 await channel.close()
 

@@ -26,7 +26,7 @@ from dragoman.testing.served import served
 from dragoman.workspace import Space
 from iat.team import SECRET as SHARED
 from iat.team import WAYS, joining, settings, story, team
-from net.iat.sub_agent import SECRET, House, open_house
+from net.iat.sub_agent import SECRET, RunningAgent, open_house
 
 OUT = "a secret outside"
 
@@ -64,7 +64,7 @@ def root(tmp_path: Path) -> Path:
 class Asking:
     """`execute` and its answer, on one of the transports."""
 
-    def __init__(self, house: House, way: str) -> None:
+    def __init__(self, house: RunningAgent, way: str) -> None:
         self.house, self.way = house, way
         self.socket: Any = None
 

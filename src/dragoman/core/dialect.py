@@ -42,21 +42,21 @@ class Route(Struct, frozen=True):
 
 
 class CallerIdentity(Struct, frozen=True, kw_only=True):
-    """Who asks whom in a conversation, and the clock and the ids for it."""
+    """The names of both sides in a conversation, with a clock and a source of ids."""
 
     me: str
-    """What we are called in messages."""
+    """Our name in messages."""
     to: str = ""
-    """What the other side is called; empty: its introduction tells."""
+    """The name of the other side; empty if its introduction is to provide it."""
     joins: bool = False
-    """Whether we join the other side, to be asked by it."""
+    """Whether we register with the other side, which then calls us."""
     now: Callable[[], int] = lambda: 0
-    """Milliseconds."""
+    """The time in milliseconds."""
     new_id: Callable[[], str] | None = None
 
 
 class SharedSecretProof(Struct, frozen=True):
-    """How a dialect proves that we have a shared secret, without sending it."""
+    """The way in which a dialect proves a shared secret without sending it."""
 
     headers: Callable[[str, bytes, float], Mapping[str, str]]
     """The headers that prove it, for this secret, this body and this time in seconds. The body

@@ -161,8 +161,8 @@ class Host(Agent):
         if isinstance(peer, WebSocketPeer):
             transport = peer
         elif met.card.interfaces and self.dial is not None:
-            # Whoever has the secret may sign by itself. For others nothing is signed: they might be
-            # called as somebody else is, and show it there.
+            # An agent that proved the secret could sign by itself. For others nothing is signed:
+            # one of them could have claimed another agent's name to use our signature there.
             signs = PROVED in caller.schemes
             transport = self.dial(str(place), met.who, signs=signs)
         if transport is None:

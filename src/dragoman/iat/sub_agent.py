@@ -124,7 +124,7 @@ class KnownAgent:
         await self.call(cast(Operation[Any], op), ctx)
 
     async def ping(self) -> None:
-        """Such agents have no pulse: a call that fails tells."""
+        """Does nothing: these agents have no ping, and a failed call shows that one is gone."""
 
     async def close(self) -> None:
-        """Whoever connected closes it."""
+        """Does nothing, since the code that opened the connection closes it."""

@@ -116,7 +116,8 @@ class AgentMount:
             extensions=(*card.extensions, others),
         )
         card = self.access.on_card(card)
-        # Whoever asks says under which name. For a name that only they know nothing is signed.
+        # Without a public URL the address on the card comes from the caller's Host header. Such a
+        # card is not signed, since a caller could otherwise obtain a signature for any host.
         signer = self._shared.signer
         if signer is None or not self.mount_point.base:
             return card

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class RemoteAgents:
-    """See `agent.calls.Outside`. Who only serves never loads an HTTP client."""
+    """Calls other agents on behalf of a turn; implements `agent.remote_calls.Outside`. The HTTP
+    client is loaded at the first call, so a server that makes none never loads it."""
 
     def __init__(
         self,

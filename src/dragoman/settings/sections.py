@@ -41,9 +41,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     watchdog: float = 0.0
     """Seconds after which a blocked event loop ends the process (exit code 70); 0: never."""
     card_access: str = "public"
-    """Who may read the card: public, authenticated, or address ranges, separated by commas."""
+    """The callers that may read the card: public, authenticated, or a list of address ranges."""
     metrics_access: str = "public"
-    """Who may read /metrics; as card_access."""
+    """The callers that may read /metrics, like card_access."""
     interfaces: tuple[str, ...] = ("JSONRPC", "HTTP+JSON")
     """The bindings that are served and listed on the card, in this order, or single versions of
     them (`JSONRPC/1.0`). `GRPC` enables gRPC, which is off by default: strict clients refuse a

@@ -78,7 +78,7 @@ def make_agent() -> Agent:
     return agent
 
 
-class House:
+class RunningAgent:
     """A running agent, and envelopes to it."""
 
     def __init__(
@@ -160,7 +160,7 @@ async def open_house(
     limits: Limits = DEFAULTS,
     calls_per_minute: int = 0,
     **iat: Any,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RunningAgent]:
     """An agent that listens on a free port of loopback."""
     store = STORES[kind].format(folder) if folder else "memory:"
     settings = Settings(
@@ -178,7 +178,7 @@ async def open_house(
     listener.begin()
     client = httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=60)
     try:
-        yield House(app, listener, url, client)
+        yield RunningAgent(app, listener, url, client)
     finally:
         await client.aclose()
         await wind_down(app, listener)

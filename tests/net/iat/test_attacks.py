@@ -23,7 +23,7 @@ from dragoman.security.iat import Signatures
 from dragoman.server.app import App, engine_for
 from dragoman.settings import Iat, Server, Settings
 from dragoman.store.memory.sessions import MemorySessions
-from net.iat.sub_agent import READ, SECRET, House, make_agent, open_house, signed
+from net.iat.sub_agent import READ, SECRET, RunningAgent, make_agent, open_house, signed
 
 KEYS = {"alice": "alices-key-is-long-enough", "bob": "bobs-key-is-long-enough-too"}
 os.environ |= {f"TEST_KEY_{name.upper()}": key for name, key in KEYS.items()}
@@ -40,7 +40,7 @@ def code(reply: Any) -> str:
     return str(reply.json()["payload"]["error"]["code"])
 
 
-async def register(house: House, who: str, **about: Any) -> str:
+async def register(house: RunningAgent, who: str, **about: Any) -> str:
     told = await house.ask("register", agent_id=who, sender=who, token=SECRET, **about)
     return str(told["session_token"])
 
@@ -137,7 +137,7 @@ async def test_a_signed_message_is_not_good_again_after_a_restart_or_elsewhere(
         body = json.dumps(house.envelope("execute", query="hello")).encode()
         proof = signed(body)
 
-        async def sent(to: House) -> int:
+        async def sent(to: RunningAgent) -> int:
             reply = await to.client.post("/iat", content=body, headers=proof)
             return reply.status_code
 

@@ -18,7 +18,7 @@ from dragoman.client.credentials import SharedSecret
 from dragoman.core.auth_schemes import ApiKeys, Known, Secret
 from dragoman.net.server_context import MOST_RECENT, RECENT, RecentAddresses
 from dragoman.settings import Limits
-from net.iat.sub_agent import SECRET, House, make_agent, open_house, signed
+from net.iat.sub_agent import SECRET, RunningAgent, make_agent, open_house, signed
 
 PATHS = ("/iat", "/a2a", "/a2a/stream")
 LIMITS = Limits(hello_size=16_384, hello_time=2.0)
@@ -55,7 +55,7 @@ class Stranger:
 
 
 @asynccontextmanager
-async def stranger(house: House, local: str = "127.0.0.1") -> AsyncIterator[Stranger]:
+async def stranger(house: RunningAgent, local: str = "127.0.0.1") -> AsyncIterator[Stranger]:
     url = httpx2.URL(house.url)
     streams = await asyncio.open_connection(url.host, url.port, local_addr=(local, 0))
     try:
@@ -72,7 +72,7 @@ def guarded_agent() -> Agent:
     return agent
 
 
-def hex_of(house: House) -> tuple[str, ...]:
+def hex_of(house: RunningAgent) -> tuple[str, ...]:
     """Headers that look as if somebody had signed something."""
     return f"X-IAT-Timestamp: {int(time.time())}", f"X-IAT-Signature: {'ab' * 32}"
 
@@ -140,7 +140,7 @@ async def test_a_signature_that_no_body_fits_is_refused_before_the_body(
             assert await them.status() == 401
 
 
-async def post(house: House, said: Any, *, local: str, **headers: str) -> httpx2.Response:
+async def post(house: RunningAgent, said: Any, *, local: str, **headers: str) -> httpx2.Response:
     """From an address of one's own."""
     transport = httpx2.AsyncHTTPTransport(local_address=local)
     async with httpx2.AsyncClient(transport=transport, timeout=60) as client:

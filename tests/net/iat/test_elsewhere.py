@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from net.iat.sub_agent import READ, House, open_house
+from net.iat.sub_agent import READ, RunningAgent, open_house
 
 WORK = "urn:dragoman:work:1"
 
 
-async def rpc(house: House, method: str, **params: Any) -> dict[str, Any]:
+async def rpc(house: RunningAgent, method: str, **params: Any) -> dict[str, Any]:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     headers = {"a2a-version": "1.0", "a2a-extensions": WORK}
     reply = await house.client.post("/", json=body, headers=headers)

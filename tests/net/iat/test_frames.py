@@ -25,7 +25,7 @@ from dragoman.iat.service import IatService
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.settings import Iat, Server, Settings
 from dragoman.testing.served import served
-from net.iat.sub_agent import SECRET, House, make_agent, open_house
+from net.iat.sub_agent import SECRET, RunningAgent, make_agent, open_house
 from waiting import until
 
 LIMIT = 60.0
@@ -59,7 +59,7 @@ GOOD = {
 }
 
 
-def broken(house: House, kind: str, action: str) -> Iterator[dict[str, Any]]:
+def broken(house: RunningAgent, kind: str, action: str) -> Iterator[dict[str, Any]]:
     """Every envelope of a kind and an action with one member of a wrong type."""
 
     def said() -> dict[str, Any]:
@@ -83,7 +83,7 @@ def broken(house: House, kind: str, action: str) -> Iterator[dict[str, Any]]:
             yield {**said(), part: value}
 
 
-def broken_flat(house: House, kind: str, action: str) -> Iterator[dict[str, Any]]:
+def broken_flat(house: RunningAgent, kind: str, action: str) -> Iterator[dict[str, Any]]:
     """The same in the flat form, of its own members."""
     whole = {"id": "f", "type": kind, "from": "host-1", "to": "go-agent", "action": action}
     whole |= {"payload": GOOD.get(action, {}), "metadata": {"auth_token": house.token}}
@@ -108,7 +108,7 @@ def parents(heard: list[dict[str, Any]]) -> set[str]:
     return {told["header"]["parent_id"] for told in heard if "header" in told}
 
 
-async def alive(house: House, socket: ClientConnection) -> list[dict[str, Any]]:
+async def alive(house: RunningAgent, socket: ClientConnection) -> list[dict[str, Any]]:
     """All that was said up to now; fails if the socket is closed."""
     pulse = house.envelope("pulse", msg_id="still-there")
     await socket.send(json.dumps(pulse))

@@ -13,7 +13,7 @@ import h2.connection
 import h2.events
 import pytest
 
-from net.iat.sub_agent import House, open_house
+from net.iat.sub_agent import RunningAgent, open_house
 
 MANY = 20_000 if os.environ.get("DRAGOMAN_FULL") else 640
 AT_ONCE = 64
@@ -22,7 +22,7 @@ AT_ONCE = 64
 class Wire:
     """A connection whose frames are sent one by one."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: RunningAgent) -> None:
         self._house = house
         self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.heard: dict[int, list[type[h2.events.Event]]] = {}

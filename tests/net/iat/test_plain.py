@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 
 from dragoman import Agent, Turn
-from net.iat.sub_agent import SECRET, House, open_house, signed
+from net.iat.sub_agent import SECRET, RunningAgent, open_house, signed
 
 TOKEN = {"x-iat-token": SECRET}
 
@@ -33,7 +33,7 @@ def half_way() -> Agent:
     return agent
 
 
-async def told(house: House, query: dict[str, str], **headers: str) -> list[Any]:
+async def told(house: RunningAgent, query: dict[str, str], **headers: str) -> list[Any]:
     """The events of a GET."""
     url = f"/a2a/stream?{urlencode(query)}"
     async with house.client.stream("GET", url, headers=headers or TOKEN) as reply:

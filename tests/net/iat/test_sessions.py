@@ -22,7 +22,7 @@ from dragoman.iat.service import IatService
 from dragoman.security.iat import LOOK, MARK, Sessions
 from dragoman.store import open_store
 from dragoman.store.memory.sessions import MemorySessions
-from net.iat.sub_agent import READ, SECRET, House, make_agent, open_house
+from net.iat.sub_agent import READ, SECRET, RunningAgent, make_agent, open_house
 from waiting import turns, until
 
 HOST = Context(principal="iat:host-1", schemes=("iat",))
@@ -207,7 +207,7 @@ async def refused(ask: Callable[[], Awaitable[dict[str, Any]]]) -> None:
     assert (await until(error))["code"] == "unauthorized"
 
 
-async def pulse(house: House) -> dict[str, Any]:
+async def pulse(house: RunningAgent) -> dict[str, Any]:
     return dict((await house.post(house.envelope("pulse"))).json()["payload"])
 
 

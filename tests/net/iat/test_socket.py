@@ -18,14 +18,14 @@ from dragoman.core.peer import ANYONE
 from dragoman.iat.service import IatService
 from dragoman.net.http.granian_server import _lives
 from dragoman.net.websocket.peer import WebSocketPeer
-from net.iat.sub_agent import READ, SECRET, House, open_house
+from net.iat.sub_agent import READ, SECRET, RunningAgent, open_house
 from waiting import until
 
 
 class Line:
     """A socket, and what was heard on it."""
 
-    def __init__(self, house: House, socket: ClientConnection) -> None:
+    def __init__(self, house: RunningAgent, socket: ClientConnection) -> None:
         self.house, self.socket = house, socket
 
     async def say(self, action: str, kind: str = "request", **payload: Any) -> str:
@@ -45,7 +45,7 @@ class Line:
 
 
 @asynccontextmanager
-async def line(house: House, *, join: bool = True, **headers: str) -> AsyncIterator[Line]:
+async def line(house: RunningAgent, *, join: bool = True, **headers: str) -> AsyncIterator[Line]:
     async with connect(house.ws, additional_headers=headers) as socket:
         opened = Line(house, socket)
         if join:

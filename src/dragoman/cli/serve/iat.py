@@ -173,8 +173,8 @@ def revoke(
 ) -> None:
     """End every session of an agent or host: its tokens are refused from the next second on.
 
-    A running server of the same store hears of it by itself, and open WebSockets are held to it
-    with their next frame. Whoever still has the secret can register again: change that, too.
+    A running server on the same store notices this by itself, and refuses the next frame of an open
+    WebSocket. An agent that still has the shared secret can register again, so change that too.
     """
     if not who:
         raise ConfigError("Whose sessions? Give a name that `dragoman iat sessions` shows.")

@@ -156,7 +156,7 @@ class IatCallee(Session):
             return self._terminate(id, envelope)
         if action in CALLS:
             op_in, streams = CALLS[action]
-            # Who wants one answer, and nothing on the way to it, says so.
+            # A caller that wants a single answer instead of a stream sets `stream` to false.
             stream = (
                 stream
                 and streams
@@ -258,7 +258,7 @@ class IatCallee(Session):
     ) -> Frame:
         to = call.envelope
         if body.action == DONE and to.action == "execute_task":
-            # Who says it in other words hears it in other words.
+            # The older action `execute_task` is answered with the older names of the result.
             body = body._replace(action="task_result")
             body.payload["result"] = body.payload.pop("result_summary", "")
         at = body.payload.get("at")

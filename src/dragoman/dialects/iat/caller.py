@@ -52,13 +52,13 @@ class OpenCall(Struct):
 
 
 class IatState(Struct):
-    """What a caller knows of a conversation beyond one exchange."""
+    """The state of a conversation that outlasts one exchange."""
 
     me: str = "host"
     to: str = ""
-    """Whom the messages are for."""
+    """The name of the agent to which the messages are addressed."""
     token: str = ""
-    """What each message carries to show who sends it: the session token of the other side."""
+    """The session token of the other side, which every message carries."""
     flat: bool = False
     """Whether the other side knows only the flat form."""
 
@@ -332,7 +332,8 @@ class IatConversation(CallerConversation):
 def _introduction_or_welcome(
     found: OpenCall, envelope: Envelope
 ) -> signals.Result | signals.Introduction:
-    """Who answers `HELO` introduces itself; all else is a welcome, as it came."""
+    """Decodes the answer to an introduction: a card with tools is the other side's introduction,
+    anything else is a welcome and is returned unchanged."""
     payload = envelope.payload
     if (
         isinstance(found.op, signals.Introduction)

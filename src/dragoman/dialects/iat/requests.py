@@ -294,7 +294,7 @@ CALLS: dict[str, tuple[Callable[[Envelope], AnyOperation], bool]] = {
 
 
 def introduction_in(id: Id, envelope: Envelope) -> Introduction:
-    """Who introduces itself with `register` or `HELO`."""
+    """Decodes the introduction in a `register` or `HELO` message."""
     found = msgspec.convert(envelope.payload, IntroductionIn)
     who = found.agent_id or envelope.sender
     if not who:

@@ -47,7 +47,7 @@ class SignedForm(Struct, frozen=True):
     """One way to write a card before it is signed."""
 
     version: str
-    """Whose members it covers."""
+    """The version of A2A whose members it covers."""
     model: MemberKind
     write: Callable[[Json], bytes]
     restored: Callable[[dict[str, Json]], dict[str, Json]] = dict
