@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Twice as many as cores: most of them wait more than they work. tests/conftest.py orders the files.
-TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
+# More workers than two cores have: tests wait more than they work, the quick ones most of all, while
+# the others start processes that work too. tests/conftest.py orders the files.
+TOGETHER := --dist loadfile --no-loadscope-reorder
 # Every worker, server and command of the tests reads our code again; compiled once, it costs half.
 export PYTHONDONTWRITEBYTECODE :=
 # What is set up and checked before the tests does not wait for one another.
@@ -31,10 +32,10 @@ demo: $(READY) ## Start the showcase agent and show it working in A2A 1.0 and 0.
 	@$(BIN)/dragoman demo
 
 test: check .peers/.ready debian ## Check, then all tests, with small counts
-	@$(BIN)/python -m pytest -q $(TOGETHER) $(ARGS)
+	@$(BIN)/python -m pytest -q -n 4 $(TOGETHER) $(ARGS)
 
 test-quick: $(READY) ## What to run before each commit: all tests that need no other process
-	@$(BIN)/python -m pytest -q $(TOGETHER) -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 6 $(TOGETHER) -m "not slow" $(ARGS)
 
 test-full: check .peers/.ready-all debian ## All tests with the full counts of the issues, and all frameworks
 	@DRAGOMAN_FULL=1 $(BIN)/python -m pytest -q -s --timeout=1800 $(ARGS)

@@ -25,6 +25,8 @@ settings.load_profile("ours")
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 """A client of httpx2 reads all CAs of the system, which takes longer than most tests do."""
 
+gc.disable()  # until all tests are collected: nothing that is made before then is garbage
+
 LONG = ("tests/install/", "tests/crash/", "tests/interop/", "tests/hostile/", "tests/iat/")
 """Files that take longest begin first, so that no worker is left alone with one at the end."""
 
@@ -39,3 +41,4 @@ def pytest_collection_finish() -> None:
     all of them each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()

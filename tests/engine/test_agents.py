@@ -241,10 +241,10 @@ async def test_each_engine_takes_up_only_its_own_tasks(durable: EngineHarness) -
         asked = [await send(engine, "ask") for engine in (both.alpha, both.beta)]
     # They were given back. One agent comes back alone, and hears an answer to its own task.
     again = Pair(durable)
+    durable.clock.skip(60)
     await again.store.open()
     await again.beta.start()
     try:
-        durable.clock.skip(60)
         done = await send(again.beta, "Bob", task_id=asked[1].id)
         assert text_of(done) == "beta Bob"
         with pytest.raises(TaskNotFound):
