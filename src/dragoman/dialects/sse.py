@@ -58,43 +58,56 @@ class SseParser:
         *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         events: list[SseEvent] = []
         for line in lines:
-            self._grow(line)
-            events += self._end_line()
-        self._grow(rest)
+            if self._line_size:  # its beginning came in other bytes
+                self._grow(line)
+                self._end_line(events)
+            elif len(line) + self._data_size > self._max_size:
+                raise self._too_large()
+            else:
+                self._take(line, events)
+        if rest:
+            self._grow(rest)
         return events
 
     def close(self) -> list[SseEvent]:
         """The event that was still open when the stream ended, if there is one."""
-        return [*self._end_line(), *self._dispatch()]
+        events: list[SseEvent] = []
+        self._end_line(events)
+        self._take(b"", events)
+        return events
 
     def _grow(self, piece: bytes) -> None:
         self._line.append(piece)
         self._line_size += len(piece)
         if self._line_size + self._data_size > self._max_size:
-            raise PeerMisbehaved(f"An event is larger than {self._max_size} bytes")
+            raise self._too_large()
 
-    def _end_line(self) -> list[SseEvent]:
+    def _too_large(self) -> PeerMisbehaved:
+        return PeerMisbehaved(f"An event is larger than {self._max_size} bytes")
+
+    def _end_line(self, events: list[SseEvent]) -> None:
         line = b"".join(self._line)
         self._line.clear()
         self._line_size = 0
+        self._take(line, events)
+
+    def _take(self, line: bytes, events: list[SseEvent]) -> None:
+        """Takes a line, of which a blank one ends an event."""
         if self._first_line:
             self._first_line = False
             line = line.removeprefix(b"\xef\xbb\xbf")
         if not line:
-            return self._dispatch()
+            if self._data:
+                events.append(SseEvent(b"\n".join(self._data), self._mark, self._name))
+                self._data, self._data_size = [], 0
+            self._name = ""
+            return
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
-        match field:
-            case b"data":
-                self._data.append(value)
-                self._data_size += len(value) + 1  # its line end counts, or empty lines were free
-            case b"id" if b"\0" not in value:
-                self._mark = value.decode(errors="replace")
-            case b"event":
-                self._name = value.decode(errors="replace")
-        return []
-
-    def _dispatch(self) -> list[SseEvent]:
-        data, name = self._data, self._name
-        self._data, self._data_size, self._name = [], 0, ""
-        return [SseEvent(b"\n".join(data), self._mark, name)] if data else []
+        if field == b"data":
+            self._data.append(value)
+            self._data_size += len(value) + 1  # its line end counts, or empty lines were free
+        elif field == b"id" and b"\0" not in value:
+            self._mark = value.decode(errors="replace")
+        elif field == b"event":
+            self._name = value.decode(errors="replace")

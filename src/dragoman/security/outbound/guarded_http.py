@@ -227,7 +227,8 @@ class GuardedHttp:
         return self._typed if self._typed and self.is_typed(target) else self.rules
 
     def _pool(self, target: Target) -> ConnectionPool:
-        key = target.origin if self._typed is not None else ""
+        apart = self._typed is not None or self._http2 or self._prior
+        key = target.origin if apart else ""
         found = self._pools.get(key)
         if found is None:
             secure = target.scheme == "https"
