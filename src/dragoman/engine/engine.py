@@ -116,6 +116,8 @@ class Engine:
         if sender is not None:
             self.webhooks = WebhookQueue(self.name, store, sender, push or Push())
             self.runner.on_webhook_due = self.webhooks.wake
+        self._left: list[Outside] = []
+        """The connections of code that was replaced, which its tasks may still use."""
         self._scope_of = self.runner.scope_of
         self._view = TaskReader(self.runner)
         self._names = TaskNames(store, self._view.mine)
@@ -140,8 +142,9 @@ class Engine:
         await self.runner.stop(grace)
         if self.webhooks is not None:
             await self.webhooks.stop(min(grace, 1.0))
-        if self.runner.outside is not None:
-            await self.runner.outside.close()
+        for outside in (self.runner.outside, *self._left):
+            if outside is not None:
+                await outside.close()
         try:
             await self.store.retire(self.runner.worker)
         except DragomanError as exc:  # closing the store frees its lock, so others notice anyway
@@ -152,6 +155,20 @@ class Engine:
             await self.store.close()
         if self._workspaces is not None:
             self._workspaces.close()
+
+    def replace_agent(self, agent: Agent, outside: Outside | None) -> None:
+        """Goes on with other code. Tasks that run end with the code they began with; tasks that
+        begin or are resumed later run the new code."""
+        before, self.runner.outside = self.runner.outside, outside
+        self.agent = self.runner.agent = agent
+        self.runner.renew_context()
+        if before is not None:
+            self._left.append(before)
+        used = {id(run.shared.outside) for run in self.runner.runs.values()}
+        for each in self._left:
+            if id(each) not in used:
+                self.runner.spawn(each.close())
+        self._left = [each for each in self._left if id(each) in used]
 
     async def counts(self) -> dict[str, int]:
         """Returns the number of tasks by state, and of `runnable` tasks that wait for a worker."""

@@ -74,6 +74,8 @@ class Runner:
         self.outside: Outside | None = None
         self.workspaces: Workspaces | None = None
         self.stopping = False
+        self.stopped = False
+        """Whether no task may start any more."""
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
         self._claims = 0
         # Runs outlive the request that started them. asyncio holds only weak references to tasks,
@@ -101,6 +103,10 @@ class Runner:
             spawn=self.spawn,
             outside=self.outside,
         )
+
+    def renew_context(self) -> None:
+        """Has runs that start from now on use what has been replaced since the first one."""
+        self.__dict__.pop("shared", None)
 
     def scope_of(self, ctx: Context) -> Scope:
         """Returns the scope of the caller's own tasks of this agent."""
@@ -359,6 +365,7 @@ class Runner:
         running = [run.task for run in self.runs.values() if run.task is not None]
         if running:
             await asyncio.wait(running, timeout=grace)
+        self.stopped = True
         await asyncio.gather(*(self.give_back(run) for run in list(self.runs.values())))
         self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -16,22 +16,23 @@ RULE = "a-z, 0-9 and -, at most 63 characters"
 _NAME = re.compile(rf"[a-z0-9-]{{1,{MOST_CHARS}}}")
 
 
-def by_name(agents: Agents) -> dict[str, Agent]:
-    """The agents by their names. The only one that is given none has an empty one.
+def by_name(agents: Agents, *, several: bool | None = None) -> dict[str, Agent]:
+    """The agents by their names. The only one that is given none has an empty one, unless the
+    server is one for `several`, which may also have none yet.
 
     `ConfigError` if there is none, if two have one name, or if a name cannot be one.
     """
     if isinstance(agents, Agent):
-        return {"": agents}
+        agents = [agents]
     if isinstance(agents, Mapping) and list(agents) == [""]:
-        return dict(agents)
+        agents = list(agents.values())
     if isinstance(agents, Mapping):
         pairs = [(checked(name), agent) for name, agent in agents.items()]
-    elif len(agents) == 1:
+    elif len(agents) == 1 and not several:
         pairs = [("", agents[0])]
     else:
         pairs = [(slug(agent.name), agent) for agent in agents]
-    if not pairs:
+    if not pairs and not several:
         raise ConfigError("There is no agent to serve.")
     return unique(pairs)
 

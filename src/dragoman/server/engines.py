@@ -12,6 +12,7 @@ from dragoman.security.server_secret import folder_of, secret_for
 from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
 
+from .remote_agents import RemoteAgents
 from .services import ServedPeer
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def engines_for(
-    agents: Mapping[str, Agent], settings: Settings
+    agents: Mapping[str, Agent], settings: Settings, *, several: bool | None = None
 ) -> tuple[dict[str, ServedPeer], Store | None]:
     """The engine of each agent, and the store that they share, which the server opens and closes.
-    The only agent of a server has its store to itself."""
-    if len(agents) == 1:
+    The only agent of a server has its store to itself, unless the server is one for `several`."""
+    if not (len(agents) != 1 if several is None else several):
         return {name: engine_for(each, settings, name) for name, each in agents.items()}, None
     from dragoman.store import open_store
 
@@ -56,10 +57,8 @@ def engine_for(
     from dragoman.security.secret_box import SecretBox
     from dragoman.store.approvals import audit_of
 
-    from .remote_agents import RemoteAgents
-
     server, push = settings.server, settings.push
-    pushes = push.enabled and agent.push
+    pushes = _pushes(agent, settings)
     space = granted(settings.workspace, agent.workspace)
     keep_apart(space, folder_of(server.store))
     secret = secret_for(server.store, os.environ)
@@ -75,7 +74,32 @@ def engine_for(
         sender=WebhookSender(egress, SecretBox(secret), push.timeout) if pushes else None,
         push=push,
         retention=settings.retention.values(),
-        outside=RemoteAgents(agent, allow_private=server.allow_private, environ=os.environ),
+        outside=_outside(agent, settings),
         audit=audit_of(server.store),
         workspace=space,
     )
+
+
+def replace_agent(peer: ServedPeer, agent: Agent, settings: Settings) -> bool:
+    """Has the engine of an agent go on with other code, so that no task and no stream of it
+    notices; False if this peer cannot, and the new agent needs one of its own."""
+    from dragoman.engine import Engine
+
+    if not isinstance(peer, Engine) or isinstance(agent, Backend):
+        return False
+    before = peer.agent
+    if agent.workspace != before.workspace:
+        return False
+    if _pushes(agent, settings) != _pushes(before, settings):
+        return False
+    peer.replace_agent(agent, _outside(agent, settings))
+    return True
+
+
+def _pushes(agent: Agent, settings: Settings) -> bool:
+    return settings.push.enabled and agent.push
+
+
+def _outside(agent: Agent, settings: Settings) -> RemoteAgents:
+    allow_private = settings.server.allow_private
+    return RemoteAgents(agent, allow_private=allow_private, environ=os.environ)

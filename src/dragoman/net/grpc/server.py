@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 
 from dragoman.core.errors import (
+    BadParams,
     ConfigError,
     DragomanError,
     StoreUnavailable,
@@ -76,17 +77,15 @@ class GrpcServer:
         pem: Pem | None = None,
         versions: Container[str] = VERSIONS,
         *,
-        agents: Mapping[str, ServerContext] | None = None,
+        several: bool = False,
     ) -> None:
-        """`versions` are the served versions of A2A. `agents` are those of a server with several;
-        `server` then answers the calls that name none of them."""
+        """`versions` are those of A2A that are served, beside the agent's own methods. On a server
+        for `several` agents, `server` answers calls that name none of them."""
         self.server = server
         self._driver = Driver(server, GrpcCallee)
-        self._agents = {
-            name: (Driver(each, GrpcCallee), Driver(each, TenantCallee))
-            for name, each in (agents or {}).items()
-        }
-        # gRPC closes idle connections by itself after `head_time`. Ours is for those it misses.
+        self._several = several
+        self._agents: dict[str, tuple[Driver, Driver]] = {}
+        # Those that gRPC closes by itself when they are idle have gone long before.
         later = replace(server.limits, head_time=2 * server.limits.head_time)
         self.connections = Connections(later, server.trusts, late=True)
         served = [each for each in SERVICES if each is METHODS or each.version in versions]
@@ -101,6 +100,14 @@ class GrpcServer:
         self.port = self._listen(host, port, pem)
         self._secured = pem is not None
         self._ending: asyncio.Task[None] | None = None
+
+    def add_agent(self, name: str, server: ServerContext) -> None:
+        """Answers calls that name this agent, from now on."""
+        self._agents[name] = Driver(server, GrpcCallee), Driver(server, TenantCallee)
+
+    def remove_agent(self, name: str) -> None:
+        """Answers no more calls that name this agent. Those that run go on."""
+        self._agents.pop(name, None)
 
     def _listen(self, host: str, port: int, pem: Pem | None) -> int:
         """Returns the port on which it listens, or raises a `ConfigError` that says what to do."""
@@ -168,7 +175,7 @@ class GrpcServer:
         server = self.server
         exchange = Exchange(self._driver, self._driver.callee())
         fault: Fault | None = None
-        stream, place = OpenStream(_current()), ""
+        stream, place = OpenStream(_current(), server), ""
         counted = CountedCall(self.connections, servicer)
         try:
             signal = await self._receive(exchange, path, servicer, counted)
@@ -243,16 +250,16 @@ class GrpcServer:
         certificate = _certificate(servicer) if self._secured else ""
         target = f"POST {path}"
         try:
-            if self._agents and AGENT not in headers:
-                # The message names the agent. It is read only for a caller that at least one agent
-                # knows.
+            if self._several and AGENT not in headers:
+                # Which agent is meant stands in the message. It is read for a caller that at least
+                # one agent knows.
                 await self._recognize(headers, target, certificate)
                 body = await self._read(servicer)
                 exchange.redirect(self._tenants_driver(path, body))
                 await exchange.admit(headers, target, certificate)
             else:
-                if (named := self._agents.get(headers.get(AGENT, ""))) is not None:
-                    exchange.redirect(named[0])
+                if self._several:
+                    exchange.redirect(self._named_driver(headers[AGENT]))
                 await exchange.admit(headers, target, certificate)
                 body = await self._read(servicer)
         except DragomanError:
@@ -272,6 +279,12 @@ class GrpcServer:
             if await driver.server.recognizes(headers, target, certificate):
                 return
         raise Unauthenticated()
+
+    def _named_driver(self, name: str) -> Driver:
+        """The driver for the agent that a call names in its metadata."""
+        if name not in self._agents:
+            raise BadParams(f"This server has no agent called {name[:64]} ({AGENT}).", field=AGENT)
+        return self._agents[name][0]
 
     def _tenants_driver(self, path: str, body: bytes) -> Driver:
         """Returns the driver of the agent that the tenant of a message names."""

@@ -27,7 +27,7 @@ Patterns = Mapping[str, Callable[[str], bool]]
 class Router:
     """An ASGI app that routes requests, answers those without a route and runs the lifespan.
 
-    `mounts` holds the routers of agents by name, which serve the paths below `/agents/{name}`.
+    Agents that are mounted have routers of their own: what lies below `/agents/{name}` is theirs.
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class Router:
         patterns: Patterns | None = None,
         seen: Callable[[Scope], Scope] | None = None,
         hosts: AllowedHosts | None = None,
-        mounts: Mapping[str, Router] | None = None,
     ) -> None:
         self.routes = {path: dict(methods) for path, methods in routes.items()}
         self._patterns = dict(patterns or {})
@@ -46,7 +45,15 @@ class Router:
         self._seen = seen
         """Returns a request as it was before our trusted proxies, if there are any."""
         self._hosts = hosts
-        self._mounts = dict(mounts or {})
+        self._mounts: dict[str, Router] = {}
+
+    def mount(self, name: str, router: Router) -> None:
+        """From now on `router` answers what lies below `/agents/{name}`."""
+        self._mounts[name] = router
+
+    def unmount(self, name: str) -> None:
+        """From now on nothing lies below `/agents/{name}`."""
+        self._mounts.pop(name, None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one ASGI connection."""
