@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -225,6 +227,45 @@ async def test_an_agent_that_cannot_be_served_changes_nothing() -> None:
             await two.app.replace_agent("alpha", wrong)
         assert await listed(two) == ["alpha", "beta"]
         assert await text_of(two, "alpha") == "alpha hi"
+
+
+async def test_an_idle_agent_costs_no_task_no_thread_and_no_lease(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with serving(store=store) as two:
+
+        def cost() -> tuple[int, int, int]:
+            locks = len(list((tmp_path / "store.db-workers").iterdir()))
+            return len(asyncio.all_tasks()), threading.active_count(), locks
+
+        before = cost()
+        for number in range(100):
+            await two.app.add_agent(f"more-{number}", desk(str(number)))
+        assert await text_of(two, "more-99") == "99 hi"
+        # The answer itself may have left a thread or a task behind, but not one for each agent.
+        assert all(now < then + 20 for now, then in zip(cost(), before, strict=True))
+        for number in range(100):
+            await two.app.remove_agent(f"more-{number}")
+        assert await text_of(two, "alpha") == "alpha hi"
+
+
+async def test_the_due_tasks_of_one_of_several_agents_are_found(tmp_path: Path) -> None:
+    """Nobody looks for each of them every second: one question tells which have something due."""
+    gate = Gate("Gate")
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with serving({"gate": gate.agent, "beta": desk("beta")}, store=store) as two:
+        async with connect(f"{two.url}/agents/gate", allow_private=True) as agent:
+            task = await agent.send("hi", wait=False)
+        await two.app.remove_agent("gate", grace=0)
+    gate.opened.set()
+    async with (
+        serving({"gate": gate.agent, "beta": desk("beta")}, store=store) as two,
+        connect(f"{two.url}/agents/gate", allow_private=True) as agent,
+    ):
+
+        async def ended() -> bool:
+            return (await agent.get(task.id)).state is State.COMPLETED
+
+        await until(ended)
 
 
 async def test_grpc_health_stays_while_agents_change() -> None:

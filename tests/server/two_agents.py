@@ -73,10 +73,10 @@ async def serving(
     named = {"alpha": desk("alpha"), "beta": desk("beta")} if agents is None else agents
     sock = bind("127.0.0.1", 0)
     url = address(sock)
-    peers, shared = engines_for(named, settings, several=several)
+    peers, pool = engines_for(named, settings, several=several)
     base = url if base is None else base
     log = log or Log("error")
-    app = App(named, peers, settings, log, base, store=shared, several=several)
+    app = App(named, peers, settings, log, base, pool=pool, several=several)
     await app.start()
     listener = GranianServer(app.route, sock, settings.limits)
     listener.begin()

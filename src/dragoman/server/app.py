@@ -32,13 +32,12 @@ from .agent_list import AgentList
 from .agent_loader import load_agents
 from .agent_mount import AgentMount, Shared
 from .agent_names import Agents, by_name, checked
-from .engines import engine_for, engines_for, replace_agent
+from .engines import EnginePool, engine_for, engines_for, replace_agent
 from .heap_trimmer import HeapTrimmer
 from .services import GRACE, NoAgent, ServedPeer, server_services_of
 
 if TYPE_CHECKING:
     from dragoman.security.card_signing import Signer
-    from dragoman.store import Store
 
 __all__ = ["App", "create_app", "engine_for", "engines_for"]
 
@@ -57,19 +56,20 @@ class App(Router):
         log: Log,
         base: str = "",
         *,
-        store: Store | None = None,
+        pool: EnginePool | None = None,
         hosts: AllowedHosts | None = None,
         several: bool | None = None,
         check: Callable[[Agent], None] | None = None,
     ) -> None:
-        """`peers` run the tasks of the agents of the same names. `store` is what they share: it is
+        """`peers` run the tasks of the agents of the same names. The store of their `pool` is
         opened before the first of them starts, and closed after the last has stopped. A server for
         `several` agents has them at `/agents/{name}`, however few there are now; None: if there is
         more than one. `check` raises `ConfigError` for an agent that must not be served here."""
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
         self.several = len(named) > 1 if several is None else several
-        self.settings, self.log, self._store = settings, log, store
+        self.settings, self.log = settings, log
+        self._pool, self._store = pool, pool.store if pool is not None else None
         self._check = check
         self._store_is_open = False
         self.ready = False
@@ -236,9 +236,9 @@ class App(Router):
         if self._check is not None:
             self._check(agent)
         if peer is None:
-            if self._store is None:
-                raise ConfigError(f"'{name}' needs a peer: this server has no store to share.")
-            peer = engine_for(agent, self.settings, name, self._store)
+            if self._pool is None:
+                raise ConfigError(f"'{name}' needs a peer: this server has no engines to share.")
+            peer = self._pool.engine(agent, name)
         mount = self._made(name, agent, peer)
         mount.check_card()
         return mount
@@ -342,6 +342,6 @@ def create_app(
     log = set_up(settings.server.log_level)
     # What address the server is bound to is not known here.
     hosts = AllowedHosts(settings.server, anywhere=True)
-    peers, store = engines_for(named, settings, several=several)
+    peers, pool = engines_for(named, settings, several=several)
     base = settings.server.public_url
-    return App(named, peers, settings, log, base, store=store, hosts=hosts, several=several)
+    return App(named, peers, settings, log, base, pool=pool, hosts=hosts, several=several)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from dragoman.agent import Agent
 from dragoman.backend import Backend
@@ -15,34 +14,47 @@ from dragoman.workspace import granted, keep_apart
 from .remote_agents import RemoteAgents
 from .services import ServedPeer
 
-if TYPE_CHECKING:
-    from dragoman.store import Store
+
+class EnginePool:
+    """The engines of the agents of one server: they share a store, which the server opens and
+    closes, and they are one worker in it."""
+
+    def __init__(self, settings: Settings) -> None:
+        from dragoman.engine.maintenance import Maintenance
+        from dragoman.store import open_store
+        from dragoman.store.clock import wall_clock
+
+        self._settings = settings
+        self.store = open_store(settings.server.store)
+        retention = settings.retention.values()
+        self.maintenance = Maintenance(self.store, settings.limits, wall_clock, retention)
+
+    def engine(self, agent: Agent, name: str) -> ServedPeer:
+        """The engine of an agent, not started."""
+        return engine_for(agent, self._settings, name, self)
 
 
 def engines_for(
     agents: Mapping[str, Agent], settings: Settings, *, several: bool | None = None
-) -> tuple[dict[str, ServedPeer], Store | None]:
-    """The engine of each agent, and the store that they share, which the server opens and closes.
-    The only agent of a server has its store to itself, unless the server is one for `several`."""
+) -> tuple[dict[str, ServedPeer], EnginePool | None]:
+    """The engine of each agent, and what they share. The only agent of a server has its store to
+    itself, unless the server is one for `several`."""
     if not (len(agents) != 1 if several is None else several):
         return {name: engine_for(each, settings, name) for name, each in agents.items()}, None
-    from dragoman.store import open_store
-
-    store = open_store(settings.server.store)
-    return {name: engine_for(each, settings, name, store) for name, each in agents.items()}, store
+    pool = EnginePool(settings)
+    return {name: pool.engine(each, name) for name, each in agents.items()}, pool
 
 
 def engine_for(
-    agent: Agent, settings: Settings, name: str = "", store: Store | None = None
+    agent: Agent, settings: Settings, name: str = "", pool: EnginePool | None = None
 ) -> ServedPeer:
     """The engine of an agent, and who calls webhooks for it; of a backend's tasks the store holds
-    only what its author does not keep. `store` is one that others open and close; None: that of
-    the settings, which is its own."""
+    only what its author does not keep. `pool` is that of its server; None: it has a store of its
+    own."""
     from dragoman.store import open_store
 
-    opens = store is None
-    if store is None:
-        store = open_store(settings.server.store)
+    opens = pool is None
+    store = open_store(settings.server.store) if pool is None else pool.store
     if isinstance(agent, Backend):
         return agent.peer(
             push=settings.push.enabled,
@@ -70,6 +82,7 @@ def engine_for(
         settings.limits,
         name=name,
         opens_store=opens,
+        maintenance=None if pool is None else pool.maintenance,
         secret=secret,
         sender=WebhookSender(egress, SecretBox(secret), push.timeout) if pushes else None,
         push=push,

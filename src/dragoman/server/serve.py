@@ -90,9 +90,9 @@ async def _serve(
     url = address(sock, tls=bool(settings.tls.cert))
     anywhere = _wildcard(settings.server.host) or settings.server.trusted_proxies
     base = settings.server.public_url or ("" if anywhere else url)
-    peers, store = engines_for(agents, settings, several=several)
+    peers, pool = engines_for(agents, settings, several=several)
     check = partial(check_agent, settings)
-    app = App(agents, peers, settings, log, base, store=store, several=several, check=check)
+    app = App(agents, peers, settings, log, base, pool=pool, several=several, check=check)
     stopping = _signals(log)
     process_tuning.use_batch_scheduling()
     await app.start()

@@ -251,6 +251,10 @@ class Store(Protocol):
     async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
         """Returns the tasks of an agent that have waited for their caller for too long."""
 
+    async def agents_due(self) -> set[str]:
+        """The agents for which `claim`, `due` or `expired` would find something, each of them by
+        its name. A process with many agents asks this once for all of them."""
+
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         """Drops the logs, and later the whole tasks, of an agent that ended this long ago. Returns
         how many tasks were shortened or dropped."""

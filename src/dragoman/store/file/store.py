@@ -336,6 +336,9 @@ class FileStore(MemoryStore):
     async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
         return await self._files.observe(super().list_expired_tasks, agent, limit)
 
+    async def agents_due(self) -> set[str]:
+        return await self._files.observe(super().agents_due)
+
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         shrink, go = await self._files.observe(self._old, agent, events_ms, tasks_ms, limit)
         for task_id in shrink:

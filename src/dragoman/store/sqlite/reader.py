@@ -144,8 +144,12 @@ class SqliteReader:
         agent, limit = argument
         return self._rows(sql.EXPIRED, self._clock(), agent, limit)
 
-    def find_in_all_scopes(self, argument: tuple[AdminFilter, int]) -> list[Row]:
-        return erase.find_in_all_scopes(self._db, *argument)
+    def agents_due(self, _: None) -> set[str]:
+        now = self._clock()
+        return {name for (name,) in self._db.execute(sql.AGENTS_DUE, {"now": now})}
+
+    def owned(self, argument: tuple[AdminFilter, int]) -> list[Row]:
+        return erase.owned(self._db, *argument)
 
     def count_by_state(self, agent: str) -> dict[str, int]:
         counted: Counter[str] = Counter()

@@ -209,6 +209,9 @@ class SqliteStore(OutboxCalls):
     async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
         return await self._lists.ask(SqliteReader.list_expired_tasks, (agent, limit))
 
+    async def agents_due(self) -> set[str]:
+        return await self._reads.ask(SqliteReader.agents_due, None)
+
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         return await self._writes.ask(SqliteWriter.sweep, (agent, events_ms, tasks_ms, limit))
 
