@@ -58,7 +58,8 @@ class TwoAgents:
 
 @asynccontextmanager
 async def serving(
-    agents: Mapping[str, Agent] | None = None,
+    served: Mapping[str, Agent] | None = None,
+    /,
     *,
     store: str = "memory:",
     log: Log | None = None,
@@ -70,7 +71,7 @@ async def serving(
     server = sections.pop("server", {})
     known = {"store": store, "grpc": True, "grpc_port": 0, "allow_private": True}
     settings = Settings(server=Server(**{**known, **server}), **sections)
-    named = {"alpha": desk("alpha"), "beta": desk("beta")} if agents is None else agents
+    named = {"alpha": desk("alpha"), "beta": desk("beta")} if served is None else served
     sock = bind("127.0.0.1", 0)
     url = address(sock)
     peers, pool = engines_for(named, settings, several=several)

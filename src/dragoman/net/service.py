@@ -53,9 +53,9 @@ class Service:
         """Returns the HTTP routes of the service beside those of its dialects."""
         return {}
 
-    def add_agent(self, name: str, server: ServerContext) -> None:
+    def add_agent(self, name: str, server: ServerContext, host: str = "", tenant: str = "") -> None:
         """A service of a whole server serves one more agent, or this one in place of the one that
-        had its name."""
+        had its name. `host` and `tenant` name it too."""
 
     def remove_agent(self, name: str) -> None:
         """A service of a whole server answers no more calls for this agent."""

@@ -28,6 +28,7 @@ from dragoman.security.allowed_hosts import AllowedHosts
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
+from .agent_names import Naming
 from .services import LINGER, ServedPeer, ServiceContext, services_of
 
 if TYPE_CHECKING:
@@ -53,9 +54,17 @@ class AgentMount:
     """An agent, and all that serves it alone."""
 
     def __init__(
-        self, name: str, agent: Agent, peer: ServedPeer, mount_point: MountPoint, shared: Shared
+        self,
+        name: str,
+        agent: Agent,
+        peer: ServedPeer,
+        mount_point: MountPoint,
+        shared: Shared,
+        naming: Naming,
     ) -> None:
-        """`name` is what the agent is called in the store; empty: by its own name."""
+        """`name` is what the agent is called in the store; empty: by its own name. `naming` is how
+        else calls may name it."""
+        self.naming = naming
         self.name, self.agent, self.peer, self.mount_point = name, agent, peer, mount_point
         self._shared = shared
         settings = shared.settings

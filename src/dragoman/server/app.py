@@ -23,7 +23,7 @@ from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log, set_up
 from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import ServerAccess
-from dragoman.security.allowed_hosts import AllowedHosts
+from dragoman.security.allowed_hosts import OPEN_PATHS, AllowedHosts
 from dragoman.security.authentication import anyone
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
@@ -31,10 +31,11 @@ from dragoman.settings import Settings
 from .agent_list import AgentList
 from .agent_loader import load_agents
 from .agent_mount import AgentMount, Shared
-from .agent_names import Agents, by_name, checked
+from .agent_names import Agents, Naming, by_name, check_naming, checked
 from .engines import EnginePool, engine_for, engines_for, replace_agent
 from .heap_trimmer import HeapTrimmer
 from .services import GRACE, NoAgent, ServedPeer, server_services_of
+from .tenant_endpoint import TenantEndpoint
 
 if TYPE_CHECKING:
     from dragoman.security.card_signing import Signer
@@ -92,6 +93,8 @@ class App(Router):
         )
         self.mounts: dict[str, AgentMount] = {}
         """The agents by their names; the only one of a server may have none."""
+        self._naming: dict[str, Naming] = {}
+        """The hosts and tenants of those that have any."""
         self._leaving: dict[str, asyncio.Task[None]] = {}
         """The agents that were removed, and have not stopped yet."""
         for name, agent in named.items():
@@ -113,10 +116,8 @@ class App(Router):
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
             shared.opened.streams,
         )
-        routes: dict[str, Mapping[str, Handler]] = {
-            **(self.signer.routes() if self.signer is not None else {}),
-            **status.routes(),
-        }
+        everywhere = self.signer.routes() if self.signer is not None else {}
+        routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
         self._own_access: ServerAccess | None = None
         if only is None:
             self._own_access = access = ServerAccess(settings, shared.meter)
@@ -128,18 +129,32 @@ class App(Router):
             guarded, patterns = only.access.policed(only.routes | routes), only.patterns
         seen = proxies.seen if proxies is not None else None
         super().__init__(guarded, self.start, self.stop, patterns, seen, shared.hosts)
+        self.everywhere = frozenset((*everywhere, *OPEN_PATHS))
+        self.by_body = TenantEndpoint(self, self.server, self._tenants)
         for each in self.mounts.values():
             each.check_card()
-            if self.several:
-                self._publish(each)
+            self._publish(each)
 
-    def _made(self, name: str, agent: Agent, peer: ServedPeer) -> AgentMount:
+    def _made(
+        self, name: str, agent: Agent, peer: ServedPeer, naming: Naming | None = None
+    ) -> AgentMount:
+        if naming is None:
+            said = self.settings.agents.get(name)
+            naming = Naming(said.host, said.tenant) if said is not None else Naming()
+        others = {other: its for other, its in self._naming.items() if other != name}
+        check_naming(name, naming, others, self.mounts)
+        if naming != Naming():
+            self._naming[name] = naming
         mount_point = MountPoint(self.base, f"{AGENTS}/{name}" if self.several else "")
-        return AgentMount(name, agent, peer, mount_point, self._shared)
+        return AgentMount(name, agent, peer, mount_point, self._shared, naming)
 
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():
             yield name if self.several else "", each.server, each.peer
+
+    def _tenants(self) -> Iterator[ServerContext]:
+        """The agents that have a tenant."""
+        return (each.server for each in self.mounts.values() if each.naming.tenant)
 
     @property
     def services(self) -> list[Service]:
@@ -163,16 +178,24 @@ class App(Router):
 
     # Agents that come and go
 
-    async def add_agent(self, name: str, agent: Agent, peer: ServedPeer | None = None) -> None:
+    async def add_agent(
+        self,
+        name: str,
+        agent: Agent,
+        peer: ServedPeer | None = None,
+        *,
+        naming: Naming | None = None,
+    ) -> None:
         """Serves one more agent at `/agents/{name}`, at once and beside all others. `peer` runs its
-        tasks; None: an engine over the store of the server. `ConfigError` if the name is taken or
-        cannot be one, or if the agent cannot be served."""
+        tasks; None: an engine over the store of the server. `naming` is its host and its tenant;
+        None: as the settings say. `ConfigError` if the name is taken or cannot be one, or if the
+        agent cannot be served."""
         self._may_change(name)
         while name in self._leaving:  # one of this name gives back its tasks
             await asyncio.wait({self._leaving[name]})
         if name in self.mounts:
             raise ConfigError(f"There is an agent at /agents/{name} already.")
-        mount = self._checked(name, agent, peer)
+        mount = self._checked(name, agent, peer, naming)
         self.mounts[name] = mount  # so that nobody else takes the name
         if self.ready:
             try:
@@ -183,17 +206,24 @@ class App(Router):
         self._publish(mount)
         self.log.info("agent_added", agent=name)
 
-    async def replace_agent(self, name: str, agent: Agent, peer: ServedPeer | None = None) -> None:
+    async def replace_agent(
+        self,
+        name: str,
+        agent: Agent,
+        peer: ServedPeer | None = None,
+        *,
+        naming: Naming | None = None,
+    ) -> None:
         """Serves another agent in place of the one at `/agents/{name}`. New calls reach the new
         one; tasks that run, and the streams of them, go on where both have the same engine."""
         self._may_change(name)
         before = self.mounts.get(name)
         if before is None:
-            await self.add_agent(name, agent, peer)
+            await self.add_agent(name, agent, peer, naming=naming)
             return
         stays = peer is None and replace_agent(before.peer, agent, self.settings)
         try:
-            mount = self._checked(name, agent, before.peer if stays else peer)
+            mount = self._checked(name, agent, before.peer if stays else peer, naming)
             if self.ready:
                 await mount.start(peer=not stays)
         except BaseException:
@@ -201,6 +231,7 @@ class App(Router):
                 replace_agent(before.peer, before.agent, self.settings)
             raise
         mount.succeed(before)
+        self._withdraw(before)
         self._publish(mount)
         self.mounts[name] = mount
         self.log.info("agent_replaced", agent=name)
@@ -214,9 +245,7 @@ class App(Router):
         mount = self.mounts.pop(name, None)
         if mount is None:
             raise LookupError(f"There is no agent at /agents/{name}.")
-        self.unmount(name)
-        for service in self._shared.services:
-            service.remove_agent(name)
+        self._withdraw(mount)
         self.log.info("agent_removed", agent=name)
         leaving = asyncio.get_running_loop().create_task(mount.stop(grace))
         self._leaving[name] = leaving
@@ -231,7 +260,9 @@ class App(Router):
             )
         checked(name)
 
-    def _checked(self, name: str, agent: Agent, peer: ServedPeer | None) -> AgentMount:
+    def _checked(
+        self, name: str, agent: Agent, peer: ServedPeer | None, naming: Naming | None
+    ) -> AgentMount:
         """The mount of an agent that may be served here."""
         if self._check is not None:
             self._check(agent)
@@ -239,15 +270,29 @@ class App(Router):
             if self._pool is None:
                 raise ConfigError(f"'{name}' needs a peer: this server has no engines to share.")
             peer = self._pool.engine(agent, name)
-        mount = self._made(name, agent, peer)
+        mount = self._made(name, agent, peer, naming)
         mount.check_card()
         return mount
 
     def _publish(self, mount: AgentMount) -> None:
         """Routes calls to an agent."""
-        self.mount(mount.name, mount.router)
+        host, tenant = mount.naming.host, mount.naming.tenant
+        if host:
+            self._shared.hosts.add(host)
+        if self.several:
+            self.mount(mount.name, mount.router, host, tenant)
+            for service in self._shared.services:
+                service.add_agent(mount.name, mount.server, host, tenant)
+
+    def _withdraw(self, mount: AgentMount) -> None:
+        """Routes no more calls to an agent."""
+        if mount.naming.host:
+            self._shared.hosts.remove(mount.naming.host)
+        if self._naming.get(mount.name) is mount.naming:
+            del self._naming[mount.name]
+        self.unmount(mount.name)
         for service in self._shared.services:
-            service.add_agent(mount.name, mount.server)
+            service.remove_agent(mount.name)
 
     # Life
 

@@ -48,7 +48,7 @@ class GrpcService(Service):
         agents come with `add_agent`. `ConfigError` if nobody could say where it is reached."""
         self._context, self._settings, self._grace = context, settings, grace
         self._several = several
-        self._agents: dict[str, ServerContext] = {}
+        self._agents: dict[str, tuple[ServerContext, str, str]] = {}
         server = settings.server
         if not server.grpc_url and (server.public_url or server.trusted_proxies):
             raise ConfigError(
@@ -78,8 +78,8 @@ class GrpcService(Service):
             *(self._context, server.host, server.grpc_port, tls.pem(secured), self._versions),
             several=self._several,
         )
-        for name, context in self._agents.items():
-            self._server.add_agent(name, context)
+        for name, agent in self._agents.items():
+            self._server.add_agent(name, *agent)
         self.port = self._server.port
 
     async def start(self) -> None:
@@ -97,11 +97,11 @@ class GrpcService(Service):
         if self._server is not None:
             await self._server.end()
 
-    def add_agent(self, name: str, server: ServerContext) -> None:
+    def add_agent(self, name: str, server: ServerContext, host: str = "", tenant: str = "") -> None:
         """Answers calls that name this agent, from now on."""
-        self._agents[name] = server
+        self._agents[name] = server, host, tenant
         if self._server is not None:
-            self._server.add_agent(name, server)
+            self._server.add_agent(name, server, host, tenant)
 
     def remove_agent(self, name: str) -> None:
         """Answers no more calls that name this agent."""

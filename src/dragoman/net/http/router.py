@@ -12,9 +12,8 @@ import msgspec
 
 from dragoman.security.allowed_hosts import AllowedHosts, Refusal
 
-from .asgi import Handler, Receive, Scope, Send, answer, headers_in
-from .mount_point import AGENTS, below, relative
-from .request_body import RequestBody
+from .asgi import Handler, Receive, Scope, Send, answer, drain_body, headers_in
+from .mount_point import AGENTS, HOSTED, below, host_in, relative
 
 Routes = Mapping[str, Mapping[str, Handler]]
 """Maps paths to methods to handlers. The method `*` means any; `/` is the JSON-RPC endpoint."""
@@ -46,14 +45,33 @@ class Router:
         """Returns a request as it was before our trusted proxies, if there are any."""
         self._hosts = hosts
         self._mounts: dict[str, Router] = {}
+        self._by_host: dict[str, Router] = {}
+        self._by_tenant: dict[str, Router] = {}
+        self.everywhere: frozenset[str] = frozenset()
+        """Paths that are ours at the host of an agent too."""
+        self.by_body: Handler | None = None
+        """Answers what only the body tells the tenant of: a POST to `/`."""
 
-    def mount(self, name: str, router: Router) -> None:
-        """From now on `router` answers what lies below `/agents/{name}`."""
+    def mount(self, name: str, router: Router, host: str = "", tenant: str = "") -> None:
+        """From now on `router` answers what lies below `/agents/{name}`, and everything at its
+        `host`, and what is addressed to its `tenant`."""
+        self.unmount(name)
         self._mounts[name] = router
+        if host:
+            self._by_host[host] = router
+        if tenant:
+            self._by_tenant[tenant] = router
 
     def unmount(self, name: str) -> None:
         """From now on nothing lies below `/agents/{name}`."""
-        self._mounts.pop(name, None)
+        gone = self._mounts.pop(name, None)
+        for table in (self._by_host, self._by_tenant):
+            for key in [key for key, router in table.items() if router is gone]:
+                del table[key]
+
+    def router_of(self, tenant: str) -> Router | None:
+        """The router of the agent that has this tenant."""
+        return self._by_tenant.get(tenant)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one ASGI connection."""
@@ -79,6 +97,9 @@ class Router:
         methods = router.routes.get(path)
         if kind == "http":
             method = scope["method"]
+            if router is self and self._by_tenant and path == "/" and method == "POST":
+                assert self.by_body is not None  # noqa: S101  set where tenants are
+                return self.by_body(scope, receive, send)
             if methods is not None and (handler := methods.get(method)) is not None:
                 return handler(scope, receive, send)
             for key, fits in router._patterns.items():
@@ -90,11 +111,17 @@ class Router:
         return _no_socket(receive, send)
 
     def _mounted(self, scope: Scope) -> tuple[Router, Scope]:
-        """Returns the router of the agent that a path belongs to, and the request as the agent sees
-        it."""
-        before, slash, rest = scope["path"].partition(f"{AGENTS}/")
+        """The router of the agent whose path this is, and the request as that agent sees it."""
+        path: str = scope["path"]
+        if self._by_host and path not in self.everywhere:
+            router = self._by_host.get(host_in(scope))
+            if router is not None:
+                return router, {**scope, HOSTED: True}
+        before, slash, rest = path.partition(f"{AGENTS}/")
         if before or not slash:
-            return self, scope
+            # A2A 1.0 §11: a tenant is the first word of the path.
+            router = self._by_tenant.get(path[1:].partition("/")[0])
+            return (self, scope) if router is None else (router, scope)
         name = rest.partition("/")[0]
         router = self._mounts.get(name)
         return (self, scope) if router is None else (router, below(scope, f"{AGENTS}/{name}"))
