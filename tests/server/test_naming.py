@@ -159,8 +159,6 @@ async def test_a_call_to_the_root_that_names_no_tenant_is_told_so(people: dict[s
             assert reply.json()["error"]["code"] in (-32600, -32602, -31403), wrong
         reply = await client.post("/", content=b"{", headers=as_("ann") | JSON)
         assert reply.json()["error"]["code"] == -32700
-        big = await client.post("/", content=b" " * 5_000_000, headers=as_("ann") | JSON)
-        assert "too large" in big.text
 
 
 @pytest.mark.parametrize(
