@@ -220,7 +220,7 @@ class Maintenance:
     async def _held(self) -> list[HeldTask]:
         """Returns the tasks that this worker has claimed, and stops runs whose claim is gone."""
         runs = [run for _, run in self._runs().values() if run.log.committed]
-        held = await self._store.held(self.worker.id)
+        held = await self._store.list_held_tasks(self.worker.id)
         tokens = {one.claim.token for one in held}
         for run in runs:
             if run.writer.claim.token not in tokens:
@@ -251,7 +251,7 @@ class Maintenance:
                 break
             runner.queued = max(0, runner.queued - len(rows))
         failed = 0
-        for row in await self._store.expired(runner.name, BATCH + runner.overdue):
+        for row in await self._store.list_expired_tasks(runner.name, BATCH + runner.overdue):
             try:
                 await self._expire(row)
             except DragomanError as exc:  # its denial cannot be audited; the others still end

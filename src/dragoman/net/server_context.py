@@ -32,7 +32,7 @@ class OpenStream:
     def __init__(self, task: asyncio.Task[Any], server: ServerContext) -> None:
         self.task = task
         self.server = server
-        """The context of the agent that it is a conversation with."""
+        """The context of the agent whose stream it is."""
         self.why = ""
 
     def end(self, why: str) -> None:
@@ -86,9 +86,9 @@ class OpenStreams:
         return self._at.setdefault(target, OpenSockets())
 
     async def close_sockets(self, seconds: float, of: Contexts | None = None) -> None:
-        """Closes every WebSocket, or those of these contexts, with this long for its last words.
-        Listeners know nothing of sockets and would drop them without a word, so the other side
-        would notice only by missed heartbeats. Tasks go on, and can be followed again."""
+        """Closes every WebSocket, or those of these contexts, within so many seconds. The listeners
+        would drop them without a close frame, and the other side would notice only by missing
+        heartbeats. Tasks go on, and callers can subscribe to them again."""
         closing = [each for each in self.sockets if of is None or each.server in of]
         for stream in closing:
             stream.end("stopping")
@@ -96,8 +96,8 @@ class OpenStreams:
             await asyncio.wait({stream.task for stream in closing}, timeout=seconds)
 
     def end_streams(self, of: Contexts | None = None) -> None:
-        """Ends every open stream, or those of these contexts: whoever stops would wait for them
-        without limit."""
+        """Ends every open stream, or those of these contexts, for which a stopping server would
+        wait without limit."""
         for stream in tuple(self.streams):
             if of is None or stream.server in of:
                 stream.end("stopping")
@@ -126,7 +126,7 @@ class ServerContext:
         self.sockets = self.opened.sockets
         self.mount_point = MountPoint()
         self.draining = False
-        """No more sockets are taken: nobody would serve them."""
+        """Whether new WebSockets are refused, since the server or the agent stops."""
         self.recognizes: Recognizes = _everyone
         """Returns whether this agent knows the caller of a call that may be for another agent."""
         self.extensions: frozenset[str] = frozenset()

@@ -10,8 +10,9 @@ from msgspec import Struct
 from dragoman.core.errors import DragomanError, Unauthenticated
 from dragoman.dialects.a2a import RpcCallee
 from dragoman.net.driver import Driver, Exchange
-from dragoman.net.http.asgi import Receive, Scope, Send, drain_body, headers_in
-from dragoman.net.http.exchange import HttpEndpoint, read_body, send_frame
+from dragoman.net.http.asgi import Receive, Scope, Send, headers_in
+from dragoman.net.http.exchange import HttpEndpoint, send_frame
+from dragoman.net.http.request_body import RequestBody
 from dragoman.net.http.router import Router
 from dragoman.net.server_context import ServerContext
 from dragoman.security.authentication import certificate_in
@@ -51,19 +52,20 @@ class TenantEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, from its headers to the end of its answer."""
         headers = headers_in(scope["headers"])
+        incoming = RequestBody(scope, receive, headers)
         try:
             certificate = certificate_in(scope)
             for each in self._agents():
                 if await each.recognizes(headers, TARGET, certificate):
                     break
             else:
-                await drain_body(scope, receive, headers)
                 raise Unauthenticated()
-            body = await read_body(self._server, scope, receive, headers)
+            body = await incoming.read(self._server)
         except DragomanError as exc:
+            _, extra = await incoming.drain()
             exchange = Exchange(self._driver, self._driver.callee())
             (frame,) = exchange.session.send(exchange.fail(exc))
-            await send_frame(self._server, send, frame, ())
+            await send_frame(self._server, send, frame, extra)
             return
         router = self._router.router_of(_tenant_in(body))
         if router is None:

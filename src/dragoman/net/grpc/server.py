@@ -80,15 +80,15 @@ class GrpcServer:
         *,
         several: bool = False,
     ) -> None:
-        """`versions` are those of A2A that are served, beside the agent's own methods. On a server
-        for `several` agents, `server` answers calls that name none of them."""
+        """`versions` are the served versions of A2A. On a server for `several` agents, `server`
+        answers the calls that name none of them."""
         self.server = server
         self._driver = Driver(server, GrpcCallee)
         self._several = several
         self._agents: dict[str, tuple[Driver, Driver]] = {}
         self._by_host: dict[str, str] = {}
         self._by_tenant: dict[str, str] = {}
-        # Those that gRPC closes by itself when they are idle have gone long before.
+        # gRPC closes idle connections by itself after `head_time`. Ours is for those it misses.
         later = replace(server.limits, head_time=2 * server.limits.head_time)
         self.connections = Connections(later, server.trusts, late=True)
         served = [each for each in SERVICES if each is METHODS or each.version in versions]
@@ -263,8 +263,8 @@ class GrpcServer:
         try:
             name = self._named_in(headers, servicer) if self._several else ""
             if self._several and name is None:
-                # Which agent is meant stands in the message. It is read for a caller that at least
-                # one agent knows.
+                # The message names the agent. It is read only for a caller that at least one agent
+                # knows.
                 await self._recognize(headers, target, certificate)
                 body = await self._read(servicer)
                 exchange.redirect(self._tenants_driver(path, body))

@@ -44,8 +44,9 @@ class GrpcService(Service):
     def __init__(
         self, context: ServerContext, settings: Settings, grace: float, *, several: bool = False
     ) -> None:
-        """Calls that run when the app stops get `grace` seconds. `several` is for a server whose
-        agents come with `add_agent`. `ConfigError` if nobody could say where it is reached."""
+        """Calls that run when the app stops have `grace` seconds to end. The agents of a server for
+        `several` are added with `add_agent`. Raises `ConfigError` if the address for the card is
+        not known."""
         self._context, self._settings, self._grace = context, settings, grace
         self._several = several
         self._agents: dict[str, tuple[ServerContext, str, str]] = {}

@@ -12,8 +12,9 @@ import msgspec
 
 from dragoman.security.allowed_hosts import AllowedHosts, Refusal
 
-from .asgi import Handler, Receive, Scope, Send, answer, drain_body, headers_in
+from .asgi import Handler, Receive, Scope, Send, answer, headers_in
 from .mount_point import AGENTS, HOSTED, below, host_in, relative
+from .request_body import RequestBody
 
 Routes = Mapping[str, Mapping[str, Handler]]
 """Maps paths to methods to handlers. The method `*` means any; `/` is the JSON-RPC endpoint."""
@@ -26,7 +27,7 @@ Patterns = Mapping[str, Callable[[str], bool]]
 class Router:
     """An ASGI app that routes requests, answers those without a route and runs the lifespan.
 
-    Agents that are mounted have routers of their own: what lies below `/agents/{name}` is theirs.
+    Mounted agents have routers of their own, which serve the paths below `/agents/{name}`.
     """
 
     def __init__(
@@ -48,13 +49,13 @@ class Router:
         self._by_host: dict[str, Router] = {}
         self._by_tenant: dict[str, Router] = {}
         self.everywhere: frozenset[str] = frozenset()
-        """Paths that are ours at the host of an agent too."""
+        """The paths that are the server's own, even at the host of an agent."""
         self.by_body: Handler | None = None
-        """Answers what only the body tells the tenant of: a POST to `/`."""
+        """Serves `POST /` where agents have tenants: over JSON-RPC, only the body names one."""
 
     def mount(self, name: str, router: Router, host: str = "", tenant: str = "") -> None:
-        """From now on `router` answers what lies below `/agents/{name}`, and everything at its
-        `host`, and what is addressed to its `tenant`."""
+        """Serves the paths below `/agents/{name}` with this router, and also all paths at `host`
+        and the requests of `tenant`."""
         self.unmount(name)
         self._mounts[name] = router
         if host:
@@ -63,14 +64,14 @@ class Router:
             self._by_tenant[tenant] = router
 
     def unmount(self, name: str) -> None:
-        """From now on nothing lies below `/agents/{name}`."""
+        """Stops serving the agent of this name."""
         gone = self._mounts.pop(name, None)
         for table in (self._by_host, self._by_tenant):
             for key in [key for key, router in table.items() if router is gone]:
                 del table[key]
 
     def router_of(self, tenant: str) -> Router | None:
-        """The router of the agent that has this tenant."""
+        """Returns the router of the agent that serves this tenant."""
         return self._by_tenant.get(tenant)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,7 +112,7 @@ class Router:
         return _no_socket(receive, send)
 
     def _mounted(self, scope: Scope) -> tuple[Router, Scope]:
-        """The router of the agent whose path this is, and the request as that agent sees it."""
+        """Returns the router of the agent that a request is for, and the request as it sees it."""
         path: str = scope["path"]
         if self._by_host and path not in self.everywhere:
             router = self._by_host.get(host_in(scope))

@@ -148,8 +148,8 @@ class SqliteReader:
         now = self._clock()
         return {name for (name,) in self._db.execute(sql.AGENTS_DUE, {"now": now})}
 
-    def owned(self, argument: tuple[AdminFilter, int]) -> list[Row]:
-        return erase.owned(self._db, *argument)
+    def find_in_all_scopes(self, argument: tuple[AdminFilter, int]) -> list[Row]:
+        return erase.find_in_all_scopes(self._db, *argument)
 
     def count_by_state(self, agent: str) -> dict[str, int]:
         counted: Counter[str] = Counter()

@@ -157,7 +157,7 @@ class AgentTests(StoreTests):
             assert await store.agents_due() == set()
             await fixture.append(fixture.write(told.claim, WORKING))
             assert await store.agents_due() == {ANOTHER}
-            await store.due(ANOTHER, 9, 1_000)
+            await store.claim_deliveries(ANOTHER, 9, 1_000)
             assert await store.agents_due() == set()
 
     async def test_agents_drop_only_their_own_old_tasks(self, tmp_path: Path) -> None:
