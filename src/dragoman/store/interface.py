@@ -20,6 +20,7 @@ from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, State, Task
 
 from .bulkheads import Bulkheads
+from .registry import RegistryStore
 from .sessions import SessionStore
 from .task_row import Claim, HeldTask, Idempotency, Row, Scope
 from .writes import Done, Draft, Existing, Input, Record, Unheard, Write
@@ -120,6 +121,8 @@ class Store(Protocol):
     """Whether another process may change this store while it is open."""
     sessions: SessionStore
     """The session tokens that were given out. It may be used only while the store is open."""
+    registry: RegistryStore
+    """The agents that were registered. It may be used only while the store is open."""
 
     async def open(self) -> None:
         """Opens the store and migrates an older layout; `ConfigError` if it cannot be used."""

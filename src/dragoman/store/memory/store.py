@@ -22,11 +22,13 @@ from ..clock import Clock, steady_of
 from ..codec import BRIEF, cut, pack
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..outbox import OutboxCalls, Rule
+from ..registry import RegistryStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..writes import Done, Draft, Existing, Input, Record, Unheard, Write
 from .outbox import MemoryOutbox
 from .records import FrozenTask, Key, LiveTask
+from .registry import MemoryRegistry
 from .sessions import MemorySessions
 from .task_table import TaskTable
 
@@ -43,6 +45,7 @@ class MemoryStore(OutboxCalls):
         self._clock, self._steady = clock, steady_of(clock)
         self._limit = limit
         self.sessions: SessionStore = MemorySessions(clock)
+        self.registry: RegistryStore = MemoryRegistry(clock)
         self._clear()
 
     def _clear(self) -> None:
