@@ -155,7 +155,8 @@ async def test_one_look_does_for_some_seconds_and_not_for_longer(
     monkeypatch.setattr(health, "PATIENCE", 0.2)
     peer = Probed()
     server = ServerContext(cast(Any, None), anyone, Settings().limits, Log("error"))
-    pages = health.HealthEndpoints(server.log, {"": (server, peer)}, lambda: True, lambda: 0)
+    agents = [("", server, peer)]
+    pages = health.HealthEndpoints(server.log, lambda: agents, lambda: True, lambda: 0, ())
 
     async def asked() -> int:
         sent: list[dict[str, Any]] = []

@@ -58,23 +58,26 @@ class TwoAgents:
 
 @asynccontextmanager
 async def serving(
-    agents: Mapping[str, Agent] | None = None,
+    served: Mapping[str, Agent] | None = None,
+    /,
     *,
     store: str = "memory:",
     log: Log | None = None,
     base: str | None = None,
+    several: bool | None = None,
     **sections: Any,
 ) -> AsyncIterator[TwoAgents]:
     """Alpha and beta, or these agents, over HTTP and gRPC on free ports."""
     server = sections.pop("server", {})
     known = {"store": store, "grpc": True, "grpc_port": 0, "allow_private": True}
     settings = Settings(server=Server(**{**known, **server}), **sections)
-    named = agents or {"alpha": desk("alpha"), "beta": desk("beta")}
+    named = {"alpha": desk("alpha"), "beta": desk("beta")} if served is None else served
     sock = bind("127.0.0.1", 0)
     url = address(sock)
-    peers, shared = engines_for(named, settings)
+    peers, pool = engines_for(named, settings, several=several)
     base = url if base is None else base
-    app = App(named, peers, settings, log or Log("error"), base, store=shared)
+    log = log or Log("error")
+    app = App(named, peers, settings, log, base, pool=pool, several=several)
     await app.start()
     listener = GranianServer(app.route, sock, settings.limits)
     listener.begin()

@@ -13,7 +13,6 @@ from dragoman.agent.invoke import invoke
 from dragoman.agent.remote_calls import Outside
 from dragoman.core.errors import (
     BadParams,
-    DragomanError,
     ExtendedCardOff,
     NotCancelable,
     TaskFinished,
@@ -23,7 +22,6 @@ from dragoman.core.errors import (
 from dragoman.core.events import Stamped
 from dragoman.core.extensions import TRANSITIONS
 from dragoman.core.lifecycle import FINAL, shortened
-from dragoman.core.log import Logger
 from dragoman.core.model import Json, State, Task
 from dragoman.core.operations import (
     CancelTask,
@@ -63,8 +61,6 @@ from .task_reader import TaskReader
 from .webhook_queue import WebhookFigures, WebhookQueue
 from .webhook_transport import WebhookTransport
 
-log = Logger("engine")
-
 AGAIN = 0.05
 """Seconds before another attempt to take a task over from another process."""
 
@@ -74,7 +70,8 @@ class Engine:
 
     Several engines may share a store, each with its own `name`: the tasks of one do not exist for
     another. In that case `opens_store` is false, and the code that starts the engines opens the
-    store first and closes it after the last engine has stopped. Without a name, the agent is the
+    store first and closes it after the last engine has stopped; engines of one process have one
+    `maintenance` between them. Without a name, the agent is the
     only one that is served, and its tasks are stored under the agent's own name.
     """
 
@@ -86,6 +83,7 @@ class Engine:
         *,
         name: str = "",
         opens_store: bool = True,
+        maintenance: Maintenance | None = None,
         secret: bytes | None = None,
         clock: Clock = wall_clock,
         sender: WebhookTransport | None = None,
@@ -102,20 +100,23 @@ class Engine:
         self._opens_store = opens_store
         self.settings = settings or EngineSettings()
         self._secret = secret or secrets.token_bytes(32)
-        self.runner = Runner(agent, self.name, store, self.settings, clock, self._secret)
+        shared = maintenance is not None
+        self._maintenance = maintenance or Maintenance(store, self.settings, clock, retention)
+        identity = self._maintenance.worker
+        self.runner = Runner(agent, self.name, store, self.settings, clock, self._secret, identity)
         if audit is not None:
             self.runner.audit = audit
         self.runner.outside = outside
         space = space_of(workspace) or agent.workspace
         self._workspaces = Workspaces(space, agent=name) if space is not None else None
         self.runner.workspaces = self._workspaces
-        self._maintenance = Maintenance(self.runner)
-        self._maintenance.sooner = tuple(retention)
         self._clock = clock
         self.webhooks: WebhookQueue | None = None
         if sender is not None:
-            self.webhooks = WebhookQueue(self.name, store, sender, push or Push())
+            self.webhooks = WebhookQueue(self.name, store, sender, push or Push(), polls=not shared)
             self.runner.on_webhook_due = self.webhooks.wake
+        self._left: list[Outside] = []
+        """The connections of code that was replaced, which its tasks may still use."""
         self._scope_of = self.runner.scope_of
         self._view = TaskReader(self.runner)
         self._names = TaskNames(store, self._view.mine)
@@ -129,29 +130,39 @@ class Engine:
             self._workspaces.open()
         if self._opens_store:
             await self.store.open()
-        await self._maintenance.start()
+        await self._maintenance.start(self.runner)
         if self.webhooks is not None:
-            await self.webhooks.start()
+            self.webhooks.start()
 
     async def stop(self, grace: float = 3.0) -> None:
         """Gives runs `grace` seconds, then returns them to the store. Runs that are returned do not
         lose an attempt."""
-        await self._maintenance.stop()
+        await self._maintenance.pause(self.runner)
         await self.runner.stop(grace)
         if self.webhooks is not None:
             await self.webhooks.stop(min(grace, 1.0))
-        if self.runner.outside is not None:
-            await self.runner.outside.close()
-        try:
-            await self.store.retire(self.runner.worker)
-        except DragomanError as exc:  # closing the store frees its lock, so others notice anyway
-            log.warning(
-                "The worker could not be deregistered", worker=self.runner.worker, reason=exc.reason
-            )
+        for outside in (self.runner.outside, *self._left):
+            if outside is not None:
+                await outside.close()
+        await self._maintenance.leave(self.runner)
         if self._opens_store:
             await self.store.close()
         if self._workspaces is not None:
             self._workspaces.close()
+
+    def replace_agent(self, agent: Agent, outside: Outside | None) -> None:
+        """Goes on with other code. Tasks that run end with the code they began with; tasks that
+        begin or are resumed later run the new code."""
+        before, self.runner.outside = self.runner.outside, outside
+        self.agent = self.runner.agent = agent
+        self.runner.renew_context()
+        if before is not None:
+            self._left.append(before)
+        used = {id(run.shared.outside) for run in self.runner.runs.values()}
+        for each in self._left:
+            if id(each) not in used:
+                self.runner.spawn(each.close())
+        self._left = [each for each in self._left if id(each) in used]
 
     async def counts(self) -> dict[str, int]:
         """Returns the number of tasks by state, and of `runnable` tasks that wait for a worker."""

@@ -6,25 +6,30 @@ heartbeat renews the lease and compares the claims in the store with the runs in
 task that is claimed but does not run (because the answer to its claim was lost) is resumed after
 two heartbeats: after one, the claim may simply be newer than the run. A run whose claim is gone is
 stopped. The tasks of a dead worker are released by the next worker that looks.
+
+A process is one worker, whichever agents it runs: their runners share one lease, one heartbeat and
+one look at the store. An agent without a run costs no query, no timer and no task here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from dragoman.core.errors import DragomanError, Fenced
 from dragoman.core.events import Ask
 from dragoman.core.log import Logger
 from dragoman.core.model import Message, Role, Text
 from dragoman.core.questions import answer_value
-from dragoman.settings import Retention
-from dragoman.store.clock import steady_of
-from dragoman.store.interface import SILENCE, AdminFilter, HeldTask, Input, Row
+from dragoman.settings import EngineSettings, Retention
+from dragoman.store.clock import Clock, steady_of
+from dragoman.store.interface import SILENCE, AdminFilter, HeldTask, Input, Row, Store
 
 from .runner import Runner
+from .runs.run import Run
 from .task_ids import new_id
+from .worker import Worker
 
 log = Logger("maintenance")
 
@@ -44,44 +49,82 @@ BATCH = 64
 
 
 class Maintenance:
-    """Does the background work of a runner."""
+    """Does the background work of a process: for one runner, or for those of all its agents."""
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self._store = runner.store
+    def __init__(
+        self,
+        store: Store,
+        settings: EngineSettings,
+        clock: Clock,
+        retention: Iterable[Retention] = (),
+    ) -> None:
+        self.worker = Worker()
+        self._store, self._settings, self._clock = store, settings, clock
+        self._runners: dict[Runner, None] = {}
+        self._changing = asyncio.Lock()
         self._loops: asyncio.Task[None] | None = None
         self._last_beat = 0.0
         self._stray: set[str] = set()
         self._changes = -1
         """The change counter of the store at the last check."""
-        self._overdue = 0
-        """The number of expired tasks that could not be ended last time. The next query asks for
-        that many more, so that they do not displace others."""
-        self._steady = steady_of(runner.clock)
-        self._ahead = runner.clock() - self._steady()
+        self._steady = steady_of(clock)
+        self._ahead = clock() - self._steady()
         """The difference between the system time and the monotonic time, in milliseconds."""
         self._swept_from = 0
         """The monotonic time from which the system time is trusted again to say what is old."""
-        self.sooner: tuple[Retention, ...] = ()
+        self.sooner = tuple(retention)
         """Retention rules that are shorter than the default."""
 
-    async def start(self) -> None:
-        """Registers the worker, takes over the tasks of dead workers, and starts."""
-        await self._enlist()
-        await self._store.reap()
-        self._loops = asyncio.get_running_loop().create_task(self._run())
+    async def start(self, runner: Runner) -> None:
+        """Does the work for this runner too. For the first one it registers the worker, takes over
+        the tasks of dead workers, and starts."""
+        async with self._changing:
+            self._runners[runner] = None
+            if len(self._runners) > 1:
+                self.worker.place_free.set()  # it may have tasks that are due
+                return
+            try:
+                await self._enlist()
+                await self._store.reap()
+            except BaseException:
+                del self._runners[runner]
+                raise
+            self._loops = asyncio.get_running_loop().create_task(self._run())
+
+    async def pause(self, runner: Runner) -> None:
+        """Starts no more tasks of this runner, which is about to stop."""
+        runner.stopping = True
+        if len(self._runners) == 1:
+            await self.stop()
+
+    async def leave(self, runner: Runner) -> None:
+        """Forgets a runner that has stopped. After the last one the worker ends, and what it still
+        holds is given back."""
+        async with self._changing:
+            self._runners.pop(runner, None)
+            if self._runners:
+                return
+            await self.stop()
+            try:
+                await self._store.retire(self.worker.id)
+            except DragomanError as exc:  # closing the store frees its lock, others notice anyway
+                log.warning(
+                    "The worker could not be deregistered", worker=self.worker.id, reason=exc.reason
+                )
+            self.worker.renew()
 
     async def stop(self) -> None:
         """Stops the background work; the worker stays registered."""
         if self._loops is not None:
             self._loops.cancel()
             await asyncio.wait([self._loops])
+            self._loops = None
 
     async def _run(self) -> None:
-        lease = self._runner.settings.lease
+        lease = self._settings.lease
         async with asyncio.TaskGroup() as group:
             group.create_task(self._every(lambda: lease / 3, self._beat))
-            group.create_task(self._every(lambda: LOOK, self._look, wake=self._runner.place_free))
+            group.create_task(self._every(lambda: LOOK, self._look, wake=self.worker.place_free))
             group.create_task(self._every(lambda: TICK, self._tick))
             group.create_task(self._every(lambda: random.uniform(5, 10), self._reap))
             group.create_task(self._every(self._sweep_pause, self._sweep))
@@ -95,12 +138,7 @@ class Maintenance:
         wake: asyncio.Event | None = None,
     ) -> None:
         while True:
-            try:
-                await work()
-            except DragomanError as exc:
-                log.warning("Maintenance failed", work=work.__name__, reason=exc.reason, why=exc)
-            except Exception as exc:  # one bad task must not stop the maintenance of all others
-                log.error("Maintenance crashed", exc, work=work.__name__)
+            await self._try(work)
             if wake is None:
                 await asyncio.sleep(pause())
                 continue
@@ -110,47 +148,79 @@ class Maintenance:
             except TimeoutError:
                 continue
 
+    async def _try(self, work: Callable[..., Awaitable[None]], *about: Runner) -> None:
+        agents = ",".join(runner.name for runner in about)
+        name = work.__name__
+        try:
+            await work(*about)
+        except DragomanError as exc:
+            log.warning("Maintenance failed", work=name, reason=exc.reason, why=exc, agent=agents)
+        except Exception as exc:  # one bad task must not stop the maintenance of all others
+            log.error("Maintenance crashed", exc, work=name, agent=agents)
+
     async def _enlist(self) -> None:
-        await self._store.enlist(self._runner.worker, self._lease_ms())
+        await self._store.enlist(self.worker.id, self._lease_ms())
         self._last_beat = asyncio.get_running_loop().time()
 
     def _lease_ms(self) -> int:
-        return int(self._runner.settings.lease * 1000)
+        return int(self._settings.lease * 1000)
 
     async def _beat(self) -> None:
-        runner = self._runner
+        worker = self.worker
         began = asyncio.get_running_loop().time()
-        alive = began - self._last_beat < runner.settings.lease
-        if not alive or not await self._store.beat(runner.worker, self._lease_ms()):
+        alive = began - self._last_beat < self._settings.lease
+        if not alive or not await self._store.beat(worker.id, self._lease_ms()):
             # The lease has expired, so other workers may have taken over our tasks. Everything here
             # stops, and a new worker id makes sure that no old claim is mistaken for a new one.
             log.error(
-                "The lease of this worker has expired, so its runs are stopped",
-                worker=runner.worker,
+                "The lease of this worker has expired, so its runs are stopped", worker=worker.id
             )
-            runner.lose_all()
-            runner.worker = new_id()
+            for runner in self._runners:
+                runner.lose_all()
+            worker.renew()
             await self._enlist()
             return
         self._last_beat = began
         held = await self._held()
-        stray = [one.claim for one in held if one.claim.task_id not in runner.runs]
+        runs = self._runs()
+        stray = [one.claim for one in held if one.claim.task_id not in runs]
         for claim in stray:
             if claim.token in self._stray:
                 log.warning(
                     "A task that this worker has claimed but does not run is resumed",
                     task=claim.task_id,
                 )
-                taken = await self._store.seize(runner.worker, claim.task_id, claim.epoch)
+                taken = await self._store.seize(worker.id, claim.task_id, claim.epoch)
                 if taken is not None:
-                    await runner.resume(taken)
+                    await self._resume(taken)
         self._stray = {claim.token for claim in stray}
         await self._bring(held)  # inputs that could not be delivered when they arrived
 
+    def _runs(self) -> dict[str, tuple[Runner, Run]]:
+        """The runs of all runners by their tasks."""
+        return {
+            task_id: (runner, run)
+            for runner in self._runners
+            for task_id, run in runner.runs.items()
+        }
+
+    async def _resume(self, row: Row) -> None:
+        """Runs a claimed task again, or gives it back if its agent was removed."""
+        runner = self._runner_of(row.agent)
+        if runner is not None:
+            await runner.resume(row)
+        else:
+            await self._store.release(row.claim, runnable=not row.resting)
+
+    def _runner_of(self, agent: str) -> Runner | None:
+        """The runner of an agent that starts tasks."""
+        found = (each for each in self._runners if each.name == agent and not each.stopping)
+        return next(found, None)
+
     async def _held(self) -> list[HeldTask]:
         """Returns the tasks that this worker has claimed, and stops runs whose claim is gone."""
-        runs = [run for run in self._runner.runs.values() if run.log.committed]
-        held = await self._store.list_held_tasks(self._runner.worker)
+        runs = [run for _, run in self._runs().values() if run.log.committed]
+        held = await self._store.list_held_tasks(self.worker.id)
         tokens = {one.claim.token for one in held}
         for run in runs:
             if run.writer.claim.token not in tokens:
@@ -159,8 +229,18 @@ class Maintenance:
 
     async def _look(self) -> None:
         """Starts the tasks that are due, and ends those whose question expired."""
-        runner = self._runner
-        runner.place_free.clear()
+        self.worker.place_free.clear()
+        runners = [each for each in self._runners if not each.stopping]
+        if len(self._runners) > 1:
+            # One question for all agents. Most of them have nothing to do, however many there are.
+            due = await self._store.agents_due()
+            runners = [each for each in runners if each.name in due]
+            for runner in runners:
+                runner.on_webhook_due()
+        for runner in runners:
+            await self._try(self._look_for, runner)
+
+    async def _look_for(self, runner: Runner) -> None:
         while runner.places > 0:
             places = min(BATCH, runner.places)
             rows = await self._store.claim(runner.worker, runner.name, places)
@@ -171,7 +251,7 @@ class Maintenance:
                 break
             runner.queued = max(0, runner.queued - len(rows))
         failed = 0
-        for row in await self._store.list_expired_tasks(runner.name, BATCH + self._overdue):
+        for row in await self._store.list_expired_tasks(runner.name, BATCH + runner.overdue):
             try:
                 await self._expire(row)
             except DragomanError as exc:  # its denial cannot be audited; the others still end
@@ -179,12 +259,14 @@ class Maintenance:
                     "A question did not expire", task=row.task_id, reason=exc.reason, why=exc
                 )
                 failed += 1
-        self._overdue = failed
+        runner.overdue = failed
 
     async def _expire(self, row: Row) -> None:
         """Expires a question: an approval counts as denied, any other fails the task (DESIGN
         §4.1)."""
-        runner = self._runner
+        runner = self._runner_of(row.agent)
+        if runner is None:
+            return
         if row.asking is Ask.APPROVAL:
             silence = Message(message_id=new_id(), role=Role.USER, parts=(Text("[no answer]"),))
             said = Input(message=silence, value=answer_value(False), by=SILENCE)
@@ -203,7 +285,9 @@ class Maintenance:
             runner.expire(run)
 
     async def _tick(self) -> None:
-        self._runner.tick()
+        for runner in self._runners:
+            if runner.busy:
+                runner.tick()
 
     async def _reap(self) -> None:
         taken = await self._store.reap()
@@ -212,7 +296,7 @@ class Maintenance:
 
     def _sweep_pause(self) -> float:
         """Returns the seconds until the next clean-up, which depend on the shortest retention."""
-        keep = self._runner.settings
+        keep = self._settings
         shortest = min(keep.keep_events, keep.keep_tasks, *(it.keep_tasks for it in self.sooner))
         return min(SWEEP, max(1.0, shortest / 4))
 
@@ -220,7 +304,7 @@ class Maintenance:
         """Returns whether the clock was set forward within the last hour. Deleted data cannot be
         restored, so an operator has that long to correct a wrong clock."""
         steady = self._steady()
-        before, self._ahead = self._ahead, self._runner.clock() - steady
+        before, self._ahead = self._ahead, self._clock() - steady
         if self._ahead - before >= JUMPED:
             self._swept_from = steady + int(SWEEP * 1000)
             log.warning("The clock was set forward, so no old data is deleted for an hour")
@@ -229,22 +313,25 @@ class Maintenance:
     async def _sweep(self) -> None:
         if self._time_jumped():
             return
-        keep = self._runner.settings
+        for runner in tuple(self._runners):
+            await self._sweep_for(runner.name)
+
+    async def _sweep_for(self, agent: str) -> None:
+        keep = self._settings
         events_ms, tasks_ms = int(keep.keep_events * 1000), int(keep.keep_tasks * 1000)
         swept = SWEPT
         while swept >= SWEPT:
-            swept = await self._store.sweep(self._runner.name, events_ms, tasks_ms, SWEPT)
+            swept = await self._store.sweep(agent, events_ms, tasks_ms, SWEPT)
         for sooner in self.sooner:
-            await self._sweep_sooner(sooner)
+            if sooner.agent in ("", agent):
+                await self._sweep_sooner(sooner, agent)
 
-    async def _sweep_sooner(self, sooner: Retention) -> None:
-        """Deletes the tasks of a tenant or of this agent that have a shorter retention."""
-        if sooner.agent not in ("", self._runner.name):
-            return  # the engine of that agent does it
+    async def _sweep_sooner(self, sooner: Retention, agent: str) -> None:
+        """Deletes the tasks of a tenant or of an agent that have a shorter retention."""
         which = AdminFilter(
             tenant=sooner.tenant,
-            agent=self._runner.name,
-            ended_before=self._runner.clock() - int(sooner.keep_tasks * 1000),
+            agent=agent,
+            ended_before=self._clock() - int(sooner.keep_tasks * 1000),
         )
         while rows := await self._store.find_in_all_scopes(which, SWEPT):
             await self._store.erase([row.task_id for row in rows])
@@ -252,21 +339,22 @@ class Maintenance:
     async def _peek(self) -> None:
         """Checks for inputs and cancels from other processes, while a run or a reader here needs
         them."""
-        runner = self._runner
-        if not (runner.runs or runner.bell.listening()):
+        concerned = [each for each in self._runners if each.runs or each.bell.listening()]
+        if not concerned:
             return
         before, self._changes = self._changes, await self._store.data_version()
         if self._changes == before:
             return
-        runner.bell.ring_all()
+        for runner in concerned:
+            runner.bell.ring_all()
         await self._bring(await self._held())
 
     async def _bring(self, held: list[HeldTask]) -> None:
         """Delivers stored inputs and cancels to the runs of this worker."""
-        runner = self._runner
+        runs = self._runs()
         for one in held:
-            run = runner.runs.get(one.claim.task_id)
-            if run is None or run.writer.claim != one.claim:
+            runner, run = runs.get(one.claim.task_id, (None, None))
+            if runner is None or run is None or run.writer.claim != one.claim:
                 continue
             if one.cancel:
                 runner.cancel(run)

@@ -28,7 +28,7 @@ from .runs.run import Run, StopReason
 from .runs.run_context import RunContext
 from .runs.skill_driver import SYNC_THREADS, TOO_LONG, perform
 from .tail import Idle, send_on
-from .task_ids import new_id
+from .worker import Worker
 
 log = Logger("runner")
 T = TypeVar("T")
@@ -49,7 +49,9 @@ class Runner:
         settings: EngineSettings,
         clock: Callable[[], int],
         secret: bytes,
+        identity: Worker | None = None,
     ) -> None:
+        """`identity` is the worker that several agents of a process share."""
         self.agent = agent
         self.name = name
         """The name of the agent in the store."""
@@ -58,12 +60,15 @@ class Runner:
         self.clock = clock
         self._credentials = InputSealer(secret)
         self.bell = LocalBell()
-        self.worker = new_id()
+        self._identity = identity or Worker()
         self.runs: dict[str, Run] = {}
         self.parked: dict[str, Run] = {}
         self.queued = 0
         """The number of this agent's tasks that wait in the store for a free place."""
-        self.place_free = asyncio.Event()
+        self.place_free = self._identity.place_free
+        self.overdue = 0
+        """The number of expired tasks that could not be ended last time. The next query asks for
+        that many more, so that they do not displace others."""
         self.waits: dict[asyncio.Future[None], float] = {}
         """The blocking sends and the loop time at which each of them stops waiting, oldest
         first."""
@@ -74,8 +79,9 @@ class Runner:
         self.outside: Outside | None = None
         self.workspaces: Workspaces | None = None
         self.stopping = False
+        self.stopped = False
+        """Whether no task may start any more."""
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
-        self._claims = 0
         # Runs outlive the request that started them. asyncio holds only weak references to tasks,
         # so everything that is spawned is referenced here until it is done.
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -102,6 +108,10 @@ class Runner:
             outside=self.outside,
         )
 
+    def renew_context(self) -> None:
+        """Has runs that start from now on use what has been replaced since the first one."""
+        self.__dict__.pop("shared", None)
+
     def scope_of(self, ctx: Context) -> Scope:
         """Returns the scope of the caller's own tasks of this agent."""
         return Scope(ctx.tenant, ctx.principal, self.name)
@@ -111,10 +121,19 @@ class Runner:
         """The number of runs that may still start. Runs that wait for their caller do not count."""
         return self.settings.max_runs - len(self.runs) + len(self.parked)
 
+    @property
+    def worker(self) -> str:
+        """The worker that claims the tasks of this runner."""
+        return self._identity.id
+
     def new_token(self) -> str:
         """Returns the token of a new claim, which is never reused."""
-        self._claims += 1
-        return f"{self.worker}.{self._claims}"
+        return self._identity.new_token()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a run, or a reader or a caller that waits for one."""
+        return bool(self.runs or self.idle or self.waits)
 
     def start(self, run: Run) -> None:
         """Starts to run a task that this worker has claimed."""
@@ -359,6 +378,7 @@ class Runner:
         running = [run.task for run in self.runs.values() if run.task is not None]
         if running:
             await asyncio.wait(running, timeout=grace)
+        self.stopped = True
         await asyncio.gather(*(self.give_back(run) for run in list(self.runs.values())))
         self._threads.shutdown(wait=False, cancel_futures=True)
 

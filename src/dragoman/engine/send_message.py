@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from dragoman.agent import Skill
 from dragoman.agent.parts import parts_of
 from dragoman.agent.tools import read_tools
-from dragoman.core.errors import BadParams, Conflict, TaskFinished, TaskNotFound, TooMany
+from dragoman.core.errors import (
+    BadParams,
+    Conflict,
+    StoreUnavailable,
+    TaskFinished,
+    TaskNotFound,
+    TooMany,
+)
 from dragoman.core.events import Opened
 from dragoman.core.extensions import IDEMPOTENCY
 from dragoman.core.lifecycle import FINAL, WAITING, shortened
@@ -32,7 +39,6 @@ class MessageSender:
 
     def __init__(self, runner: Runner, view: TaskReader, names: TaskNames, hooks: Hooks) -> None:
         self._runner = runner
-        self._agent = runner.agent
         self._scope_of = runner.scope_of
         self._store = runner.store
         self._clock = runner.clock
@@ -207,6 +213,8 @@ class MessageSender:
             raise run.writer.error
 
     def _draft(self, op: SendMessage, ctx: Context, skill: Skill, *, queued: bool) -> Run:
+        if self._runner.stopped:  # the agent was removed while this message was on its way
+            raise StoreUnavailable("The agent has stopped; try again later.")
         message = op.message
         now = self._clock()
         made = new_id()
@@ -254,8 +262,8 @@ class MessageSender:
             if named is not None:
                 if not isinstance(named, str):
                     raise BadParams("metadata.skillId must be a string", field="metadata.skillId")
-                return self._agent.choose(named)
-        return self._agent.choose("")
+                return self._runner.agent.choose(named)
+        return self._runner.agent.choose("")
 
     async def _continue(
         self, op: SendMessage, ctx: Context, key: Idempotency | None = None

@@ -74,7 +74,19 @@ class WebhookFigures(Struct, frozen=True, kw_only=True):
 class WebhookQueue:
     """Delivers events to the webhooks of an agent's tasks, several concurrently."""
 
-    def __init__(self, agent: str, store: Store, sender: WebhookTransport, settings: Push) -> None:
+    def __init__(
+        self,
+        agent: str,
+        store: Store,
+        sender: WebhookTransport,
+        settings: Push,
+        *,
+        polls: bool = True,
+    ) -> None:
+        """If it does not poll by itself, somebody calls `wake` when a delivery is due, and the
+        queue costs nothing until then."""
+        self._polls = polls
+        self._started = False
         self._agent = agent
         self.sender = sender
         self.settings = settings
@@ -95,20 +107,25 @@ class WebhookQueue:
     def wake(self) -> None:
         """Has the queue look for deliveries that are due."""
         self._news.set()
+        if self._loop is None and self._started and not self._stopping:
+            self._loop = asyncio.get_running_loop().create_task(self._run())
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Starts to deliver."""
-        self._loop = asyncio.get_running_loop().create_task(self._run())
+        self._started = True
+        if self._polls:
+            self.wake()
 
     async def stop(self, grace: float) -> None:
         """Gives requests in flight `grace` seconds; other deliveries are due again for the next
         process."""
-        if self._loop is None:
+        if not self._started:
             return
         # Not canceled: a delivery that is being claimed at this moment would belong to nobody.
         self._stopping = True
         self.wake()
-        await asyncio.wait([self._loop])
+        if self._loop is not None:
+            await asyncio.wait([self._loop])
         if self._flights:
             await asyncio.wait(self._flights, timeout=grace)
         cut_off = dict(self._flights)
@@ -149,6 +166,9 @@ class WebhookQueue:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL):
                     await self._news.wait()
+            if not self._polls and not self._flights and not self._news.is_set():
+                self._loop = None
+                return
 
     async def _hold_on(self, delivery: Delivery) -> None:
         """Postpones a delivery whose request is still in flight (the clock was set, or the request

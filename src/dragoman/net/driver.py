@@ -266,7 +266,7 @@ class Exchange:
         if len(server.streams) >= server.limits.streams:
             raise TooMany("Too many streams are open; try again later.")
         self.method += "+stream"
-        stream = OpenStream(task)
+        stream = OpenStream(task, server)
         server.streams.add(stream)
         return stream
 

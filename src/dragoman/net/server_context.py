@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -27,10 +27,12 @@ MOST_RECENT = 10_000
 class OpenStream:
     """An open stream or WebSocket; `why` says what ended it, if it was not the task."""
 
-    __slots__ = ("task", "why")
+    __slots__ = ("server", "task", "why")
 
-    def __init__(self, task: asyncio.Task[Any]) -> None:
+    def __init__(self, task: asyncio.Task[Any], server: ServerContext) -> None:
         self.task = task
+        self.server = server
+        """The context of the agent whose stream it is."""
         self.why = ""
 
     def end(self, why: str) -> None:
@@ -78,28 +80,27 @@ class OpenStreams:
         """All open streams over HTTP and gRPC, and all WebSockets."""
         self.sockets: set[OpenStream] = set()
         self._at: dict[str, OpenSockets] = {}
-        self.draining = False
-        """Whether new WebSockets are refused, since the server stops."""
 
     def sockets_at(self, target: str) -> OpenSockets:
         """Returns the WebSockets at this path, whose limit several agents share."""
         return self._at.setdefault(target, OpenSockets())
 
-    async def close_sockets(self, seconds: float) -> None:
-        """Closes every WebSocket within so many seconds and refuses new ones. The listeners would
-        drop them without a close frame, and the other side would notice only by missing heartbeats.
-        Tasks go on, and callers can subscribe to them again."""
-        self.draining = True
-        ending = {stream.task for stream in self.sockets}
-        for stream in tuple(self.sockets):
+    async def close_sockets(self, seconds: float, of: Contexts | None = None) -> None:
+        """Closes every WebSocket, or those of these contexts, within so many seconds. The listeners
+        would drop them without a close frame, and the other side would notice only by missing
+        heartbeats. Tasks go on, and callers can subscribe to them again."""
+        closing = [each for each in self.sockets if of is None or each.server in of]
+        for stream in closing:
             stream.end("stopping")
-        if ending:
-            await asyncio.wait(ending, timeout=seconds)
+        if closing:
+            await asyncio.wait({stream.task for stream in closing}, timeout=seconds)
 
-    def end_streams(self) -> None:
-        """Ends every open stream, for which a stopping server would wait without limit."""
+    def end_streams(self, of: Contexts | None = None) -> None:
+        """Ends every open stream, or those of these contexts, for which a stopping server would
+        wait without limit."""
         for stream in tuple(self.streams):
-            stream.end("stopping")
+            if of is None or stream.server in of:
+                stream.end("stopping")
 
 
 class ServerContext:
@@ -124,6 +125,8 @@ class ServerContext:
         self.streams = self.opened.streams
         self.sockets = self.opened.sockets
         self.mount_point = MountPoint()
+        self.draining = False
+        """Whether new WebSockets are refused, since the server or the agent stops."""
         self.recognizes: Recognizes = _everyone
         """Returns whether this agent knows the caller of a call that may be for another agent."""
         self.extensions: frozenset[str] = frozenset()
@@ -141,6 +144,10 @@ class ServerContext:
         """Returns the event loop of the server. It is cached, since `get_running_loop` makes a
         system call in Python 3.11."""
         return asyncio.get_running_loop()
+
+
+Contexts = Container[ServerContext]
+"""Those of the agents whose streams are meant."""
 
 
 async def _everyone(headers: Mapping[str, str], target: str, certificate: str) -> bool:

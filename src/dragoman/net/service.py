@@ -10,6 +10,7 @@ from dragoman.core.session import Session
 
 from .driver import Driver
 from .http.asgi import Handler
+from .server_context import ServerContext
 
 Factory = Callable[[], Session]
 
@@ -51,6 +52,13 @@ class Service:
     def routes(self) -> Mapping[str, Mapping[str, Handler]]:
         """Returns the HTTP routes of the service beside those of its dialects."""
         return {}
+
+    def add_agent(self, name: str, server: ServerContext, host: str = "", tenant: str = "") -> None:
+        """A service of a whole server serves one more agent, or this one in place of the one that
+        had its name. `host` and `tenant` name it too."""
+
+    def remove_agent(self, name: str) -> None:
+        """A service of a whole server answers no more calls for this agent."""
 
     def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:
         """Returns the service's interfaces for the card of the agent at `url`. `agent` is its name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
 from dragoman.engine.webhook_queue import WebhookFigures
@@ -50,13 +50,15 @@ class HealthEndpoints:
     def __init__(
         self,
         log: Log,
-        agents: Mapping[str, tuple[ServerContext, TaskCounts]],
+        agents: Callable[[], Iterable[tuple[str, ServerContext, TaskCounts]]],
         ready: Callable[[], bool],
         blocked: Callable[[], int],
+        streams: Collection[object],
     ) -> None:
-        """`agents` are those of the server by their label in the metrics, which the only one does
-        not have."""
+        """`agents` tells those that the server has now, each with its label in the metrics, which
+        the only one does not have. `streams` are those that are open."""
         self._log, self._agents, self._ready, self._blocked = log, agents, ready, blocked
+        self._streams = streams
         self._looking = asyncio.Lock()
         self._look_at = 0.0
         self._kept = False
@@ -94,7 +96,7 @@ class HealthEndpoints:
 
     async def _look(self) -> bool:
         # Peers that share a store need one look at it.
-        peers = {id(getattr(each, "store", each)): each for _, each in self._agents.values()}
+        peers = {id(getattr(each, "store", each)): each for _, _, each in self._agents()}
         try:
             async with asyncio.timeout(PATIENCE):
                 for counted in peers.values():
@@ -109,10 +111,9 @@ class HealthEndpoints:
         """Answers with all counters."""
         figures = [
             await self._figures(label, server, counted)
-            for label, (server, counted) in self._agents.items()
+            for label, server, counted in tuple(self._agents())
         ]
-        streams = len(next(iter(self._agents.values()))[0].streams)
-        text = exposition(figures, streams=streams, blocked=self._blocked())
+        text = exposition(figures, streams=len(self._streams), blocked=self._blocked())
         await answer(send, 200, text, (b"content-type", b"text/plain; version=0.0.4"))
 
     async def _figures(

@@ -64,6 +64,15 @@ class AllowedHosts:
         self._known: set[bytes] = set()
         """The values of `Host` that were found to be ours."""
 
+    def add(self, name: str) -> None:
+        """Allows a host name: that of one agent."""
+        self._names.add(name)
+
+    def remove(self, name: str) -> None:
+        """Allows it no longer."""
+        self._names.discard(name)
+        self._known.clear()
+
     def refusal(self, scope: Scope) -> Refusal | None:
         """Returns why this request is not served, or None if it is."""
         headers: list[Header] = scope["headers"]

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from dragoman.core.errors import BadParams, DragomanError, Forbidden
+from dragoman.core.errors import BadParams, DragomanError
 from dragoman.core.model import Json
 from dragoman.net.http.asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
 from dragoman.net.http.mount_point import AGENTS
@@ -26,7 +26,7 @@ class AgentList:
     """Lists the agents whose cards the caller may read, in the order of their names."""
 
     def __init__(self, mounts: Mapping[str, AgentMount], access: ServerAccess) -> None:
-        self._mounts = dict(sorted(mounts.items()))
+        self._mounts = mounts
         self._access = access
 
     def routes(self) -> dict[str, dict[str, Handler]]:
@@ -63,7 +63,7 @@ class AgentList:
         except DragomanError as error:
             refusal = error
         found: list[AgentMount] = []
-        for each in self._mounts.values():
+        for _, each in sorted(self._mounts.items()):
             readable = common
             if not common and each.agent.auth:  # what its code lets in besides
                 try:
@@ -73,8 +73,8 @@ class AgentList:
                     refusal = error
             if readable:
                 found.append(each)
-        if not found:
-            raise refusal or Forbidden()
+        if refusal is not None and not found:
+            raise refusal
         return found
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,15 +18,18 @@ from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.card_endpoint import CardEndpoint
 from dragoman.net.http.mount_point import MountPoint
+from dragoman.net.http.router import Router
 from dragoman.net.http.routes import card_paths, routes_of
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
 from dragoman.observability.log import AgentLog, Log
 from dragoman.security.access_control import AccessControl
+from dragoman.security.allowed_hosts import AllowedHosts
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
-from .services import ServedPeer, ServiceContext, services_of
+from .agent_names import Naming
+from .services import LINGER, ServedPeer, ServiceContext, services_of
 
 if TYPE_CHECKING:
     from dragoman.security.card_signing import Signer
@@ -41,15 +45,26 @@ class Shared(Struct, frozen=True, kw_only=True):
     signer: Signer | None
     services: list[Service]
     """Those that serve all agents."""
+    hosts: AllowedHosts
+    trusts: Callable[[str], bool] | None
+    """Whether an address is one of our proxies'."""
 
 
 class AgentMount:
     """An agent, and all that serves it alone."""
 
     def __init__(
-        self, name: str, agent: Agent, peer: ServedPeer, mount_point: MountPoint, shared: Shared
+        self,
+        name: str,
+        agent: Agent,
+        peer: ServedPeer,
+        mount_point: MountPoint,
+        shared: Shared,
+        naming: Naming,
     ) -> None:
-        """`name` is what the agent is called in the store; empty: by its own name."""
+        """`name` is what the agent is called in the store; empty: by its own name. `naming` is how
+        else calls may name it."""
+        self.naming = naming
         self.name, self.agent, self.peer, self.mount_point = name, agent, peer, mount_point
         self._shared = shared
         settings = shared.settings
@@ -60,6 +75,7 @@ class AgentMount:
             guarded, self.access.admit_or_anyone, settings.limits, log, shared.opened
         )
         self.server.mount_point = mount_point
+        self.server.trusts = shared.trusts
         self.server.recognizes = self.access.recognizes
         self.server.refusal_headers = self.access.authenticator.refusal_headers
         self.context = ServiceContext(
@@ -87,15 +103,72 @@ class AgentMount:
             routes |= service.routes()
         self.routes = routes
         """Relative to the mount point, and not yet guarded by their policies."""
-        self._learn_extensions()
-        agent.on_card_change.append(self._card_changed)
+        self._contexts = {self.server}
+        """Those of the conversations with the agent: ours, and those that are left of agents that
+        this one has replaced."""
+        self._runs = False
+        """Whether the peer is to be stopped."""
 
-    def _card_changed(self) -> None:
-        self._learn_extensions()
-        self._pages.renew(time.time())
+    @property
+    def router(self) -> Router:
+        """Answers what lies below the mount point."""
+        return Router(
+            self.access.policed(self.routes), patterns=self.patterns, hosts=self._shared.hosts
+        )
 
-    def _learn_extensions(self) -> None:
-        self.server.extensions = frozenset(e.uri for e in self.agent.card(()).extensions)
+    # Life
+
+    async def start_peer(self) -> None:
+        """Starts to run tasks."""
+        await self.peer.start()
+        self._runs = True
+
+    async def start(self, *, peer: bool = True) -> None:
+        """Does everything in the order in which a server does it with its agents; without the
+        `peer` if it runs already."""
+        try:
+            for service in self.services:
+                service.open()
+            if peer:
+                await self.start_peer()
+            for service in self.services:
+                await service.start()
+        except BaseException:
+            await self.stop(0.0)
+            raise
+
+    def succeed(self, before: AgentMount) -> None:
+        """Takes over from the agent that was here: its figures, and where the peer is the same its
+        conversations too."""
+        self.server.metrics = before.server.metrics
+        if self.peer is before.peer:
+            self._contexts |= before._contexts
+            self._runs, before._runs = before._runs, False
+            before._contexts = set()
+
+    async def drain(self) -> None:
+        """Takes nothing new but what comes through the listener."""
+        await asyncio.gather(*(service.drain() for service in self.services))
+        for context in self._contexts:
+            context.draining = True
+        await self._shared.opened.close_sockets(LINGER, self._contexts)
+
+    async def stop(self, grace: float) -> None:
+        """Runs get their grace while streams still see them end; then every stream is closed."""
+        await self.drain()
+        try:
+            await self.stop_peer(grace)
+        finally:
+            self._shared.opened.end_streams(self._contexts)
+            for service in reversed(self.services):
+                await service.stop()
+            await self.access.close()
+
+    async def stop_peer(self, grace: float) -> None:
+        """Gives runs this many seconds, then hands them back."""
+        runs, self._runs = self._runs, False
+        if runs:
+            await self.peer.stop(grace)
 
     def card_at(self, url: str, card: Card | None = None) -> Card:
         """The agent's card, or another one of it (the extended one), as it is published: with what

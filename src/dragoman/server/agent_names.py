@@ -4,34 +4,46 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+
+from msgspec import Struct
 
 from dragoman.agent import Agent
 from dragoman.core.errors import ConfigError
+from dragoman.dialects.a2a.routes import PATH_WORDS
 
 Agents = Agent | Sequence[Agent] | Mapping[str, Agent]
 """The only agent of a server, or several: a mapping gives each its name."""
 MOST_CHARS = 63
 RULE = "a-z, 0-9 and -, at most 63 characters"
+_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 _NAME = re.compile(rf"[a-z0-9-]{{1,{MOST_CHARS}}}")
 
 
-def by_name(agents: Agents) -> dict[str, Agent]:
-    """The agents by their names. The only one that is given none has an empty one.
+class Naming(Struct, frozen=True):
+    """How calls may name an agent, beside its name."""
+
+    host: str = ""
+    tenant: str = ""
+
+
+def by_name(agents: Agents, *, several: bool | None = None) -> dict[str, Agent]:
+    """The agents by their names. The only one that is given none has an empty one, unless the
+    server is one for `several`, which may also have none yet.
 
     `ConfigError` if there is none, if two have one name, or if a name cannot be one.
     """
     if isinstance(agents, Agent):
-        return {"": agents}
+        agents = [agents]
     if isinstance(agents, Mapping) and list(agents) == [""]:
-        return dict(agents)
+        agents = list(agents.values())
     if isinstance(agents, Mapping):
         pairs = [(checked(name), agent) for name, agent in agents.items()]
-    elif len(agents) == 1:
+    elif len(agents) == 1 and not several:
         pairs = [("", agents[0])]
     else:
         pairs = [(slug(agent.name), agent) for agent in agents]
-    if not pairs:
+    if not pairs and not several:
         raise ConfigError("There is no agent to serve.")
     return unique(pairs)
 
@@ -57,6 +69,27 @@ def checked(name: str) -> str:
         hint = f" Write {almost}." if almost else ""
         raise ConfigError(f"'{name}' cannot be the name of an agent: {RULE}.{hint}")
     return name
+
+
+def check_naming(
+    name: str, naming: Naming, others: Mapping[str, Naming], names: Container[str]
+) -> None:
+    """`ConfigError` if an agent cannot have this host or this tenant, or if its name is the tenant
+    of another one. `others` are the agents that have any, `names` those of all."""
+    host, tenant, where = naming.host, naming.tenant, f"[agents.{name}]"
+    if host and not _HOST.fullmatch(host):
+        raise ConfigError(f"{where}: host is a name in small letters without a port, not '{host}'.")
+    if tenant and (tenant in PATH_WORDS or "/" in tenant):
+        raise ConfigError(f"{where}: '{tenant}' cannot be a tenant: it is a path of this server.")
+    if tenant and tenant != name and tenant in names:
+        raise ConfigError(f"{where}: the tenant {tenant} is the name of another agent.")
+    for other, its in others.items():
+        if host and host == its.host:
+            raise ConfigError(f"{where}: the host {host} is that of {other} already.")
+        if tenant and tenant == its.tenant:
+            raise ConfigError(f"{where}: the tenant {tenant} leads to {other} already.")
+        if name == its.tenant:
+            raise ConfigError(f"{where}: a tenant of this name leads to {other} already.")
 
 
 def slug(title: str) -> str:

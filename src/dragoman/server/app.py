@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,7 +23,7 @@ from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log, set_up
 from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import ServerAccess
-from dragoman.security.allowed_hosts import AllowedHosts
+from dragoman.security.allowed_hosts import OPEN_PATHS, AllowedHosts
 from dragoman.security.authentication import anyone
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
@@ -31,15 +31,14 @@ from dragoman.settings import Settings
 from .agent_list import AgentList
 from .agent_loader import load_agents
 from .agent_mount import AgentMount, Shared
-from .agent_names import Agents, by_name
-from .engines import engine_for, engines_for
+from .agent_names import Agents, Naming, by_name, check_naming, checked
+from .engines import EnginePool, engine_for, engines_for, replace_agent
 from .heap_trimmer import HeapTrimmer
-from .running_peers import RunningPeers
-from .services import LINGER, NoAgent, ServedPeer, server_services_of
+from .services import GRACE, NoAgent, ServedPeer, server_services_of
+from .tenant_endpoint import TenantEndpoint
 
 if TYPE_CHECKING:
     from dragoman.security.card_signing import Signer
-    from dragoman.store import Store
 
 __all__ = ["App", "create_app", "engine_for", "engines_for"]
 
@@ -58,72 +57,67 @@ class App(Router):
         log: Log,
         base: str = "",
         *,
-        store: Store | None = None,
+        pool: EnginePool | None = None,
         hosts: AllowedHosts | None = None,
+        several: bool | None = None,
+        check: Callable[[Agent], None] | None = None,
     ) -> None:
-        """`peers` run the tasks of the agents of the same names. `store` is what they share: it is
-        opened before the first of them starts, and closed after the last has stopped."""
+        """`peers` run the tasks of the agents of the same names. The store of their `pool` is
+        opened before the first of them starts, and closed after the last has stopped. A server for
+        `several` agents has them at `/agents/{name}`, however few there are now; None: if there is
+        more than one. `check` raises `ConfigError` for an agent that must not be served here."""
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
-        self.log = log
-        self._peers = RunningPeers((asked[name] for name in named), store)
+        self.several = len(named) > 1 if several is None else several
+        self.settings, self.log = settings, log
+        self._pool, self._store = pool, pool.store if pool is not None else None
+        self._check = check
+        self._store_is_open = False
         self.ready = False
         self.base = base.rstrip("/")
         self.signer = _signer(settings)
         addresses.warn_of_plain_http(settings.server.public_url, log)
         if self.signer is not None and not self.base:
             log.warning("card_not_signed", why="set public_url: only callers know our name here")
-        shared = Shared(
+        believed = settings.server.trusted_proxies
+        proxies = ForwardedHeaders(believed, settings.server.forwarded) if believed else None
+        self._shared = shared = Shared(
             settings=settings,
             log=log,
             opened=OpenStreams(),
             meter=Meter(settings.rates),
             signer=self.signer,
             services=[],
+            hosts=hosts or AllowedHosts(settings.server),
+            trusts=proxies.trusts if proxies is not None else None,
         )
-        several = len(named) > 1
-        self.mounts = {
-            name: AgentMount(
-                *(name, agent, asked[name]),
-                MountPoint(self.base, f"{AGENTS}/{name}" if several else ""),
-                shared,
-            )
-            for name, agent in named.items()
-        }
+        self.mounts: dict[str, AgentMount] = {}
         """The agents by their names; the only one of a server may have none."""
-        only = None if several else next(iter(self.mounts.values()))
+        self._naming: dict[str, Naming] = {}
+        """The hosts and tenants of those that have any."""
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        """The agents that were removed, and have not stopped yet."""
+        for name, agent in named.items():
+            self.mounts[name] = self._made(name, agent, asked[name])
+        only = None if self.several else next(iter(self.mounts.values()))
         self.server = (
             ServerContext(NoAgent(), anyone, settings.limits, log, shared.opened)
             if only is None
             else only.server
         )
-        contexts = {name: each.context for name, each in self.mounts.items()} if several else {}
-        shared.services.extend(server_services_of(self.server, contexts, settings))
-        self.services = [
-            *shared.services,
-            *(service for each in self.mounts.values() for service in each.services),
-        ]
-        believed = settings.server.trusted_proxies
-        proxies = ForwardedHeaders(believed, settings.server.forwarded) if believed else None
-        for context in (self.server, *(each.server for each in contexts.values())):
-            context.trusts = proxies.trusts if proxies is not None else None
+        self.server.trusts = shared.trusts
+        shared.services.extend(server_services_of(self.server, settings, several=self.several))
         self.watchdog: Watchdog | None = None
         self._trimmer: HeapTrimmer | None = None
-        self._fatal = settings.server.watchdog
         status = HealthEndpoints(
             log,
-            {
-                name if several else "": (each.server, each.peer)
-                for name, each in self.mounts.items()
-            },
+            self._counted,
             lambda: self.ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
+            shared.opened.streams,
         )
-        routes: dict[str, Mapping[str, Handler]] = {
-            **(self.signer.routes() if self.signer is not None else {}),
-            **status.routes(),
-        }
-        hosts = hosts or AllowedHosts(settings.server)
+        everywhere = self.signer.routes() if self.signer is not None else {}
+        routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
         self._own_access: ServerAccess | None = None
         if only is None:
             self._own_access = access = ServerAccess(settings, shared.meter)
@@ -133,21 +127,40 @@ class App(Router):
             guarded, patterns = access.policed(routes), None
         else:
             guarded, patterns = only.access.policed(only.routes | routes), only.patterns
-        super().__init__(
-            guarded,
-            self.start,
-            self.stop,
-            patterns,
-            proxies.seen if proxies is not None else None,
-            hosts,
-            {
-                name: Router(each.access.policed(each.routes), patterns=each.patterns, hosts=hosts)
-                for name, each in self.mounts.items()
-                if several
-            },
-        )
+        seen = proxies.seen if proxies is not None else None
+        super().__init__(guarded, self.start, self.stop, patterns, seen, shared.hosts)
+        self.everywhere = frozenset((*everywhere, *OPEN_PATHS))
+        self.by_body = TenantEndpoint(self, self.server, self._tenants)
         for each in self.mounts.values():
             each.check_card()
+            self._publish(each)
+
+    def _made(
+        self, name: str, agent: Agent, peer: ServedPeer, naming: Naming | None = None
+    ) -> AgentMount:
+        if naming is None:
+            said = self.settings.agents.get(name)
+            naming = Naming(said.host, said.tenant) if said is not None else Naming()
+        others = {other: its for other, its in self._naming.items() if other != name}
+        check_naming(name, naming, others, self.mounts)
+        if naming != Naming():
+            self._naming[name] = naming
+        mount_point = MountPoint(self.base, f"{AGENTS}/{name}" if self.several else "")
+        return AgentMount(name, agent, peer, mount_point, self._shared, naming)
+
+    def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
+        for name, each in self.mounts.items():
+            yield name if self.several else "", each.server, each.peer
+
+    def _tenants(self) -> Iterator[ServerContext]:
+        """The agents that have a tenant."""
+        return (each.server for each in self.mounts.values() if each.naming.tenant)
+
+    @property
+    def services(self) -> list[Service]:
+        """All services, those of the whole server first."""
+        own = (service for each in self.mounts.values() for service in each.services)
+        return [*self._shared.services, *own]
 
     def service(self, kind: type[S], agent: str = "") -> S:
         """The service of this kind, that of this agent if each has one; `LookupError` if there is
@@ -163,12 +176,140 @@ class App(Router):
         """The ports that services listen on, by their names."""
         return {each.name: each.port for each in self.services if each.port is not None}
 
+    # Agents that come and go
+
+    async def add_agent(
+        self,
+        name: str,
+        agent: Agent,
+        peer: ServedPeer | None = None,
+        *,
+        naming: Naming | None = None,
+    ) -> None:
+        """Serves one more agent at `/agents/{name}`, at once and beside all others. `peer` runs its
+        tasks; None: an engine over the store of the server. `naming` is its host and its tenant;
+        None: as the settings say. `ConfigError` if the name is taken or cannot be one, or if the
+        agent cannot be served."""
+        self._may_change(name)
+        while name in self._leaving:  # one of this name gives back its tasks
+            await asyncio.wait({self._leaving[name]})
+        if name in self.mounts:
+            raise ConfigError(f"There is an agent at /agents/{name} already.")
+        mount = self._checked(name, agent, peer, naming)
+        self.mounts[name] = mount  # so that nobody else takes the name
+        if self.ready:
+            try:
+                await mount.start()
+            except BaseException:
+                del self.mounts[name]
+                raise
+        self._publish(mount)
+        self.log.info("agent_added", agent=name)
+
+    async def replace_agent(
+        self,
+        name: str,
+        agent: Agent,
+        peer: ServedPeer | None = None,
+        *,
+        naming: Naming | None = None,
+    ) -> None:
+        """Serves another agent in place of the one at `/agents/{name}`. New calls reach the new
+        one; tasks that run, and the streams of them, go on where both have the same engine."""
+        self._may_change(name)
+        before = self.mounts.get(name)
+        if before is None:
+            await self.add_agent(name, agent, peer, naming=naming)
+            return
+        stays = peer is None and replace_agent(before.peer, agent, self.settings)
+        try:
+            mount = self._checked(name, agent, before.peer if stays else peer, naming)
+            if self.ready:
+                await mount.start(peer=not stays)
+        except BaseException:
+            if stays:
+                replace_agent(before.peer, before.agent, self.settings)
+            raise
+        mount.succeed(before)
+        self._withdraw(before)
+        self._publish(mount)
+        self.mounts[name] = mount
+        self.log.info("agent_replaced", agent=name)
+        await before.stop(GRACE)
+
+    async def remove_agent(self, name: str, grace: float = GRACE) -> None:
+        """Takes an agent away: no new call reaches it from now on. Its runs have `grace` seconds to
+        end and are given back to the store then, where an agent of this name finds them again; its
+        streams are served until then. `LookupError` if there is none of this name."""
+        self._may_change(name)
+        mount = self.mounts.pop(name, None)
+        if mount is None:
+            raise LookupError(f"There is no agent at /agents/{name}.")
+        self._withdraw(mount)
+        self.log.info("agent_removed", agent=name)
+        leaving = asyncio.get_running_loop().create_task(mount.stop(grace))
+        self._leaving[name] = leaving
+        leaving.add_done_callback(lambda _: self._leaving.pop(name, None))
+        await asyncio.shield(leaving)
+
+    def _may_change(self, name: str) -> None:
+        if not self.several:
+            raise ConfigError(
+                f"There is no place for '{name}': this server has one agent, at its root. Make it "
+                "one for several: create_app({}, several=True)."
+            )
+        checked(name)
+
+    def _checked(
+        self, name: str, agent: Agent, peer: ServedPeer | None, naming: Naming | None
+    ) -> AgentMount:
+        """The mount of an agent that may be served here."""
+        if self._check is not None:
+            self._check(agent)
+        if peer is None:
+            if self._pool is None:
+                raise ConfigError(f"'{name}' needs a peer: this server has no engines to share.")
+            peer = self._pool.engine(agent, name)
+        mount = self._made(name, agent, peer, naming)
+        mount.check_card()
+        return mount
+
+    def _publish(self, mount: AgentMount) -> None:
+        """Routes calls to an agent."""
+        host, tenant = mount.naming.host, mount.naming.tenant
+        if host:
+            self._shared.hosts.add(host)
+        if self.several:
+            self.mount(mount.name, mount.router, host, tenant)
+            for service in self._shared.services:
+                service.add_agent(mount.name, mount.server, host, tenant)
+
+    def _withdraw(self, mount: AgentMount) -> None:
+        """Routes no more calls to an agent."""
+        if mount.naming.host:
+            self._shared.hosts.remove(mount.naming.host)
+        if self._naming.get(mount.name) is mount.naming:
+            del self._naming[mount.name]
+        self.unmount(mount.name)
+        for service in self._shared.services:
+            service.remove_agent(mount.name)
+
+    # Life
+
     async def start(self) -> None:
         """Ready for requests when it returns."""
         for service in self.services:
             service.open()
-        await self._peers.start()
-        self.watchdog = Watchdog(self.log, self._fatal)
+        if self._store is not None:
+            await self._store.open()
+            self._store_is_open = True
+        for each in self.mounts.values():
+            try:
+                await each.start_peer()
+            except BaseException:
+                await self._stop_peers()
+                raise
+        self.watchdog = Watchdog(self.log, self.settings.server.watchdog)
         self._trimmer = HeapTrimmer()
         self.ready = True
         for service in self.services:
@@ -177,8 +318,9 @@ class App(Router):
     async def drain(self) -> None:
         """Takes nothing new but what comes through the listener, which the server stops next."""
         self.ready = False
-        await asyncio.gather(*(service.drain() for service in self.services))
-        await self.server.opened.close_sockets(LINGER)
+        self.server.draining = True
+        shared = (service.drain() for service in self._shared.services)
+        await asyncio.gather(*shared, *(each.drain() for each in self.mounts.values()))
 
     async def stop(self) -> None:
         """Runs get their grace while streams still see them end; then every stream is closed."""
@@ -187,10 +329,10 @@ class App(Router):
             await self._peers.stop()
         finally:
             self.server.opened.end_streams()
-            for service in reversed(self.services):
-                await service.stop()
             for each in self.mounts.values():
-                await each.access.close()
+                await each.stop(GRACE)
+            for service in reversed(self._shared.services):
+                await service.stop()
             if self._own_access is not None:
                 await self._own_access.close()
             self.server.deadlines.stop()
@@ -199,6 +341,18 @@ class App(Router):
             if self._trimmer is not None:
                 self._trimmer.stop()
             self.log.flush()
+
+    async def _stop_peers(self) -> None:
+        """Stops those that have started, all at once, since each has the same grace; then closes
+        what they share."""
+        stops = (each.stop_peer(GRACE) for each in self.mounts.values())
+        ended = await asyncio.gather(*stops, *self._leaving.values(), return_exceptions=True)
+        if self._store is not None and self._store_is_open:
+            self._store_is_open = False
+            await self._store.close()
+        for failure in ended:
+            if failure is not None:
+                raise failure
 
 
 def _signer(settings: Settings) -> Signer | None:
@@ -210,10 +364,17 @@ def _signer(settings: Settings) -> Signer | None:
     return Signer(settings.signing, time.time())
 
 
-def create_app(agents: Agents | None = None, settings: Settings | None = None) -> App:
+def create_app(
+    agents: Agents | None = None,
+    settings: Settings | None = None,
+    *,
+    several: bool | None = None,
+) -> App:
     """The ASGI app for any ASGI server. One agent is served at `/`, several at `/agents/{name}`:
     a mapping gives each its name, else it is made of what the agent calls itself. Without any,
-    `DRAGOMAN_AGENT=file.py:name` or the sections `[agents.NAME]` of the settings say which."""
+    `DRAGOMAN_AGENT=file.py:name` or the sections `[agents.NAME]` of the settings say which. With
+    `several`, one agent, or none yet, is served in this way too, and agents may come and go:
+    `App.add_agent`, `App.remove_agent`."""
     if settings is None:
         path = os.environ.get("DRAGOMAN_CONFIG")
         settings = config.load(None, os.environ, Path(path) if path else None)
@@ -222,10 +383,10 @@ def create_app(agents: Agents | None = None, settings: Settings | None = None) -
         if not where and not settings.agents:
             raise ConfigError("Which agent? Set DRAGOMAN_AGENT=file.py:name")
         agents = load_agents([where] if where else [], settings)
-    named = by_name(agents)
+    named = by_name(agents, several=several)
     log = set_up(settings.server.log_level)
     # What address the server is bound to is not known here.
     hosts = AllowedHosts(settings.server, anywhere=True)
-    peers, store = engines_for(named, settings)
+    peers, pool = engines_for(named, settings, several=several)
     base = settings.server.public_url
-    return App(named, peers, settings, log, base, store=store, hosts=hosts)
+    return App(named, peers, settings, log, base, pool=pool, hosts=hosts, several=several)

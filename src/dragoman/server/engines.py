@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from dragoman.agent import Agent
 from dragoman.backend import Backend
@@ -12,36 +11,50 @@ from dragoman.security.server_secret import folder_of, secret_for
 from dragoman.settings import Settings
 from dragoman.workspace import granted, keep_apart
 
+from .remote_agents import RemoteAgents
 from .services import ServedPeer
 
-if TYPE_CHECKING:
-    from dragoman.store import Store
+
+class EnginePool:
+    """The engines of the agents of one server: they share a store, which the server opens and
+    closes, and they are one worker in it."""
+
+    def __init__(self, settings: Settings) -> None:
+        from dragoman.engine.maintenance import Maintenance
+        from dragoman.store import open_store
+        from dragoman.store.clock import wall_clock
+
+        self._settings = settings
+        self.store = open_store(settings.server.store)
+        retention = settings.retention.values()
+        self.maintenance = Maintenance(self.store, settings.limits, wall_clock, retention)
+
+    def engine(self, agent: Agent, name: str) -> ServedPeer:
+        """The engine of an agent, not started."""
+        return engine_for(agent, self._settings, name, self)
 
 
 def engines_for(
-    agents: Mapping[str, Agent], settings: Settings
-) -> tuple[dict[str, ServedPeer], Store | None]:
-    """The engine of each agent, and the store that they share, which the server opens and closes.
-    The only agent of a server has its store to itself."""
-    if len(agents) == 1:
+    agents: Mapping[str, Agent], settings: Settings, *, several: bool | None = None
+) -> tuple[dict[str, ServedPeer], EnginePool | None]:
+    """The engine of each agent, and what they share. The only agent of a server has its store to
+    itself, unless the server is one for `several`."""
+    if not (len(agents) != 1 if several is None else several):
         return {name: engine_for(each, settings, name) for name, each in agents.items()}, None
-    from dragoman.store import open_store
-
-    store = open_store(settings.server.store)
-    return {name: engine_for(each, settings, name, store) for name, each in agents.items()}, store
+    pool = EnginePool(settings)
+    return {name: pool.engine(each, name) for name, each in agents.items()}, pool
 
 
 def engine_for(
-    agent: Agent, settings: Settings, name: str = "", store: Store | None = None
+    agent: Agent, settings: Settings, name: str = "", pool: EnginePool | None = None
 ) -> ServedPeer:
     """The engine of an agent, and who calls webhooks for it; of a backend's tasks the store holds
-    only what its author does not keep. `store` is one that others open and close; None: that of
-    the settings, which is its own."""
+    only what its author does not keep. `pool` is that of its server; None: it has a store of its
+    own."""
     from dragoman.store import open_store
 
-    opens = store is None
-    if store is None:
-        store = open_store(settings.server.store)
+    opens = pool is None
+    store = open_store(settings.server.store) if pool is None else pool.store
     if isinstance(agent, Backend):
         return agent.peer(
             push=settings.push.enabled,
@@ -56,10 +69,8 @@ def engine_for(
     from dragoman.security.secret_box import SecretBox
     from dragoman.store.approvals import audit_of
 
-    from .remote_agents import RemoteAgents
-
     server, push = settings.server, settings.push
-    pushes = push.enabled and agent.push
+    pushes = _pushes(agent, settings)
     space = granted(settings.workspace, agent.workspace)
     keep_apart(space, folder_of(server.store))
     secret = secret_for(server.store, os.environ)
@@ -71,11 +82,37 @@ def engine_for(
         settings.limits,
         name=name,
         opens_store=opens,
+        maintenance=None if pool is None else pool.maintenance,
         secret=secret,
         sender=WebhookSender(egress, SecretBox(secret), push.timeout) if pushes else None,
         push=push,
         retention=settings.retention.values(),
-        outside=RemoteAgents(agent, allow_private=server.allow_private, environ=os.environ),
+        outside=_outside(agent, settings),
         audit=audit_of(server.store),
         workspace=space,
     )
+
+
+def replace_agent(peer: ServedPeer, agent: Agent, settings: Settings) -> bool:
+    """Has the engine of an agent go on with other code, so that no task and no stream of it
+    notices; False if this peer cannot, and the new agent needs one of its own."""
+    from dragoman.engine import Engine
+
+    if not isinstance(peer, Engine) or isinstance(agent, Backend):
+        return False
+    before = peer.agent
+    if agent.workspace != before.workspace:
+        return False
+    if _pushes(agent, settings) != _pushes(before, settings):
+        return False
+    peer.replace_agent(agent, _outside(agent, settings))
+    return True
+
+
+def _pushes(agent: Agent, settings: Settings) -> bool:
+    return settings.push.enabled and agent.push
+
+
+def _outside(agent: Agent, settings: Settings) -> RemoteAgents:
+    allow_private = settings.server.allow_private
+    return RemoteAgents(agent, allow_private=allow_private, environ=os.environ)

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dragoman import settings as config
@@ -37,22 +38,34 @@ def serve(agents: Agents, **options: Any) -> None:
     run(agents, config.load(options, os.environ, file), on_start)
 
 
-def run(agents: Agents, settings: Settings, on_start: Callable[[str], None] | None = None) -> None:
-    """Serves the agents with these settings; `on_start` is told the address."""
+def run(
+    agents: Agents,
+    settings: Settings,
+    on_start: Callable[[str], None] | None = None,
+    *,
+    several: bool | None = None,
+) -> None:
+    """Serves the agents with these settings; `on_start` is told the address. A server for `several`
+    agents has them at `/agents/{name}`, however few there are now."""
     from dragoman.net.http.granian_server import bind, raise_file_limit
 
-    named = by_name(agents)
+    named = by_name(agents, several=several)
     for agent in named.values():
-        check_exposure(settings, agent)
-        check_certificates(settings, agent)
+        check_agent(settings, agent)
     sock = bind(settings.server.host, settings.server.port, limits=settings.limits)
     raise_file_limit(settings.limits.connections)
     log = set_up(settings.server.log_level)
     try:
-        _run_loop(_serve(named, settings, sock, log, on_start))
+        _run_loop(_serve(named, settings, sock, log, on_start, several))
     finally:
         sock.close()
         log.close()
+
+
+def check_agent(settings: Settings, agent: Agent) -> None:
+    """Raises `ConfigError` for an agent that must not be served with these settings."""
+    check_exposure(settings, agent)
+    check_certificates(settings, agent)
 
 
 def _run_loop(main: Any) -> None:
@@ -70,14 +83,16 @@ async def _serve(
     sock: socket.socket,
     log: Log,
     on_start: Callable[[str], None] | None,
+    several: bool | None,
 ) -> None:
     from dragoman.net.http.granian_server import GranianServer
 
     url = address(sock, tls=bool(settings.tls.cert))
     anywhere = _wildcard(settings.server.host) or settings.server.trusted_proxies
     base = settings.server.public_url or ("" if anywhere else url)
-    peers, store = engines_for(agents, settings)
-    app = App(agents, peers, settings, log, base, store=store)
+    peers, pool = engines_for(agents, settings, several=several)
+    check = partial(check_agent, settings)
+    app = App(agents, peers, settings, log, base, pool=pool, several=several, check=check)
     stopping = _signals(log)
     process_tuning.use_batch_scheduling()
     await app.start()
@@ -106,7 +121,7 @@ async def _serve(
 
 def _called(app: App) -> dict[str, str]:
     """What the log is told of the agents: the display name of the only one, else their names."""
-    if len(app.mounts) > 1:
+    if app.several:
         return {"agents": ",".join(app.mounts)}
     (only,) = app.mounts.values()
     return {"agent": only.agent.name}

@@ -121,15 +121,12 @@ def services_of(context: ServiceContext) -> list[Service]:
     return [service for make in AGENT_SERVICES if (service := make(context)) is not None]
 
 
-def _grpc(
-    server: ServerContext, agents: Mapping[str, ServiceContext], settings: Settings
-) -> Service | None:
+def _grpc(server: ServerContext, settings: Settings, several: bool) -> Service | None:
     from dragoman.net.grpc.service import GrpcService, asked_for
 
     if not asked_for(settings):
         return None
-    contexts = {name: each.server for name, each in agents.items()}
-    return GrpcService(server, settings, GRACE + LINGER, contexts)
+    return GrpcService(server, settings, GRACE + LINGER, several=several)
 
 
 def _mcp_of_all(
@@ -149,10 +146,9 @@ SERVER_SERVICES = [_grpc, _mcp_of_all]
 
 
 def server_services_of(
-    server: ServerContext, agents: Mapping[str, ServiceContext], settings: Settings
+    server: ServerContext, settings: Settings, *, several: bool
 ) -> list[Service]:
-    """The services that all agents share. `agents` are what is known of each by their names, if
-    there are several; `server` is the context of the only agent, else that of calls which name
-    none."""
-    made = (make(server, agents, settings) for make in SERVER_SERVICES)
+    """The services that all agents share. `server` is the context of the only agent, or on a server
+    for `several` that of calls which name none."""
+    made = (make(server, settings, several) for make in SERVER_SERVICES)
     return [service for service in made if service is not None]

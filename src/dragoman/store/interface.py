@@ -20,6 +20,7 @@ from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, State, Task
 
 from .bulkheads import Bulkheads
+from .registry import RegistryStore
 from .sessions import SessionStore
 from .task_row import Claim, HeldTask, Idempotency, Row, Scope
 from .writes import Done, Draft, Existing, Input, Record, Unheard, Write
@@ -120,6 +121,8 @@ class Store(Protocol):
     """Whether another process may change this store while it is open."""
     sessions: SessionStore
     """The session tokens that were given out. It may be used only while the store is open."""
+    registry: RegistryStore
+    """The agents that were registered. It may be used only while the store is open."""
 
     async def open(self) -> None:
         """Opens the store and migrates an older layout; `ConfigError` if it cannot be used."""
@@ -250,6 +253,10 @@ class Store(Protocol):
 
     async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
         """Returns the tasks of an agent that have waited for their caller for too long."""
+
+    async def agents_due(self) -> set[str]:
+        """The agents for which `claim`, `due` or `expired` would find something, each of them by
+        its name. A process with many agents asks this once for all of them."""
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         """Drops the logs, and later the whole tasks, of an agent that ended this long ago. Returns

@@ -40,8 +40,8 @@ async def served(
     try:
         url = address(sock, tls=bool(settings.tls.cert))
         base = settings.server.public_url or url
-        peers, store = engines_for(named, settings)
-        app = App(named, peers, settings, Log("error"), base, store=store)
+        peers, pool = engines_for(named, settings)
+        app = App(named, peers, settings, Log("error"), base, pool=pool)
         await app.start()
         listener = GranianServer(app.route, sock, settings.limits, settings.tls, app.server.trusts)
         listener.begin()

@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 
 from dragoman.core.errors import (
+    BadParams,
     ConfigError,
     DragomanError,
     StoreUnavailable,
@@ -35,12 +36,13 @@ from ..driver import Driver, Exchange
 from ..http.connections import Connections
 from ..http.granian_server import bind
 from ..server_context import OpenStream, ServerContext
-from .builtin_services import CountedCall, Health, Servicer, add_reflection
+from .builtin_services import CountedCall, Health, Servicer, add_reflection, client_in
 
 Trailers = tuple[tuple[str, str | bytes], ...]
 NOTHING = Batch([], last=True)
 """The signal for a stream that ended without one."""
 NO_ANSWER = Frame(b"")
+FORWARDED = "x-forwarded-host"
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -76,16 +78,16 @@ class GrpcServer:
         pem: Pem | None = None,
         versions: Container[str] = VERSIONS,
         *,
-        agents: Mapping[str, ServerContext] | None = None,
+        several: bool = False,
     ) -> None:
-        """`versions` are the served versions of A2A. `agents` are those of a server with several;
-        `server` then answers the calls that name none of them."""
+        """`versions` are the served versions of A2A. On a server for `several` agents, `server`
+        answers the calls that name none of them."""
         self.server = server
         self._driver = Driver(server, GrpcCallee)
-        self._agents = {
-            name: (Driver(each, GrpcCallee), Driver(each, TenantCallee))
-            for name, each in (agents or {}).items()
-        }
+        self._several = several
+        self._agents: dict[str, tuple[Driver, Driver]] = {}
+        self._by_host: dict[str, str] = {}
+        self._by_tenant: dict[str, str] = {}
         # gRPC closes idle connections by itself after `head_time`. Ours is for those it misses.
         later = replace(server.limits, head_time=2 * server.limits.head_time)
         self.connections = Connections(later, server.trusts, late=True)
@@ -101,6 +103,22 @@ class GrpcServer:
         self.port = self._listen(host, port, pem)
         self._secured = pem is not None
         self._ending: asyncio.Task[None] | None = None
+
+    def add_agent(self, name: str, server: ServerContext, host: str, tenant: str) -> None:
+        """Answers calls that name this agent, from now on: by its name, `host` or `tenant`."""
+        self.remove_agent(name)
+        self._agents[name] = Driver(server, GrpcCallee), Driver(server, TenantCallee)
+        if host:
+            self._by_host[host] = name
+        if tenant:
+            self._by_tenant[tenant] = name
+
+    def remove_agent(self, name: str) -> None:
+        """Answers no more calls that name this agent. Those that run go on."""
+        self._agents.pop(name, None)
+        for table in (self._by_host, self._by_tenant):
+            for key in [key for key, agent in table.items() if agent == name]:
+                del table[key]
 
     def _listen(self, host: str, port: int, pem: Pem | None) -> int:
         """Returns the port on which it listens, or raises a `ConfigError` that says what to do."""
@@ -168,7 +186,7 @@ class GrpcServer:
         server = self.server
         exchange = Exchange(self._driver, self._driver.callee())
         fault: Fault | None = None
-        stream, place = OpenStream(_current()), ""
+        stream, place = OpenStream(_current(), server), ""
         counted = CountedCall(self.connections, servicer)
         try:
             signal = await self._receive(exchange, path, servicer, counted)
@@ -243,7 +261,8 @@ class GrpcServer:
         certificate = _certificate(servicer) if self._secured else ""
         target = f"POST {path}"
         try:
-            if self._agents and AGENT not in headers:
+            name = self._named_in(headers, servicer) if self._several else ""
+            if self._several and name is None:
                 # The message names the agent. It is read only for a caller that at least one agent
                 # knows.
                 await self._recognize(headers, target, certificate)
@@ -251,8 +270,8 @@ class GrpcServer:
                 exchange.redirect(self._tenants_driver(path, body))
                 await exchange.admit(headers, target, certificate)
             else:
-                if (named := self._agents.get(headers.get(AGENT, ""))) is not None:
-                    exchange.redirect(named[0])
+                if name:
+                    exchange.redirect(self._named_driver(name))
                 await exchange.admit(headers, target, certificate)
                 body = await self._read(servicer)
         except DragomanError:
@@ -273,12 +292,32 @@ class GrpcServer:
                 return
         raise Unauthenticated()
 
+    def _named_in(self, headers: Mapping[str, str], servicer: Servicer) -> str | None:
+        """The agent that a call names in its metadata, or by the host that it was sent to: grpcio
+        does not tell the authority of a call, so only a proxy of ours can say that one."""
+        if AGENT in headers:
+            return headers[AGENT] or "-"
+        host = headers.get(FORWARDED, "")
+        trusts = self.server.trusts
+        if host and trusts is not None and trusts(client_in(servicer.peer())[0]):
+            return self._by_host.get(host.lower().partition(":")[0])
+        return None
+
+    def _named_driver(self, name: str) -> Driver:
+        """The driver for the agent that a call names in its metadata."""
+        if name not in self._agents:
+            raise BadParams(f"This server has no agent called {name[:64]} ({AGENT}).", field=AGENT)
+        return self._agents[name][0]
+
     def _tenants_driver(self, path: str, body: bytes) -> Driver:
-        """Returns the driver of the agent that the tenant of a message names."""
+        """The driver for the agent whose tenant, or whose name, is the tenant of a message. A
+        tenant of an agent is one for its callers too; its name says nothing more."""
         try:
             tenant = getattr(RPCS[path][1].read(body), "tenant", "")
         except Wrong:
-            return self._driver  # its codec reports what is wrong
+            return self._driver  # which says what is wrong
+        if (name := self._by_tenant.get(tenant)) is not None:
+            return self._agents[name][0]
         return self._agents.get(tenant, (self._driver, self._driver))[1]
 
     async def _read(self, servicer: Servicer) -> bytes:

@@ -5,7 +5,6 @@ Only this module imports `server`, since the packages that it needs are an optio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -43,16 +42,14 @@ class GrpcService(Service):
     name = "grpc"
 
     def __init__(
-        self,
-        context: ServerContext,
-        settings: Settings,
-        grace: float,
-        agents: Mapping[str, ServerContext] | None = None,
+        self, context: ServerContext, settings: Settings, grace: float, *, several: bool = False
     ) -> None:
-        """Calls that run when the app stops have `grace` seconds to end. `agents` are those of a
-        server with several. Raises `ConfigError` if the address for the card is not known."""
+        """Calls that run when the app stops have `grace` seconds to end. The agents of a server for
+        `several` are added with `add_agent`. Raises `ConfigError` if the address for the card is
+        not known."""
         self._context, self._settings, self._grace = context, settings, grace
-        self._agents = agents or {}
+        self._several = several
+        self._agents: dict[str, tuple[ServerContext, str, str]] = {}
         server = settings.server
         if not server.grpc_url and (server.public_url or server.trusted_proxies):
             raise ConfigError(
@@ -80,8 +77,10 @@ class GrpcService(Service):
             )
         self._server = GrpcServer(
             *(self._context, server.host, server.grpc_port, tls.pem(secured), self._versions),
-            agents=self._agents,
+            several=self._several,
         )
+        for name, agent in self._agents.items():
+            self._server.add_agent(name, *agent)
         self.port = self._server.port
 
     async def start(self) -> None:
@@ -98,6 +97,18 @@ class GrpcService(Service):
         """Returns when the last call has been answered or cut off."""
         if self._server is not None:
             await self._server.end()
+
+    def add_agent(self, name: str, server: ServerContext, host: str = "", tenant: str = "") -> None:
+        """Answers calls that name this agent, from now on."""
+        self._agents[name] = server, host, tenant
+        if self._server is not None:
+            self._server.add_agent(name, server, host, tenant)
+
+    def remove_agent(self, name: str) -> None:
+        """Answers no more calls that name this agent."""
+        self._agents.pop(name, None)
+        if self._server is not None:
+            self._server.remove_agent(name)
 
     def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:
         """Returns the interfaces for the card, once the port is bound. One of several agents is

@@ -17,7 +17,9 @@ from .asgi import Scope
 from .forwarded import typed_base
 
 AGENTS = "/agents"
-"""The path under which a server with several agents mounts each of them by its name."""
+"""Below it lie the agents of a server that has several, each at its name."""
+HOSTED = "dragoman.hosted"
+"""The key of a scope that came to the host of one agent."""
 IN_PATHS = "/:@!$&'()*+,;=~"
 """The characters that need no escape in a path (RFC 3986 §3.3)."""
 
@@ -36,9 +38,10 @@ class MountPoint(Struct, frozen=True):
         return f"{self.base}{self.path}" if self.base else ""
 
     def url_in(self, scope: Scope, headers: Mapping[str, str]) -> str:
-        """Returns the URL of the agent for the caller of this request. If our app is mounted in
-        another one, the URL ends with a slash: without it, the path belongs to the outer app, which
-        at best redirects it."""
+        """The address of the agent for the caller of this request. In another app it ends with a
+        slash: what has none is that app's own path, which it redirects at best."""
+        if HOSTED in scope:
+            return f"{typed_base(scope, headers)}{quote(scope.get('root_path', ''), safe=IN_PATHS)}"
         root = quote(scope.get("root_path", "").rstrip("/"), safe=IN_PATHS)
         around = root.removesuffix(self.path)
         base = self.base or typed_base(scope, headers)
@@ -46,6 +49,15 @@ class MountPoint(Struct, frozen=True):
         if own and f"{around}/".startswith(f"{own}/"):
             base = base.rstrip("/").removesuffix(own)  # the public URL includes the mount point
         return f"{base}{around}{self.path}{'/' if around and not self.path else ''}"
+
+
+def host_in(scope: Scope) -> str:
+    """The name in the `Host` header, in small letters and without a port; empty if there is not
+    exactly one."""
+    found = [value for name, value in scope["headers"] if name == b"host"]
+    host: str = found[0].decode("latin-1").lower() if len(found) == 1 else ""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
 
 
 def relative(scope: Scope) -> Scope:

@@ -13,7 +13,7 @@ import msgspec
 from dragoman.security.allowed_hosts import AllowedHosts, Refusal
 
 from .asgi import Handler, Receive, Scope, Send, answer, headers_in
-from .mount_point import AGENTS, below, relative
+from .mount_point import AGENTS, HOSTED, below, host_in, relative
 from .request_body import RequestBody
 
 Routes = Mapping[str, Mapping[str, Handler]]
@@ -27,7 +27,7 @@ Patterns = Mapping[str, Callable[[str], bool]]
 class Router:
     """An ASGI app that routes requests, answers those without a route and runs the lifespan.
 
-    `mounts` holds the routers of agents by name, which serve the paths below `/agents/{name}`.
+    Mounted agents have routers of their own, which serve the paths below `/agents/{name}`.
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class Router:
         patterns: Patterns | None = None,
         seen: Callable[[Scope], Scope] | None = None,
         hosts: AllowedHosts | None = None,
-        mounts: Mapping[str, Router] | None = None,
     ) -> None:
         self.routes = {path: dict(methods) for path, methods in routes.items()}
         self._patterns = dict(patterns or {})
@@ -46,7 +45,34 @@ class Router:
         self._seen = seen
         """Returns a request as it was before our trusted proxies, if there are any."""
         self._hosts = hosts
-        self._mounts = dict(mounts or {})
+        self._mounts: dict[str, Router] = {}
+        self._by_host: dict[str, Router] = {}
+        self._by_tenant: dict[str, Router] = {}
+        self.everywhere: frozenset[str] = frozenset()
+        """The paths that are the server's own, even at the host of an agent."""
+        self.by_body: Handler | None = None
+        """Serves `POST /` where agents have tenants: over JSON-RPC, only the body names one."""
+
+    def mount(self, name: str, router: Router, host: str = "", tenant: str = "") -> None:
+        """Serves the paths below `/agents/{name}` with this router, and also all paths at `host`
+        and the requests of `tenant`."""
+        self.unmount(name)
+        self._mounts[name] = router
+        if host:
+            self._by_host[host] = router
+        if tenant:
+            self._by_tenant[tenant] = router
+
+    def unmount(self, name: str) -> None:
+        """Stops serving the agent of this name."""
+        gone = self._mounts.pop(name, None)
+        for table in (self._by_host, self._by_tenant):
+            for key in [key for key, router in table.items() if router is gone]:
+                del table[key]
+
+    def router_of(self, tenant: str) -> Router | None:
+        """Returns the router of the agent that serves this tenant."""
+        return self._by_tenant.get(tenant)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one ASGI connection."""
@@ -72,6 +98,9 @@ class Router:
         methods = router.routes.get(path)
         if kind == "http":
             method = scope["method"]
+            if router is self and self._by_tenant and path == "/" and method == "POST":
+                assert self.by_body is not None  # noqa: S101  set where tenants are
+                return self.by_body(scope, receive, send)
             if methods is not None and (handler := methods.get(method)) is not None:
                 return handler(scope, receive, send)
             for key, fits in router._patterns.items():
@@ -83,11 +112,17 @@ class Router:
         return _no_socket(receive, send)
 
     def _mounted(self, scope: Scope) -> tuple[Router, Scope]:
-        """Returns the router of the agent that a path belongs to, and the request as the agent sees
-        it."""
-        before, slash, rest = scope["path"].partition(f"{AGENTS}/")
+        """Returns the router of the agent that a request is for, and the request as it sees it."""
+        path: str = scope["path"]
+        if self._by_host and path not in self.everywhere:
+            router = self._by_host.get(host_in(scope))
+            if router is not None:
+                return router, {**scope, HOSTED: True}
+        before, slash, rest = path.partition(f"{AGENTS}/")
         if before or not slash:
-            return self, scope
+            # A2A 1.0 §11: a tenant is the first word of the path.
+            router = self._by_tenant.get(path[1:].partition("/")[0])
+            return (self, scope) if router is None else (router, scope)
         name = rest.partition("/")[0]
         router = self._mounts.get(name)
         return (self, scope) if router is None else (router, below(scope, f"{AGENTS}/{name}"))

@@ -84,12 +84,12 @@ class WebSocketEndpoint:
             Exchange(driver, driver.callee()).fail(error)
             await send({"type": "websocket.close", "code": REFUSED})
             return
-        if server.opened.draining or self._full(address, known=caller is not None):
+        if server.draining or self._full(address, known=caller is not None):
             await send({"type": "websocket.close", "code": LATER})
             return
         task = asyncio.current_task(server.loop)
         assert task is not None  # noqa: S101  an ASGI app always runs in a task
-        stream = OpenStream(task)
+        stream = OpenStream(task, server)
         for streams in (self._open, server.sockets, server.streams):
             streams.add(stream)
         socket = Socket(driver, self.target, scope, receive, send)

@@ -27,6 +27,7 @@ from ..memory.records import Key, LiveTask
 from ..memory.store import MemoryStore
 from ..outbox import HookCursor, Rule
 from ..private_files import make_folder
+from ..registry import RegistryStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Idempotency, Row, Scope
 from ..writes import Done, Draft, Input, Record, Write
@@ -43,6 +44,7 @@ from .format import (
 )
 from .outbox import FileOutbox, content
 from .reader import FileReader
+from .registry import FileRegistry
 from .sessions import FileSessions
 from .task_files import TaskFiles
 
@@ -63,6 +65,8 @@ class FileStore(MemoryStore):
         self._hook_files = FileOutbox(folder / "hooks")
         self._session_files = FileSessions(folder / "sessions", clock, self._files.replace)
         self.sessions: SessionStore = self._session_files
+        self._registry_files = FileRegistry(folder / "registry", clock, self._files.replace)
+        self.registry: RegistryStore = self._registry_files
         self._unwritten: list[asyncio.Future[None]] = []
         """The lines of the change that is being made, on their way to the disk."""
         self._lock = FolderLock(folder)
@@ -90,6 +94,7 @@ class FileStore(MemoryStore):
             self._adopt(task)
         self._hook_files.recover(self._tasks, self._outbox, self._clock(), damaged)
         self._session_files.recover(damaged)
+        self._registry_files.recover(damaged)
 
     def _adopt(self, found: TaskFile) -> None:
         """Takes a task that was read from its file into memory."""
@@ -335,6 +340,9 @@ class FileStore(MemoryStore):
 
     async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
         return await self._files.observe(super().list_expired_tasks, agent, limit)
+
+    async def agents_due(self) -> set[str]:
+        return await self._files.observe(super().agents_due)
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         shrink, go = await self._files.observe(self._old, agent, events_ms, tasks_ms, limit)

@@ -101,6 +101,11 @@ class MemoryOutbox:
                 found.append(delivery)
         return found
 
+    def agents_due(self, now: int) -> frozenset[str]:
+        """The agents with deliveries that are due."""
+        cursors = (self._cursors[n] for n in self._due)
+        return frozenset(cursor.scope.agent for cursor in cursors if cursor.due_at <= now)
+
     def set_back(self, by: int, now: int) -> None:
         """Moves due times back with the clock, so that nothing waits longer because of it."""
         for n in self._due:

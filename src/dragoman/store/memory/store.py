@@ -22,11 +22,13 @@ from ..clock import Clock, steady_of
 from ..codec import BRIEF, cut, pack
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..outbox import OutboxCalls, Rule
+from ..registry import RegistryStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..writes import Done, Draft, Existing, Input, Record, Unheard, Write
 from .outbox import MemoryOutbox
 from .records import FrozenTask, Key, LiveTask
+from .registry import MemoryRegistry
 from .sessions import MemorySessions
 from .task_table import TaskTable
 
@@ -43,6 +45,7 @@ class MemoryStore(OutboxCalls):
         self._clock, self._steady = clock, steady_of(clock)
         self._limit = limit
         self.sessions: SessionStore = MemorySessions(clock)
+        self.registry: RegistryStore = MemoryRegistry(clock)
         self._clear()
 
     def _clear(self) -> None:
@@ -320,13 +323,19 @@ class MemoryStore(OutboxCalls):
         over = [
             live.row
             for live in self._live.values()
-            if 0 < live.row.expires_at <= now
-            and live.row.state in WAITING
-            and live.row.resting
-            and live.row.agent == agent
+            if live.row.agent == agent and _is_expired(live.row, now)
         ]
         over.sort(key=lambda row: (row.expires_at, row.task_id))
         return over[:limit]
+
+    async def agents_due(self) -> set[str]:
+        now = self._clock()
+        due = {
+            row.agent
+            for row in (live.row for live in self._live.values())
+            if (row.runnable and row.run_at <= now) or _is_expired(row, now)
+        }
+        return due | self._outbox.agents_due(now)
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         shrink, go = await self._old(agent, events_ms, tasks_ms, limit)
@@ -365,3 +374,8 @@ class MemoryStore(OutboxCalls):
         for task_id in known:
             self._drop(task_id)
         return len(known)
+
+
+def _is_expired(row: Row, now: int) -> bool:
+    """Whether a task has waited for its caller for too long."""
+    return 0 < row.expires_at <= now and row.state in WAITING and row.resting

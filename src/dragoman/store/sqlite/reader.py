@@ -144,6 +144,10 @@ class SqliteReader:
         agent, limit = argument
         return self._rows(sql.EXPIRED, self._clock(), agent, limit)
 
+    def agents_due(self, _: None) -> set[str]:
+        now = self._clock()
+        return {name for (name,) in self._db.execute(sql.AGENTS_DUE, {"now": now})}
+
     def find_in_all_scopes(self, argument: tuple[AdminFilter, int]) -> list[Row]:
         return erase.find_in_all_scopes(self._db, *argument)
 

@@ -40,6 +40,28 @@ EXPIRED = (
 AND state IN ('input-required', 'auth-required') AND inputs = heard
 ORDER BY expires_at, task_id LIMIT ?"""
 )
+# From one agent to the next in the index, so that a long queue of one of them costs no more than a
+# short one.
+AGENTS_DUE = """
+WITH RECURSIVE
+queued(agent) AS (
+  SELECT min(agent) FROM task WHERE runnable = 1
+  UNION ALL
+  SELECT (SELECT min(agent) FROM task WHERE runnable = 1 AND agent > queued.agent)
+  FROM queued WHERE queued.agent IS NOT NULL),
+told(agent) AS (
+  SELECT min(agent) FROM hook WHERE due_at > 0
+  UNION ALL
+  SELECT (SELECT min(agent) FROM hook WHERE due_at > 0 AND agent > told.agent)
+  FROM told WHERE told.agent IS NOT NULL)
+SELECT agent FROM queued WHERE EXISTS
+  (SELECT 1 FROM task WHERE runnable = 1 AND task.agent = queued.agent AND run_at <= :now)
+UNION
+SELECT agent FROM told WHERE EXISTS
+  (SELECT 1 FROM hook WHERE hook.agent = told.agent AND due_at > 0 AND due_at <= :now)
+UNION
+SELECT DISTINCT agent FROM task WHERE expires_at > 0 AND expires_at <= :now AND ended = 0
+  AND state IN ('input-required', 'auth-required') AND inputs = heard"""
 BY_KEY = """
 SELECT task_id, digest FROM task WHERE agent = ?1 AND tenant = ?2 AND principal = ?3 AND key = ?4
 UNION ALL SELECT task_id, input.digest FROM input JOIN task USING (task_id)

@@ -21,6 +21,7 @@ from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
 from ..outbox import OutboxCalls, Rule
+from ..registry import RegistryStore
 from ..sessions import SessionStore
 from ..task_row import Claim, HeldTask, Row, Scope
 from ..worker_locks import WorkerLocks
@@ -31,6 +32,7 @@ from .erase import wipe_log
 from .migrations import migrate, scripts
 from .outbox import SqliteOutbox
 from .reader import SqliteReader
+from .registry import SqliteRegistry
 from .sessions import Job, SqliteSessions
 from .workers import is_enlisted
 from .writer import BUSY, SqliteWriter
@@ -65,6 +67,7 @@ class SqliteStore(OutboxCalls):
         self._reads: WorkerThread[SqliteReader]
         self._lists: WorkerThread[SqliteReader]
         self.sessions: SessionStore = SqliteSessions(self._write, self._read, clock)
+        self.registry: RegistryStore = SqliteRegistry(self._write, self._read, clock)
 
     async def open(self) -> None:
         folder = self._path.with_name(self._path.name + "-workers")
@@ -208,6 +211,9 @@ class SqliteStore(OutboxCalls):
 
     async def list_expired_tasks(self, agent: str, limit: int) -> list[Row]:
         return await self._lists.ask(SqliteReader.list_expired_tasks, (agent, limit))
+
+    async def agents_due(self) -> set[str]:
+        return await self._reads.ask(SqliteReader.agents_due, None)
 
     async def sweep(self, agent: str, events_ms: int, tasks_ms: int, limit: int) -> int:
         return await self._writes.ask(SqliteWriter.sweep, (agent, events_ms, tasks_ms, limit))

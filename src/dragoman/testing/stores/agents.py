@@ -134,6 +134,32 @@ class AgentTests(StoreTests):
                 assert _names(claimed) == [f"{agent}-due", f"{agent}-lost"]
                 assert await fixture.store.claim("w1", agent, 9) == []
 
+    async def test_one_question_tells_which_agents_have_something_to_do(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.fixture(tmp_path) as fixture:
+            store, scope = fixture.store, ALICE_WITH_ANOTHER
+            assert await store.agents_due() == set()
+            for number in range(3):
+                await fixture.open_task(f"due-{number}", worker="", scope=ALICE)
+            assert await store.agents_due() == {AGENT}
+            waiting = await fixture.open_task("waiting", scope=scope)
+            await fixture.ask(waiting, expires_at=fixture.clock.now + 5)
+            assert await store.agents_due() == {AGENT}
+            fixture.clock.tick(10)
+            assert await store.agents_due() == {AGENT, ANOTHER}
+            await store.claim("w1", AGENT, 9)
+            assert await store.agents_due() == {ANOTHER}
+            await fixture.end(waiting)
+            assert await store.agents_due() == set()
+            told = await fixture.open_task("told", scope=scope)
+            await store.set_hook(scope, _hook("told"))
+            assert await store.agents_due() == set()
+            await fixture.append(fixture.write(told.claim, WORKING))
+            assert await store.agents_due() == {ANOTHER}
+            await store.claim_deliveries(ANOTHER, 9, 1_000)
+            assert await store.agents_due() == set()
+
     async def test_agents_drop_only_their_own_old_tasks(self, tmp_path: Path) -> None:
         async with self.fixture(tmp_path) as fixture:
             for scope in BOTH:

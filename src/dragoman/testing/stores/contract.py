@@ -11,6 +11,7 @@ from .callers import CallerTests
 from .durability import DurabilityTests
 from .fixture import HandClock
 from .hooks import HookTests
+from .registry import RegistryTests
 from .runs import RunTests
 from .sessions import SessionTests
 from .workers import WorkerTests
@@ -26,6 +27,7 @@ class StoreContract(
     DurabilityTests,
     SessionTests,
     AgentTests,
+    RegistryTests,
 ):
     """Tests every promise of `Store`. Subclass it and override `make`."""
 

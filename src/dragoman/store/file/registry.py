@@ -1,0 +1,66 @@
+"""The registry of a file store: one small JSON file for each entry, replaced as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ..clock import Clock
+from ..memory.registry import MemoryRegistry
+from ..registry import Health, RegistryEntry, Source
+from .damage import Quarantine
+from .sessions import Replace
+from .writer import clean_folder
+
+_decode = msgspec.json.Decoder(RegistryEntry).decode
+
+
+class FileRegistry(MemoryRegistry):
+    """A registry in memory that is written to files, and read back when the store is opened."""
+
+    def __init__(self, folder: Path, clock: Clock, put: Replace) -> None:
+        super().__init__(clock)
+        self._folder, self._replace = folder, put
+
+    def recover(self, damaged: Quarantine) -> None:
+        """Reads all files."""
+        clean_folder(self._folder)
+        found: list[RegistryEntry] = []
+        for path in sorted(self._folder.iterdir()):
+            if path.suffix == ".json":
+                try:
+                    found.append(_decode(path.read_bytes()))
+                except ValueError as error:  # not JSON, or not an entry
+                    damaged.put(path, error)
+        found.sort(key=lambda each: each.revision)
+        self._entries = {each.name: each for each in found}
+        self._revision = max((each.revision for each in found), default=0)
+
+    async def put(self, entry: RegistryEntry) -> RegistryEntry:
+        kept = await super().put(entry)
+        await self._save(kept)
+        return kept
+
+    async def renew(self, name: str, source: Source, owner: str, until: int) -> bool:
+        return await self._save(self._renewed(name, source, owner, until))
+
+    async def note(self, name: str, health: Health, seen_at: int) -> None:
+        await self._save(self._noted(name, health, seen_at))
+
+    async def remove(self, name: str, source: Source, owner: str) -> bool:
+        return await self._save(self._removed(name, source, owner))
+
+    async def drop_expired(self, before: int) -> list[str]:
+        dropped, gone = self._dropped(before)
+        for each in dropped:
+            await self._save(each)
+        for name in gone:
+            await self._replace(self._folder / f"{name}.json", b"")
+        return [each.name for each in dropped]
+
+    async def _save(self, entry: RegistryEntry | None) -> bool:
+        """Writes an entry to its file; False if there is none."""
+        if entry is not None:
+            await self._replace(self._folder / f"{entry.name}.json", msgspec.json.encode(entry))
+        return entry is not None

@@ -1,0 +1,127 @@
+"""The agents that were registered: by an operator, by themselves with a token, or by dialling in.
+
+A name belongs to the entry that has it. An entry from a source of higher precedence replaces it,
+and so does its owner; everybody else is refused. Every change gets a `revision` that is higher than
+all before it, so that a gateway reads only what is new. A removed entry stays as such for a while,
+since other processes could not learn of it otherwise.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.core.errors import Conflict, TooMany
+
+MOST_OF_OWNER = 256
+"""How many agents one owner may have registered, if it did so by itself."""
+REMEMBERED = 86_400_000
+"""Milliseconds for which the removal of an entry is remembered."""
+
+
+class Source(StrEnum):
+    """Where an entry comes from, in the order of precedence."""
+
+    FILE = "file"
+    CLI = "cli"
+    TOKEN = "token"  # noqa: S105  not a password
+    LINK = "link"
+
+    @property
+    def rank(self) -> int:
+        """The precedence; 0 is the highest."""
+        return list(Source).index(self)
+
+
+class Health(StrEnum):
+    """What was last known of an agent."""
+
+    UNKNOWN = "unknown"
+    UP = "up"
+    DOWN = "down"
+
+
+class RegistryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A registered agent. Times are milliseconds since the epoch."""
+
+    name: str
+    source: Source
+    owner: str = ""
+    """Whose entry it is: a principal or the name of a token; empty for the operator's own."""
+    addresses: tuple[str, ...] = ()
+    card: str = ""
+    """The document of its card as JSON; empty: not known yet."""
+    tags: tuple[str, ...] = ()
+    health: Health = Health.UNKNOWN
+    seen_at: int = 0
+    until: int = 0
+    """When its lease ends; 0: it has none."""
+    added_at: int = 0
+    removed_at: int = 0
+    """When it was removed; 0: it is there."""
+    revision: int = 0
+    """The number of the latest change, set by the store."""
+
+    def is_expired(self, now: int) -> bool:
+        """Returns whether its lease has ended."""
+        return 0 < self.until <= now
+
+
+class RegistryStore(Protocol):
+    """The part of a store that keeps the registry."""
+
+    async def put(self, entry: RegistryEntry) -> RegistryEntry:
+        """Stores a new entry or changes a known one, and returns it as it is kept. Raises
+        `Conflict` if the name is somebody else's, and `TooMany` if the owner has too many."""
+
+    async def renew(self, name: str, source: Source, owner: str, until: int) -> bool:
+        """Prolongs the lease of an owner's entry; False if it has none of this name."""
+
+    async def note(self, name: str, health: Health, seen_at: int) -> None:
+        """Notes how an agent is, if it is registered."""
+
+    async def remove(self, name: str, source: Source, owner: str) -> bool:
+        """Removes an owner's entry; False if it has none of this name from this source."""
+
+    async def find(self, name: str) -> RegistryEntry | None:
+        """Returns the entry of this name."""
+
+    async def all(self) -> list[RegistryEntry]:
+        """Returns every entry, in the order of the names."""
+
+    async def news(self, after: int) -> list[RegistryEntry]:
+        """Returns the entries that changed after this revision, including removed ones, in
+        order."""
+
+    async def drop_expired(self, before: int) -> list[str]:
+        """Removes the entries whose leases ended before this time, and returns their names."""
+
+
+def admitted(
+    known: RegistryEntry | None, new: RegistryEntry, owned: int, now: int
+) -> RegistryEntry:
+    """Returns the entry to be kept in place of the known one. `owned` is the number of entries that
+    the owner of the new one has."""
+    added = now
+    if known is not None and owns(known, new.source, new.owner):
+        added = known.added_at
+    else:
+        taken = known is not None and not known.removed_at
+        if known is not None and taken and new.source.rank >= known.source.rank:
+            raise Conflict(f"The name {new.name} belongs to another agent.", agent=new.name)
+        if new.source.rank >= Source.TOKEN.rank and owned >= MOST_OF_OWNER:
+            most = str(MOST_OF_OWNER)
+            raise TooMany(f"One owner may register {most} agents.", limit=most)
+    return replace(new, added_at=added, seen_at=new.seen_at or now, removed_at=0)
+
+
+def owns(known: RegistryEntry | None, source: Source, owner: str) -> bool:
+    """Returns whether an entry is there and belongs to this owner."""
+    return (
+        known is not None
+        and not known.removed_at
+        and (known.source, known.owner) == (source, owner)
+    )
