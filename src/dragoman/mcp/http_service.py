@@ -15,7 +15,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 
 from dragoman.core.errors import (
     DragomanError,
@@ -67,10 +66,9 @@ INVALID_REQUEST = -32600
 Identify = Callable[[Mapping[str, str], str, str], Awaitable[Context]]
 
 
-class HttpAgent(Struct, frozen=True, kw_only=True):
+class HttpAgent(OfferedAgent, frozen=True, kw_only=True):
     """An agent that is offered to callers over HTTP."""
 
-    offered: OfferedAgent
     identify: Identify
     """Returns the caller as this agent knows it, without counting a call, or raises
     `Unauthenticated`."""
@@ -91,7 +89,11 @@ class McpService(Service):
         agents: Mapping[str, HttpAgent],
         server: ServerContext,
         meter: Meter,
+        *,
+        several: bool,
     ) -> None:
+        """`agents` are looked up at every request, so they may come and go."""
+        self._several = several
         self._title, self._version = title, version
         self._agents, self._server, self._meter = agents, server, meter
         self._sessions: HttpSessions | None = None
@@ -168,8 +170,8 @@ class McpService(Service):
 
     async def _start(self) -> HttpSessions:
         make = await asyncio.to_thread(_imported)
-        offered = [each.offered for each in self._agents.values()]
-        sessions = make(self._title, self._version, offered, self._server.limits.body_size)
+        size, several = self._server.limits.body_size, self._several
+        sessions = make(self._title, self._version, self._agents, size, several=several)
         await sessions.start()
         return sessions
 
@@ -179,7 +181,7 @@ class McpService(Service):
         server = self._server
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  an ASGI app always runs in a task
-        stream = OpenStream(task)
+        stream = OpenStream(task, server)
         server.streams.add(stream)
         try:
             await self._answer(sessions, scope, receive, send)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -26,9 +26,15 @@ class HttpSessions:
     """Handles requests whose callers are known."""
 
     def __init__(
-        self, title: str, version: str, agents: Sequence[OfferedAgent], body_size: int
+        self,
+        title: str,
+        version: str,
+        agents: Mapping[str, OfferedAgent],
+        body_size: int,
+        *,
+        several: bool,
     ) -> None:
-        self._tools = ToolServer(title, version, agents, _callers)
+        self._tools = ToolServer(title, version, agents, _callers, several=several)
         self._manager = StreamableHTTPSessionManager(
             self._tools.server,
             max_request_body_size=body_size,

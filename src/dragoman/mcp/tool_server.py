@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,12 +43,15 @@ class ToolServer:
         self,
         title: str,
         version: str,
-        agents: Sequence[OfferedAgent],
+        agents: Mapping[str, OfferedAgent],
         callers: Callers,
         *,
+        several: bool,
         instructions: str = "",
     ) -> None:
-        self._agents = {agent.name: agent for agent in agents}
+        """`agents` are looked up at every request, so they may come and go. Where there may be
+        `several`, the names of tools and tasks begin with the name of their agent."""
+        self._agents, self._several = agents, several
         self._callers = callers
         self._calls: set[ToolCall] = set()
         self._detached = False
@@ -95,16 +98,17 @@ class ToolServer:
     async def _tools(
         self, callers: Mapping[str, Context]
     ) -> dict[str, tuple[OfferedAgent, SkillTool]]:
-        several = len(self._agents) > 1
         found: list[tuple[OfferedAgent, SkillTool]] = []
         for name, ctx in callers.items():
-            agent = self._agents[name]
+            agent = self._agents.get(name)
+            if agent is None:  # it was removed a moment ago
+                continue
             try:
                 card = await agent.card(ctx)
             except DragomanError as exc:  # the others are there all the same
                 log.warning("An agent is not offered", agent=name, why=exc.message)
                 continue
-            found += [(agent, tool) for tool in tools_of(name if several else "", card)]
+            found += [(agent, tool) for tool in tools_of(name if self._several else "", card)]
         names = tool_names(tool.name for _, tool in found)
         return dict(zip(names, found, strict=True))
 
@@ -141,7 +145,7 @@ class ToolServer:
 
     def _named(self, reference: str) -> tuple[OfferedAgent, str]:
         """The agent and the id of a task that a client was told."""
-        if len(self._agents) == 1:
+        if not self._several:
             return next(iter(self._agents.values())), reference
         name, _, task_id = reference.partition("/")
         if name not in self._agents:
@@ -152,7 +156,7 @@ class ToolServer:
     def _open(
         self, request: Request, agent: OfferedAgent, ctx: Context
     ) -> Generator[ToolCall, None, None]:
-        prefix = f"{agent.name}/" if len(self._agents) > 1 else ""
+        prefix = f"{agent.name}/" if self._several else ""
         call = ToolCall(request, agent.peer, replace(ctx, dialect=DIALECT), prefix)
         call.detached = self._detached
         self._calls.add(call)

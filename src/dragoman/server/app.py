@@ -34,7 +34,7 @@ from .agent_mount import AgentMount, Shared
 from .agent_names import Agents, Naming, by_name, check_naming, checked
 from .engines import EnginePool, engine_for, engines_for, replace_agent
 from .heap_trimmer import HeapTrimmer
-from .services import GRACE, NoAgent, ServedPeer, server_services_of
+from .services import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
 
 if TYPE_CHECKING:
@@ -106,7 +106,17 @@ class App(Router):
             else only.server
         )
         self.server.trusts = shared.trusts
-        shared.services.extend(server_services_of(self.server, settings, several=self.several))
+        shared.services.extend(
+            server_services_of(
+                SharedContext(
+                    server=self.server,
+                    settings=settings,
+                    meter=shared.meter,
+                    several=self.several,
+                    agents=lambda: {name: each.context for name, each in self.mounts.items()},
+                )
+            )
+        )
         self.watchdog: Watchdog | None = None
         self._trimmer: HeapTrimmer | None = None
         status = HealthEndpoints(
@@ -326,7 +336,7 @@ class App(Router):
         """Runs get their grace while streams still see them end; then every stream is closed."""
         await self.drain()
         try:
-            await self._peers.stop()
+            await self._stop_peers()
         finally:
             self.server.opened.end_streams()
             for each in self.mounts.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from dragoman.core.card import Card
@@ -11,30 +11,53 @@ from dragoman.core.operations import GetExtendedCard
 from dragoman.core.peer import Context
 from dragoman.mcp import extra
 from dragoman.mcp.http_service import HttpAgent, McpService
-from dragoman.mcp.tools import OfferedAgent
 from dragoman.net.server_context import ServerContext
+from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
 if TYPE_CHECKING:
     from .services import ServiceContext
 
 
+class OfferedAgents(Mapping[str, HttpAgent]):
+    """Agents as they are offered, for as long as they are among the contexts."""
+
+    def __init__(self, contexts: Callable[[], Mapping[str, ServiceContext]]) -> None:
+        self._contexts = contexts
+        self._made: dict[str, tuple[ServiceContext, HttpAgent]] = {}
+
+    def __getitem__(self, name: str) -> HttpAgent:
+        context = self._contexts()[name]
+        made = self._made.get(name)
+        if made is None or made[0] is not context:  # it is new, or it has been replaced
+            made = self._made[name] = context, _offered(name, context)
+        return made[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._contexts())
+
+    def __len__(self) -> int:
+        return len(self._contexts())
+
+
 def mcp_service(
     title: str,
     version: str,
-    agents: Mapping[str, ServiceContext],
+    agents: Callable[[], Mapping[str, ServiceContext]],
     server: ServerContext,
     settings: Settings,
+    meter: Meter,
+    *,
+    several: bool,
 ) -> McpService | None:
-    """Returns the service that offers these agents, or None if there is to be none."""
+    """Returns the service that offers these agents, or None if there is to be none. The agents of a
+    server for `several` may come and go."""
     if settings.server.mcp is None and not extra.installed():
         return None
     if settings.server.mcp is False:
         return None
     extra.require()
-    meter = next(iter(agents.values())).access.meter  # which all of them share
-    offered = {name: _offered(name, context) for name, context in agents.items()}
-    return McpService(title, version, offered, server, meter)
+    return McpService(title, version, OfferedAgents(agents), server, meter, several=several)
 
 
 def _offered(name: str, context: ServiceContext) -> HttpAgent:
@@ -49,7 +72,9 @@ def _offered(name: str, context: ServiceContext) -> HttpAgent:
         return agent.card()
 
     return HttpAgent(
-        offered=OfferedAgent(name=name, peer=server.peer, card=card),
+        name=name,
+        peer=server.peer,
+        card=card,
         identify=access.identify,
         shows_card=access.shows_card,
     )

@@ -14,6 +14,7 @@ from dragoman.core.peer import AGENT, Batch, Context, Peer
 from dragoman.net.server_context import ServerContext
 from dragoman.net.service import Service
 from dragoman.security.access_control import AccessControl
+from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
 GRACE = 3.0
@@ -109,7 +110,11 @@ def _mcp(context: ServiceContext) -> Service | None:
 
     agent = context.agent
     agents = {context.name: context}
-    return mcp_service(agent.name, agent.version, agents, context.server, context.settings)
+    return mcp_service(
+        *(agent.name, agent.version, lambda: agents),
+        *(context.server, context.settings, context.access.meter),
+        several=False,
+    )
 
 
 AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat, _mcp, _own]
@@ -121,34 +126,44 @@ def services_of(context: ServiceContext) -> list[Service]:
     return [service for make in AGENT_SERVICES if (service := make(context)) is not None]
 
 
-def _grpc(server: ServerContext, settings: Settings, several: bool) -> Service | None:
+class SharedContext(Struct, frozen=True, kw_only=True):
+    """What a service of a whole server may need to know."""
+
+    server: ServerContext
+    """The context of the only agent, or on a server for several that of calls which name none."""
+    settings: Settings
+    meter: Meter
+    several: bool
+    agents: Callable[[], Mapping[str, ServiceContext]]
+    """The agents of a server for several, as they are now."""
+
+
+def _grpc(shared: SharedContext) -> Service | None:
     from dragoman.net.grpc.service import GrpcService, asked_for
 
-    if not asked_for(settings):
+    if not asked_for(shared.settings):
         return None
-    return GrpcService(server, settings, GRACE + LINGER, several=several)
+    return GrpcService(shared.server, shared.settings, GRACE + LINGER, several=shared.several)
 
 
-def _mcp_of_all(
-    server: ServerContext, agents: Mapping[str, ServiceContext], settings: Settings
-) -> Service | None:
+def _mcp_of_all(shared: SharedContext) -> Service | None:
     from dragoman import __version__
 
     from .mcp_offers import mcp_service
 
-    if not agents:
+    if not shared.several:
         return None  # that of the only agent is at the same address
-    return mcp_service("Dragoman", __version__, agents, server, settings)
+    return mcp_service(
+        *("Dragoman", __version__, shared.agents),
+        *(shared.server, shared.settings, shared.meter),
+        several=True,
+    )
 
 
-SERVER_SERVICES = [_grpc, _mcp_of_all]
+SERVER_SERVICES: list[Callable[[SharedContext], Service | None]] = [_grpc, _mcp_of_all]
 """Each makes the service of a whole server, or None where the settings do not ask for it."""
 
 
-def server_services_of(
-    server: ServerContext, settings: Settings, *, several: bool
-) -> list[Service]:
-    """The services that all agents share. `server` is the context of the only agent, or on a server
-    for `several` that of calls which name none."""
-    made = (make(server, settings, several) for make in SERVER_SERVICES)
-    return [service for service in made if service is not None]
+def server_services_of(shared: SharedContext) -> list[Service]:
+    """The services that all agents share."""
+    return [service for make in SERVER_SERVICES if (service := make(shared)) is not None]

@@ -239,10 +239,48 @@ class HostedAgent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     file: str = ""
     """Python file with the agent, or FILE:NAME; relative to the folder of the settings file."""
+    url: str = ""
+    """The address of an agent elsewhere, in any dialect that `connect` takes."""
+    dialect: str = ""
+    """The only dialect in which it is called; empty: the best one on its card."""
+    secret: Secret | None = None
+    """The secret that we share with it (IAT)."""
+    agent_id: str = ""
+    """The name for which messages to it are signed with the secret; empty: NAME."""
+    auth: AgentCredentials | None = None
+    ca: str = ""
+    """The authorities that its certificate is verified by, instead of the system's."""
+    origins: tuple[str, ...] = ()
+    """Other origins that its card may name as its addresses."""
+    card_signature: Literal["require", "if-present", "ignore"] = "if-present"
+    """Whether its card must be signed; `if-present` verifies a signature where `card_keys` has the
+    keys for it."""
+    card_keys: tuple[str, ...] = ()
+    """Keys that may sign its card: files (JWK, key set, PEM), or addresses of key sets."""
+    repeat: bool = False
+    """Whether a message may be sent to it again although the first may have arrived."""
+    timeout: float = 3600.0
+    """The seconds that it may work on a task; time in which it waits for the caller is free."""
+    patience: float = 120.0
+    """The seconds for which a task waits for it while it cannot be reached."""
+    refresh: float = 60.0
+    """The seconds after which its card is read again."""
     host: str = ""
     """A host name of its own: there it is served at `/`. Such a host need not stand in hosts."""
     tenant: str = ""
     """The tenant whose calls it answers, wherever they come. Callers still need the right to it."""
+    places: dict[str, str] = {}
+    """Filled in by `load`: where the section (``) and each of its keys stand, as FILE:LINE."""
+
+    def error(self, name: str, key: str, what: str) -> ConfigError:
+        """Returns the error for a value of this section, which names its line."""
+        place = self.places.get(key) or self.places.get("", "")
+        what = f"[agents.{name}] {key}: {what}" if key else f"[agents.{name}]: {what}"
+        return ConfigError(f"{place}: {what}" if place else what)
+
+
+LOCAL = frozenset(("file", "host", "tenant", "places"))
+"""The keys of `[agents.NAME]` that an agent in a file has; all others need a url."""
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -102,7 +102,13 @@ async def _serve(
                 raise PeerUnreachable("None of these agents can be reached.")
             named = _unique(offered)
             callers = {each.name: ANYONE for each in named}
-            tools = ToolServer("Dragoman", __version__, named, lambda request: callers)
+            tools = ToolServer(
+                "Dragoman",
+                __version__,
+                {each.name: each for each in named},
+                lambda request: callers,
+                several=len(named) > 1,
+            )
             await serve_stdio(tools.server, settings.limits.body_size)
 
 
@@ -123,8 +129,8 @@ async def _local(
         if name in agents:
             raise ConfigError(f"Two agents are called '{name}': write NAME=FILE for one of them.")
         agents[name] = agent
-    peers, shared = engines_for(agents, settings)
-    running = RunningPeers(peers.values(), shared)
+    peers, pool = engines_for(agents, settings)
+    running = RunningPeers(peers.values(), pool.store if pool is not None else None)
     await running.start()
     try:
         yield [_offered(name, peers[name], agent.card) for name, agent in agents.items()]
