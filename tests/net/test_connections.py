@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import httpx2
 import pytest
 
-from dragoman.net.http.connections import LOOK, Connections, SocketMeter, _network
+from dragoman.net.http.connections import LOOK, Connections, SocketMeter
 from dragoman.net.http.descriptors import (
     open_descriptors,
     peer,
@@ -20,6 +20,7 @@ from dragoman.net.http.descriptors import (
     socket_inode,
     transferred,
 )
+from dragoman.net.strangers import network_of
 from dragoman.settings import Limits
 from hostile.frames import ACK, PREFACE, SETTINGS, frame, greeting, head, request
 from net.served_peer import RunningServer, call, house, post, said
@@ -233,8 +234,10 @@ async def test_silent_connections_do_not_starve_others_at_the_cap() -> None:
 
 
 def test_an_ipv6_network_counts_as_one_address() -> None:
-    assert _network("2001:db8:1:2:3:4:5:6") == _network("2001:db8:1:2::1") == "2001:db8:1:2::/64"
-    assert _network("::ffff:10.0.0.1") == _network("10.0.0.1") == "10.0.0.1"
+    assert (
+        network_of("2001:db8:1:2:3:4:5:6") == network_of("2001:db8:1:2::1") == "2001:db8:1:2::/64"
+    )
+    assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
 
 
 def test_no_more_connections_than_descriptors() -> None:

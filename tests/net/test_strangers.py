@@ -128,7 +128,7 @@ async def test_right_credentials_at_the_handshake_give_the_full_limits() -> None
         for given in (SECRET, await token(home)):
             headers = {"Authorization": f"Bearer {given}"}
             async with connect(home.ws, additional_headers=headers) as socket:
-                assert not home.app.routes["/iat/ws"]["websocket"]._strangers  # type: ignore[attr-defined]
+                assert not home.app.routes["/iat/ws"]["websocket"]._slots.strangers  # type: ignore[attr-defined]
                 await socket.send(json.dumps(home.envelope("pulse", token=await token(home))))
                 assert json.loads(await socket.recv())["payload"]["ok"] is True
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Mapping
 from functools import cached_property
 from typing import Any
@@ -18,10 +16,7 @@ from dragoman.settings import Limits
 from .http.asgi import Header
 from .http.deadlines import Deadlines
 from .http.mount_point import MountPoint
-
-RECENT = 3600.0
-"""The seconds for which an address is remembered."""
-MOST_RECENT = 10_000
+from .strangers import RecentAddresses, Slots
 
 
 class OpenStream:
@@ -42,35 +37,6 @@ class OpenStream:
             self.task.cancel()
 
 
-class RecentAddresses:
-    """The addresses from which a caller was authenticated lately."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._until: OrderedDict[str, float] = OrderedDict()
-
-    def add(self, address: str) -> None:
-        """Remembers an address for `RECENT` seconds."""
-        if not address:
-            return
-        self._until[address] = self._clock() + RECENT
-        self._until.move_to_end(address)
-        if len(self._until) > MOST_RECENT:
-            self._until.popitem(last=False)
-
-    def __contains__(self, address: str) -> bool:
-        return self._until.get(address, 0.0) > self._clock()
-
-
-class OpenSockets:
-    """The open WebSockets at one path, below all mount points together."""
-
-    def __init__(self) -> None:
-        self.all: set[OpenStream] = set()
-        self.strangers: Counter[str] = Counter()
-        """The number of WebSockets by address that are not authenticated yet."""
-
-
 class OpenStreams:
     """The open streams and WebSockets of a server, for all its agents."""
 
@@ -79,11 +45,14 @@ class OpenStreams:
         self.streams: set[OpenStream] = set()
         """All open streams over HTTP and gRPC, and all WebSockets."""
         self.sockets: set[OpenStream] = set()
-        self._at: dict[str, OpenSockets] = {}
+        self._slots: dict[str, Slots] = {}
 
-    def sockets_at(self, target: str) -> OpenSockets:
-        """Returns the WebSockets at this path, whose limit several agents share."""
-        return self._at.setdefault(target, OpenSockets())
+    def socket_slots(self, target: str, most: int) -> Slots:
+        """Returns the slots for WebSockets at this path, which several agents share. Strangers at
+        one address may have a tenth of them."""
+        slots = self._slots.setdefault(target, Slots(most, 10))
+        slots.most = most  # the settings may have changed
+        return slots
 
     async def close_sockets(self, seconds: float, of: Contexts | None = None) -> None:
         """Closes every WebSocket, or those of these contexts, within so many seconds. The listeners

@@ -88,6 +88,7 @@ async def post(
 
     pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": method, "path": "/hook", "headers": pairs}
+    scope["http_version"] = "1.1"
     await app(scope, receive, send)
     answered = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
     return sent[0]["status"], answered

@@ -16,7 +16,7 @@ import pytest
 from dragoman import Agent, connect
 from dragoman.client.credentials import SharedSecret
 from dragoman.core.auth_schemes import ApiKeys, Known, Secret
-from dragoman.net.server_context import MOST_RECENT, RECENT, RecentAddresses
+from dragoman.net.strangers import MOST_RECENT, RECENT, RecentAddresses
 from dragoman.settings import Limits
 from net.iat.sub_agent import SECRET, RunningAgent, make_agent, open_house, signed
 

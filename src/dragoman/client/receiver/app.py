@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from dragoman.core.errors import (
     ContentTypeUnsupported,
@@ -17,11 +16,14 @@ from dragoman.core.errors import (
 )
 from dragoman.core.log import Logger
 from dragoman.net.http.asgi import TEXT, Header, Receive, Scope, Send, answer, headers_in
+from dragoman.net.http.forwarded import ForwardedHeaders
+from dragoman.net.http.request_body import RequestBody
+from dragoman.net.strangers import RecentAddresses, Slot, Slots
 
 from .notice import Notice
 from .parse import read
 from .replay_cache import ReplayCache, SeenCall
-from .verify import Proof, greet, prove
+from .verify import Proof, Proved, greet, prove
 
 log = Logger("receiver")
 
@@ -29,9 +31,13 @@ Tell = Callable[[Notice], Awaitable[None]]
 """A function that handles a notice. If it raises, the sender is told to try again."""
 
 MAX_SIZE = 4 * 1024 * 1024
+ADDRESS_SHARE = 4
+"""One address has one in so many of the slots, until a call from it was proved. Our own server
+calls one host 16 times at once."""
 TYPES = frozenset(("", "application/json", "application/a2a+json"))
 _BESIDE: dict[int, tuple[Header, ...]] = {
     401: ((b"www-authenticate", b'Bearer realm="webhooks"'),),
+    405: ((b"allow", b"POST"),),
     503: ((b"retry-after", b"2"),),
 }
 """The headers that go with a status."""
@@ -63,63 +69,64 @@ class Receiver:
         read_timeout: float = 15.0,
         parallel: int = 64,
         remember: int = 10_000,
+        trusted_proxies: Iterable[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`trusted_proxies` are the address ranges of proxies whose `X-Forwarded-For` is
+        believed."""
         self.memory = ReplayCache(remember)
         self._tell, self._proof, self._clock = tell, proof, clock
-        self._max_size, self._timeout, self._free = max_size, read_timeout, parallel
+        self._max_size, self._timeout = max_size, read_timeout
+        self._proxies = ForwardedHeaders(trusted_proxies)
+        self._slots, self._recent = Slots(parallel, ADDRESS_SHARE), RecentAddresses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one ASGI connection."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
-        elif scope["type"] != "http":
+            return
+        if scope["type"] != "http":
             raise RuntimeError("a webhook receiver speaks HTTP only")
-        elif scope["method"] != "POST":
-            await answer(send, 405, b"", TEXT, ((b"allow", b"POST"),))
+        headers = headers_in(scope["headers"])
+        body = RequestBody(scope, receive, headers)
+        if scope["method"] == "POST":
+            status = await self._status(headers, body, self._address(scope))
         else:
-            status, extra = await self._status(headers_in(scope["headers"]), receive)
-            await answer(send, status, b"", TEXT, extra)
+            status = 405
+        _, extra = await body.drain()
+        await answer(send, status, b"", TEXT, (*_BESIDE.get(status, ()), *extra))
 
-    async def _status(
-        self, headers: dict[str, str], receive: Receive
-    ) -> tuple[int, tuple[Header, ...]]:
-        self._free -= 1
+    def _address(self, scope: Scope) -> str:
+        """The address of a caller; empty if many callers share it, or nobody knows it."""
+        address = str((self._proxies.seen(scope).get("client") or ("",))[0])
+        return "" if self._proxies.trusts(address) else address
+
+    async def _status(self, headers: dict[str, str], body: RequestBody, address: str) -> int:
+        slot: Slot | None = None
         try:
-            body = await self._body(headers, receive)
-            return await self.hear(headers, body), ()
+            self._check_headers(headers)
+            known = self._proof.shown_in_headers or address in self._recent
+            slot = self._slots.take(address, known=known)
+            if slot is None:
+                raise TooMany()
+            said = await body.read_within(self._max_size, self._timeout)
+            proved = prove(headers, said, self._proof, self._clock())
+            slot.recognize()
+            self._recent.add(address)
+            return await self._hear(proved, said)
         except DragomanError as exc:
             log.warning("A webhook was refused", reason=exc.reason, why=exc.message)
-            status = next(STATUS[cls] for cls in type(exc).__mro__ if cls in STATUS)
-            return status, _BESIDE.get(status, ())
+            return next(STATUS[cls] for cls in type(exc).__mro__ if cls in STATUS)
         finally:
-            self._free += 1
+            if slot is not None:
+                slot.release()
 
-    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
-        """Reads the body, after everything that `Proof` finds in the headers was verified."""
+    def _check_headers(self, headers: dict[str, str]) -> None:
+        """Refuses callers that have not shown what `Proof` asks for, and what is no JSON."""
         greet(headers, self._proof, self._clock())
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:
             raise ContentTypeUnsupported("Expected application/json")
-        length = headers.get("content-length", "")
-        if length.isdigit() and int(length[:20]) > self._max_size:
-            raise TooLarge()
-        if self._free < 0:
-            raise TooMany()
-        got = bytearray()
-        try:
-            async with asyncio.timeout(self._timeout):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise TooSlow("The caller closed the connection.")
-                    got += message.get("body", b"")
-                    if len(got) > self._max_size:
-                        raise TooLarge()
-                    if not message.get("more_body", False):
-                        return bytes(got)
-        except TimeoutError:
-            raise TooSlow() from None
 
     async def hear(self, headers: dict[str, str], body: bytes) -> int:
         """Verifies a call, handles it if it is new, and returns the status of the response. The
@@ -129,7 +136,9 @@ class Receiver:
         """
         if len(body) > self._max_size:
             raise TooLarge()
-        proved = prove(headers, body, self._proof, self._clock())
+        return await self._hear(prove(headers, body, self._proof, self._clock()), body)
+
+    async def _hear(self, proved: Proved, body: bytes) -> int:
         notice = read(body, proved.id, signed=proved.signed)
         if not proved.id:
             return await self._told(notice)

@@ -76,6 +76,12 @@ class Proof(Struct, frozen=True, kw_only=True):
     tolerance: float = 300.0
     """The number of seconds by which the time of a call may differ from ours."""
 
+    @property
+    def shown_in_headers(self) -> bool:
+        """Whether the headers of a call alone show who calls. If only a signature does, anyone may
+        send one that looks right until the body has come."""
+        return bool(self.tokens or self.authorization or self.issuer)
+
     def __repr__(self) -> str:
         names = ("tokens", "secrets", "authorization", "issuer")
         return f"Proof({', '.join(name for name in names if getattr(self, name))})"

@@ -23,13 +23,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from ipaddress import IPv6Address, ip_address
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias
 
 from dragoman.core.log import Logger
 from dragoman.settings import Limits
 
+from ..strangers import network_of
 from .asgi import Handler, Receive, Scope, Send
 from .descriptors import (
     AVAILABLE,
@@ -87,7 +87,7 @@ class Connection:
 
     def __init__(self, fd: int, inode: int, client: Client, now: float) -> None:
         self.fd, self.inode, self.client = fd, inode, client
-        self.address = _network(client[0])
+        self.address = network_of(client[0])
         self.since = self.active = self.ended = self.looked = now
         self.exchange: RunningExchange | None = None
         """The latest exchange at the last scan."""
@@ -382,17 +382,3 @@ def _expendable(connection: Connection) -> tuple[bool, bool, float]:
     """Returns the key for the order in which connections are shut down: those that never had a
     request, then idle ones, then busy ones, and the newest first among equals."""
     return connection.running > 0, connection.exchange is not None, -connection.since
-
-
-def _network(address: str) -> str:
-    """Returns what counts as one address: in IPv6 the network of 64 bits, all of which belongs to
-    one customer."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    if not isinstance(found, IPv6Address):
-        return address
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(IPv6Address(int(found) >> 64 << 64)) + "/64"

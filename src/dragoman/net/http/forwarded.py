@@ -59,7 +59,7 @@ class ForwardedHeaders:
         try:
             self._ranges: list[IPv4Network | IPv6Network] = [ip_network(r) for r in ranges]
         except ValueError as exc:
-            raise ConfigError(f"server.trusted_proxies are address ranges: {exc}.") from None
+            raise ConfigError(f"trusted_proxies are address ranges: {exc}.") from None
         self._hops = {"x-forwarded-for": _x_forwarded, "forwarded": _forwarded}[header]
 
     def seen(self, scope: Scope) -> Scope:

@@ -104,6 +104,23 @@ class RequestBody:
         finally:
             deadlines.waits.pop(task, None)
 
+    async def read_within(self, most: int, seconds: float) -> bytes:
+        """All of it, within a size and a time, where no server of ours listens."""
+        if self._size > most:
+            raise TooLarge(limit=str(most))
+        try:
+            async with asyncio.timeout(seconds):
+                while not self._ended:
+                    await self._next(most)
+                    if self._have > most:
+                        raise TooLarge(limit=str(most))
+                    if self._broken:
+                        raise Unparseable("The request ended before its body did.")
+        except TimeoutError:
+            self._broken = True
+            raise TooSlow() from None
+        return b"".join(self._parts)
+
     async def drain(self) -> tuple[bytes, tuple[Header, ...]]:
         """Reads the rest of a body that nothing depends on. Gives all of it if it came whole and is
         small, and what to add to the answer if it is too long to be read."""
@@ -114,28 +131,31 @@ class RequestBody:
         return b"", (CLOSE,) if self._http1 else ()
 
     async def _drain(self) -> None:
-        size, http1, most = self._size, self._http1, LEFT_SIZE if self._http1 else LEFT_HTTP2
-        if size == 0 or (http1 and size < 0 and "transfer-encoding" not in self._headers):
+        size, most = self._size, LEFT_SIZE if self._http1 else LEFT_HTTP2
+        if size == 0 or (self._http1 and size < 0 and "transfer-encoding" not in self._headers):
             self._ended = True
             return
-        whole = size if http1 else -1
         try:
             async with asyncio.timeout(LEFT_TIME):
-                while max(self._have, size) <= most:
-                    message = await self._receive()
-                    body = message.get("body", b"")
-                    self._have += len(body)
-                    if self._have <= LEFT_SIZE:
-                        self._parts.append(body)
-                    else:
-                        self._parts.clear()
-                    if message["type"] == "http.disconnect":
-                        return
-                    if self._have == whole or not message.get("more_body", False):
-                        self._ended = True
-                        return
+                while not (self._ended or self._broken) and max(self._have, size) <= most:
+                    await self._next(LEFT_SIZE)
         except TimeoutError:
             pass
+
+    async def _next(self, most: int) -> None:
+        """Receives what comes next; beyond `most` nothing is kept."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._broken = True
+            return
+        body: bytes = message.get("body", b"")
+        self._have += len(body)
+        if self._have <= most:
+            self._parts.append(body)
+        else:
+            self._parts.clear()
+        whole = self._size if self._http1 else -1
+        self._ended = self._have == whole or not message.get("more_body", False)
 
 
 def _unrecognized(limits: Limits) -> Unauthenticated:

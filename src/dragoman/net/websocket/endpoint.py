@@ -67,8 +67,7 @@ class WebSocketEndpoint:
 
     def __init__(self, driver: SocketDriver, target: str) -> None:
         self.driver, self.target = driver, target
-        opened = driver.server.opened.sockets_at(target)
-        self._open, self._strangers = opened.all, opened.strangers
+        self._slots = driver.server.opened.socket_slots(target, driver.limits.sockets)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one WebSocket, from the handshake to its end."""
@@ -84,21 +83,23 @@ class WebSocketEndpoint:
             Exchange(driver, driver.callee()).fail(error)
             await send({"type": "websocket.close", "code": REFUSED})
             return
-        if server.draining or self._full(address, known=caller is not None):
+        slot = None
+        if not server.draining:
+            slot = self._slots.take(address, known=caller is not None)
+        if slot is None:
             await send({"type": "websocket.close", "code": LATER})
             return
         task = asyncio.current_task(server.loop)
         assert task is not None  # noqa: S101  an ASGI app always runs in a task
         stream = OpenStream(task, server)
-        for streams in (self._open, server.sockets, server.streams):
-            streams.add(stream)
+        server.sockets.add(stream)
+        server.streams.add(stream)
         socket = Socket(driver, self.target, scope, receive, send)
         if caller is not None:
             socket.ctx = caller
             socket.recognize()
         else:
-            self._strangers[address] += 1
-            socket.on_recognized = lambda: self._forget(address)
+            socket.on_recognized = slot.recognize
         code = DONE
         try:
             await send({"type": "websocket.accept"})
@@ -109,8 +110,9 @@ class WebSocketEndpoint:
             task.uncancel()
             code = GOING
         finally:
-            for streams in (self._open, server.sockets, server.streams):
-                streams.discard(stream)
+            server.sockets.discard(stream)
+            server.streams.discard(stream)
+            slot.release()
             socket.close()
         with suppress(Exception):  # it may be closed already
             await send({"type": "websocket.close", "code": code})
@@ -125,23 +127,6 @@ class WebSocketEndpoint:
             return ANYONE if known else None
         admitted = self.driver.server.admit(headers, self.target, certificate)
         return admitted if isinstance(admitted, Context) else await admitted
-
-    def _full(self, address: str, *, known: bool) -> bool:
-        """Returns whether there are too many WebSockets to accept another. Half of the limit is
-        reserved for known callers, and one address may have a tenth of the rest."""
-        most = self.driver.limits.sockets
-        if known or not most:
-            return len(self._open) >= most
-        strangers = self._strangers
-        share = bool(address) and strangers[address] >= max(1, most // 10)
-        return share or strangers.total() >= max(1, most // 2) or len(self._open) >= most
-
-    def _forget(self, address: str) -> None:
-        """Uncounts an unauthenticated WebSocket of this address, which has been authenticated or
-        closed."""
-        self._strangers[address] -= 1
-        if self._strangers[address] <= 0:
-            del self._strangers[address]
 
     async def _answer_plain_request(self, scope: Scope, send: Send) -> None:
         """Answers a request without a handshake: it says what is missing if the caller is

@@ -1,0 +1,103 @@
+"""Limits for callers that are not authenticated yet: slots, and a share of them per address.
+
+Theory. A caller may hold a slot (a WebSocket, a request whose body has not arrived) before it has
+authenticated. If such strangers could take all slots, a few of them would shut everybody else out.
+So half of the slots are reserved for known callers, and strangers at one address may have only a
+share of all slots. An address that many callers have in common, such as that of a proxy, is passed
+as an empty string and has no such limit of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+
+RECENT = 3600.0
+"""The seconds for which an address is remembered."""
+MOST_RECENT = 10_000
+
+
+class Slots:
+    """A fixed number of slots that callers take for a while."""
+
+    def __init__(self, most: int, share: int) -> None:
+        """Strangers at one address may have one in `share` of the slots."""
+        self.most, self._share = most, share
+        self.taken = 0
+        self.strangers: Counter[str] = Counter()
+        """The number of slots by network whose callers are not authenticated yet."""
+
+    def take(self, address: str, *, known: bool) -> Slot | None:
+        """Returns a slot for a caller at this address (empty if it is unknown), or None if there is
+        none for this caller at the moment."""
+        if self.taken >= self.most:
+            return None
+        network = "" if known else network_of(address)
+        if not known:
+            share = max(1, self.most // self._share)
+            crowded = bool(network) and self.strangers[network] >= share
+            if crowded or self.strangers.total() >= max(1, self.most // 2):
+                return None
+            self.strangers[network] += 1
+        self.taken += 1
+        return Slot(self, network, known)
+
+
+class Slot:
+    """One slot that a caller holds."""
+
+    __slots__ = ("_known", "_network", "_slots")
+
+    def __init__(self, slots: Slots, network: str, known: bool) -> None:
+        self._slots, self._network, self._known = slots, network, known
+
+    def recognize(self) -> None:
+        """Notes that the caller is authenticated now."""
+        if self._known:
+            return
+        self._known = True
+        strangers = self._slots.strangers
+        strangers[self._network] -= 1
+        if strangers[self._network] <= 0:
+            del strangers[self._network]
+
+    def release(self) -> None:
+        """Gives the slot back. It must be called exactly once."""
+        self.recognize()
+        self._slots.taken -= 1
+
+
+class RecentAddresses:
+    """The addresses from which a caller was authenticated lately."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: OrderedDict[str, float] = OrderedDict()
+
+    def add(self, address: str) -> None:
+        """Remembers an address for `RECENT` seconds."""
+        if not address:
+            return
+        self._until[address] = self._clock() + RECENT
+        self._until.move_to_end(address)
+        if len(self._until) > MOST_RECENT:
+            self._until.popitem(last=False)
+
+    def __contains__(self, address: str) -> bool:
+        return self._until.get(address, 0.0) > self._clock()
+
+
+def network_of(address: str) -> str:
+    """Returns what counts as one address: in IPv6 the network of 64 bits, all of which belongs to
+    one customer."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address):
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(IPv6Address(int(found) >> 64 << 64)) + "/64"
