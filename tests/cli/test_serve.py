@@ -307,3 +307,19 @@ def test_wrong_agents_are_explained(home: Path, args: list[str], says: str) -> N
     assert says in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stderr.count("\n") <= 2
+
+
+@pytest.mark.parametrize("command", ["send URL hi", "card URL", "chat URL", "tasks list URL"])
+def test_at_the_root_of_several_agents_a_command_names_their_addresses(
+    home: Path, command: str
+) -> None:
+    (home / "office.py").write_text(OFFICE)
+    with serving("agent.py", "bills=office.py:billing", cwd=home) as server:
+        ended = dragoman(*command.replace("URL", server.url).split(), cwd=home)
+        assert ended.returncode == 3
+        for agent in ("tester", "bills"):
+            assert f"{server.url}/agents/{agent}" in ended.stderr
+        assert "Is it running" not in ended.stderr
+        assert ended.stderr.count("\n") == 1
+        chosen = dragoman("send", f"{server.url}/agents/bills", "hi", cwd=home)
+        assert chosen.returncode == 0, chosen.stderr

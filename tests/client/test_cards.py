@@ -130,6 +130,37 @@ def finder(url: str, cache: Cache, **auth: object) -> Finder:
     return Finder(Http(ClientLimits(), host="127.0.0.1"), wallet, cache=cache)
 
 
+@pytest.mark.parametrize(
+    ("listed", "says"),
+    [
+        (b'{"agents": [{"name": "a-1"}, {"name": "b"}]}', "of them: URL/agents/a-1, URL/agents/b"),
+        (b'{"agents": [{"name": "a", "url": "http://evil.example"}]}', "of them: URL/agents/a"),
+        (
+            b'{"agents": [%b]}' % b",".join(b'{"name": "n%d"}' % n for n in range(50)),
+            "URL/agents/n7, and others listed at URL/agents",
+        ),
+        (b'{"agents": [{"name": "\\u001b[31m"}, {"name": "x y"}, {}]}', "There is no agent card"),
+        (b'{"agents": []}', "There is no agent card"),
+        (b'{"agents": 7}', "There is no agent card"),
+        (b"[" * 100_000, "There is no agent card"),
+        (b"\xff", "There is no agent card"),
+    ],
+    ids=["two", "an address", "many", "no names", "none", "a number", "deep", "bytes"],
+)
+async def test_where_several_agents_are_listed_the_error_names_their_addresses(
+    listed: bytes, says: str
+) -> None:
+    def answer(path: str, head: str) -> bytes:
+        return said("200 OK", listed) if path == "/agents" else said("404 Not Found", b"no")
+
+    async with answering(answer) as (url, _):
+        with pytest.raises(PeerUnreachable) as told:
+            await finder(url, Cache()).find(url)
+        assert says.replace("URL", url) in told.value.message
+        assert len(told.value.message) < 1000
+        assert "evil" not in told.value.message
+
+
 async def test_the_older_path_is_tried_and_a_card_is_kept_by_its_etag() -> None:
     def answer(path: str, head: str) -> bytes:
         if path != "/.well-known/agent.json":

@@ -8,8 +8,9 @@ costs one small request and never returns an outdated card.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import monotonic
 from typing import Protocol
 
@@ -42,6 +43,10 @@ from .retry import Pauses
 from .transports.http import Address, Http, HttpReply, HttpRequest
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+AGENTS = "/agents"
+"""Where a server that hosts several agents lists them, and below which each of them is."""
+MOST_SHOWN = 8
+"""The number of these agents that an error message names."""
 MOST_KEPT = 256
 # Requests the form of 1.0 if a server has several: it is signed and lists every interface.
 _HEADERS = {"accept": "application/json", "a2a-version": "1.0"}
@@ -49,6 +54,7 @@ _PYTHON_A2A = "google_a2a_compatible"
 """The capability by which servers of python-a2a are recognised."""
 _ELSEWHERE = frozenset({400, 404, 405, 406, 410, 501})
 """Statuses after which the card may still be at another address."""
+_NAME = re.compile(r"[a-z0-9-]{1,63}")
 
 
 class CardVerdict(Protocol):
@@ -136,7 +142,20 @@ class Finder:
                 return FoundCard(card, url, body)
         statuses = [exc for exc in failures if isinstance(exc, PeerMisbehaved)]
         why = statuses[0] if statuses else failures[0]
+        if failures[0].code == 404 and (names := await self._agents(address)):
+            raise PeerUnreachable(_several(address, names), agents=" ".join(names)) from why
         raise PeerUnreachable(f"There is no agent card at {address}: {why.message}") from why
+
+    async def _agents(self, address: str) -> list[str]:
+        """Returns the names of the agents at the address of a server that hosts several."""
+        if _base(address).endswith(".json"):
+            return []
+        try:
+            listed = _read_list(await self._fetch(_base(address) + AGENTS)).agents
+        except (DragomanError, msgspec.DecodeError):
+            return []
+        # Others chose the names, and the message is for people: only what can be one is shown.
+        return [each.name for each in listed if _NAME.fullmatch(each.name)]
 
     async def manifest(self, url: str, dialect: Dialect) -> Introduction | None:
         """Returns the manifest of an agent in a dialect without cards, or None if it has none."""
@@ -209,6 +228,18 @@ def _check(reply: HttpReply, url: str) -> None:
     raise PeerRefused(f"{url} answered with HTTP status {status}", code=status)
 
 
+def _base(address: str) -> str:
+    return address.partition("#")[0].partition("?")[0].rstrip("/")
+
+
+def _several(address: str, names: Sequence[str]) -> str:
+    """The message for an address that hosts several agents: which addresses there are instead."""
+    base = _base(address) + AGENTS
+    shown = ", ".join(f"{base}/{name}" for name in names[:MOST_SHOWN])
+    more = f", and others listed at {base}" if len(names) > MOST_SHOWN else ""
+    return f"There are several agents at {address}; use the address of one of them: {shown}{more}"
+
+
 def places(address: str) -> Iterable[str]:
     """Returns the addresses at which the card may be."""
     base, _, query = address.partition("#")[0].partition("?")
@@ -237,6 +268,19 @@ def introduced_card(met: Introduction | None, url: str, interfaces: tuple[Interf
             for tool in met.tools
         ),
     )
+
+
+class _Listed(Struct):
+    name: str = ""
+
+
+class _AgentList(Struct):
+    """A page of `GET /agents`."""
+
+    agents: list[_Listed]
+
+
+_read_list = msgspec.json.Decoder(_AgentList).decode
 
 
 class _Said(Struct, rename="camel"):
