@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import httpx2
 import pytest
@@ -12,6 +14,7 @@ from dragoman.core.errors import BadParams, Forbidden, TaskNotFound, TooMany, Un
 from dragoman.core.model import Message, Role, Text
 from dragoman.core.operations import GetTask, SendMessage
 from dragoman.dialects.a2a.grpc.caller import GrpcCaller
+from dragoman.security.authentication import Authenticator
 from dragoman.settings import Rates
 from semantics.ways import Way
 from server.two_agents import desk, serving
@@ -110,6 +113,72 @@ async def test_a_call_by_tenant_counts_once(monkeypatch: pytest.MonkeyPatch) -> 
             for name in ("alpha", "beta") * 2
         ]
         assert isinstance(heard[-1], TooMany)
+
+
+A_THOUSAND = 1000
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Authenticator]:
+    """The authenticators that were asked whether they know a caller."""
+    seen: list[Authenticator] = []
+    recognizes = Authenticator.recognizes
+
+    async def noted(self: Authenticator, *shown: Any) -> bool:
+        seen.append(self)
+        return await recognizes(self, *shown)
+
+    monkeypatch.setattr(Authenticator, "recognizes", noted)
+    return seen
+
+
+async def test_a_thousand_agents_with_the_same_schemes_are_asked_once(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Authenticator]
+) -> None:
+    monkeypatch.setenv("T_ANN", "ann-token-of-sixteen")
+    monkeypatch.setenv("T_BOB", "bob-token-of-sixteen")
+    ann, bob = (
+        Tokens(callers={n: Known(secret=Secret(env=f"T_{n.upper()}"))}) for n in ("ann", "bob")
+    )
+    agents = {f"a{n}": desk(f"a{n}") for n in range(A_THOUSAND)}
+    agents["last"] = desk("last", auth={"own": bob})
+    async with serving(agents, auth={"all": ann}) as two, two.house("a1") as house:
+        for headers, name, error, times in (
+            ({}, "a1", Unauthenticated, 2),
+            ({"authorization": "Bearer of-nobody-at-all"}, "a1", Unauthenticated, 2),
+            ({"authorization": "Bearer ann-token-of-sixteen"}, "a999", None, 1),
+            ({"authorization": "Bearer bob-token-of-sixteen"}, "last", None, 2),
+            ({"authorization": "Bearer bob-token-of-sixteen"}, "a7", Unauthenticated, 2),
+        ):
+            asked.clear()
+            heard = await named(name).ask(house, say("hi"), headers=headers)
+            assert (type(heard.error) if heard.error else None, len(asked)) == (error, times)
+            asked.clear()
+            # Metadata that name the agent leave nothing to find out.
+            await named("").ask(house, say("hi"), headers={**headers, "dragoman-agent": name})
+            assert not asked
+
+
+async def test_one_agent_for_everyone_spares_asking_all_others(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Authenticator]
+) -> None:
+    agents = {}
+    for n in range(A_THOUSAND):
+        monkeypatch.setenv(f"T_{n}", f"token-of-sixteen-{n}")
+        own = Tokens(callers={"it": Known(secret=Secret(env=f"T_{n}"))})
+        agents[f"a{n}"] = desk(f"a{n}", auth={"own": own})
+    async with serving(agents) as two, two.house("a1") as house:
+        last = {"authorization": f"Bearer token-of-sixteen-{A_THOUSAND - 1}"}
+        heard = await named(f"a{A_THOUSAND - 1}").ask(house, say("hi"), headers=last)
+        assert heard.error is None
+        assert len(asked) == A_THOUSAND
+        heard = await named("a1").ask(house, say("hi"))
+        assert isinstance(heard.error, Unauthenticated)
+    async with serving({**agents, "open": desk("open")}) as two, two.house("a1") as house:
+        asked.clear()
+        assert (await named("open").ask(house, say("hi"))).error is None
+        assert isinstance((await named("a1").ask(house, say("hi"))).error, Unauthenticated)
+        assert not asked
 
 
 async def test_the_only_agent_has_no_tenant_on_its_card() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from functools import cached_property
 from typing import Any
 
 from dragoman.core.peer import Peer
 from dragoman.observability.log import Log
 from dragoman.observability.metrics import Metrics
-from dragoman.security.authentication import Admit, Recognizes
+from dragoman.security.authentication import Admit, Recognizer
 from dragoman.settings import Limits
 
 from .http.asgi import Header
@@ -96,7 +96,7 @@ class ServerContext:
         self.mount_point = MountPoint()
         self.draining = False
         """Whether new WebSockets are refused, since the server or the agent stops."""
-        self.recognizes: Recognizes = _everyone
+        self.recognizes = Recognizer()
         """Returns whether this agent knows the caller of a call that may be for another agent."""
         self.extensions: frozenset[str] = frozenset()
         """The extensions on the card. The answer names those of them that the caller activates."""
@@ -117,10 +117,6 @@ class ServerContext:
 
 Contexts = Container[ServerContext]
 """Those of the agents whose streams are meant."""
-
-
-async def _everyone(headers: Mapping[str, str], target: str, certificate: str) -> bool:
-    return True
 
 
 def _no_headers(error: Exception) -> tuple[Header, ...]:

@@ -21,7 +21,7 @@ from dragoman.settings import Settings
 
 from . import tls
 from .anonymous import Anonymous
-from .authentication import Admit, Authenticator, anyone, told
+from .authentication import Admit, Authenticator, Recognizer, anyone, told
 from .authorization import AuthorizingPeer, may_use, with_requirements
 from .card_enforcement import held
 from .jwks import JwksFetcher
@@ -61,6 +61,8 @@ class AccessControl:
         that `before` returns."""
         if self.locked and self.anonymous:
             self.admit_or_anyone = self.authenticator.admit_or_anyone
+        known_only = self.locked and not self.anonymous
+        self.recognizes = Recognizer(self.authenticator if known_only else None)
         self._access = _accesses(settings)
         if not schemes and any(each.authenticated for each in self._access.values()):
             raise ConfigError(
@@ -119,13 +121,6 @@ class AccessControl:
     async def close(self) -> None:
         """Closes the connections to issuers."""
         await self._fetch.close()
-
-    async def recognizes(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
-        """Whether this agent may let the caller in. It is not counted as a call, which may be for
-        another agent."""
-        if not self.locked or self.anonymous:
-            return True
-        return await self.authenticator.recognizes(headers, target, certificate)
 
     async def identify(self, headers: Mapping[str, str], target: str, certificate: str) -> Context:
         """Returns the caller as this agent knows it, without counting a call: the request may be

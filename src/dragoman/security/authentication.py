@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import reduce
 
+import msgspec
 from msgspec.structs import replace
 
 from dragoman.agent.remote_calls import MOST_HOPS
@@ -272,6 +273,39 @@ class Authenticator:
         if isinstance(error, TooMany) and (after := error.public.get("retry_after")):
             return ((b"retry-after", after.encode("latin-1", "replace")),)
         return ()
+
+
+class Recognizer:
+    """Whether an agent may let a caller in, asked before it is known which agent a call is for. It
+    is not counted as a call.
+
+    Recognizers with the same schemes are equal, so that a server with a thousand agents needs to
+    ask once where all of them have the schemes of its settings.
+    """
+
+    __slots__ = ("_authenticator", "_schemes")
+
+    def __init__(self, authenticator: Authenticator | None = None) -> None:
+        """Without an authenticator it recognizes everyone."""
+        self._authenticator = authenticator
+        schemes = authenticator.schemes if authenticator is not None else None
+        self._schemes = msgspec.json.encode(schemes, order="deterministic")
+
+    @property
+    def everyone(self) -> bool:
+        """Whether there is nothing to ask."""
+        return self._authenticator is None
+
+    async def __call__(self, headers: Mapping[str, str], target: str, certificate: str) -> bool:
+        """See `Recognizes`."""
+        authenticator = self._authenticator
+        return authenticator is None or await authenticator.recognizes(headers, target, certificate)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recognizer) and self._schemes == other._schemes
+
+    def __hash__(self) -> int:
+        return hash(self._schemes)
 
 
 def _both(first: Context, second: Context) -> Context:
