@@ -13,6 +13,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from dragoman.net.strangers import Slots
 from hostile.frames import fragment, upgrade
 from net.iat.sub_agent import SECRET, open_house
 from net.served_peer import RunningServer, house
@@ -150,3 +151,23 @@ async def test_strangers_of_one_address_have_a_tenth_of_the_sockets() -> None:
             hello = home.envelope("register", agent_id="host-1", token=SECRET)
             await socket.send(json.dumps(hello))
             assert "session_token" in json.loads(await socket.recv())["payload"]
+
+
+def test_strangers_of_one_ipv6_network_share_its_slots() -> None:
+    slots = Slots(40, 10)
+    taken = [slots.take(f"2001:db8::{n:x}", known=False) for n in range(1, 6)]
+    assert [slot is not None for slot in taken] == [True] * 4 + [False]
+    assert slots.take("2001:db8:0:1::1", known=False) is not None
+    assert taken[0] is not None
+    taken[0].recognize()  # the place is taken still, but no longer by a stranger
+    assert slots.take("2001:db8::9", known=False) is not None
+    for slot in taken:
+        if slot is not None:
+            slot.release()
+    assert slots.taken == 2
+
+
+def test_half_of_the_slots_are_for_callers_that_are_known() -> None:
+    slots = Slots(40, 10)
+    assert sum(slots.take("", known=False) is not None for _ in range(50)) == 20
+    assert sum(slots.take("", known=True) is not None for _ in range(50)) == 20
