@@ -28,7 +28,7 @@ def test_what_is_replaced_gives_its_room_back() -> None:
         growth.add(chunk("x" * 4000, append=False))
         growth.add(chunk("x" * 4000))
         growth.add(StateChanged(state=State.WORKING))
-        growth.add(Noted(kind=Note.LOG, body="x" * 1000))
+        growth.add(Noted(kind=Note.LOG, body={"line": "x" * 1000}))
     growth.add(chunk("y" * 1000, "b", append=False))
     with pytest.raises(PeerMisbehaved, match=r"10000 bytes \(a setting\)"):
         growth.add(chunk("y" * 1000, "b"))

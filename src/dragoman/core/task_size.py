@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from dragoman.core.errors import PeerMisbehaved
-from dragoman.core.events import AnyEvent, ArtifactChunk, Asked, Noted, Opened, Snapshot
+from dragoman.core.events import AnyEvent, ArtifactChunk, Asked, Note, Noted, Opened, Snapshot
 from dragoman.core.model import AnyPart, Artifact, Blob, Data, Json, Link, Message, Task, Text
 
 PART, ITEM = 64, 256
@@ -67,7 +67,8 @@ class TaskGrowth:
         elif isinstance(event, Asked):
             self._rest += size_of(event.message)
         elif isinstance(event, Noted):
-            self._rest += _json_size(event.body) if isinstance(event.body, dict) else 0
+            # Of all notes only those about usage become part of the task.
+            self._rest += _json_size(event.body) if event.kind is Note.USAGE else 0
         else:
             for message in (event.message, event.heard):
                 self._rest += size_of(message) if message is not None else 0
