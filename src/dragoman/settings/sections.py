@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from dragoman.core.auth_schemes import Scheme, Secret
+from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
 
