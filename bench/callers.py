@@ -1,4 +1,4 @@
-"""What clients cost: each sends from a process of its own to the same server, ours."""
+"""What clients cost: each calls from a process of its own the same server, ours."""
 
 import asyncio
 import os
@@ -25,12 +25,12 @@ def command(name: str) -> list[str]:
     return [str(packages.python), str(SCRIPTS / "a2a_sdk_client.py")]
 
 
-async def sends(server: Server, pace: Pace, name: str) -> Sample:
-    """Echoes over as many calls at once as other scenarios have connections.
+async def calls(server: Server, pace: Pace, name: str, what: str) -> Sample:
+    """Echoes or streams, as many at once as other scenarios have connections.
 
     The CPU is the client's own. It runs on this process's core, which waits meanwhile.
     """
-    told = (f"http://127.0.0.1:{server.port}", CONNECTIONS, pace.warm_up_share, pace.seconds)
+    told = (f"http://127.0.0.1:{server.port}", CONNECTIONS, pace.warm_up_share, pace.seconds, what)
     process = await asyncio.create_subprocess_exec(
         *command(name),
         *map(str, told),

@@ -123,6 +123,7 @@ GOALS = (
         ours_in="send-one-sqlite",
     ),
     _times_less("client-send", 4, "client CPU of a send to our server: a2a-sdk / ours"),
+    _times_less("client-stream", 3, "client CPU of 20 chunks from our server: a2a-sdk / ours"),
     Goal(
         "client CPU of a send to our server, in us",
         400,

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -71,17 +71,17 @@ class Scenario:
     # What one unit of `cpu_us` and `per_second` is.
     unit: str = "request"
     grpc: bool = False
-    # Whether the subjects are clients of our server, and the CPU is theirs.
-    clients: bool = False
+    # What the subjects do if they are clients of our server, and the CPU is theirs.
+    clients: Literal["", "send", "stream"] = ""
 
 
 async def measured(server: Server, scenario: Scenario, pace: Pace, subject: str) -> Sample:
     """Run the scenario once, within bounds."""
     async with asyncio.timeout(CELL_TIMEOUT):
         if scenario.clients:
-            from .callers import sends as client_sends  # it needs what is defined here
+            from .callers import calls  # it needs what is defined here
 
-            return await client_sends(server, pace, subject)
+            return await calls(server, pace, subject, scenario.clients)
         return await scenario.run(server, pace)
 
 
@@ -378,7 +378,15 @@ SCENARIOS = {
             sends(CONNECTIONS),
             DURABLE,
             unit="call",
-            clients=True,
+            clients="send",
+        ),
+        Scenario(
+            "client-stream",
+            f"Client CPU of a stream of {CHUNKS} chunks from our server, {CONNECTIONS} at once",
+            streams("chunks"),
+            DURABLE,
+            unit="stream",
+            clients="stream",
         ),
         Scenario("idle-stream", "Memory of an idle stream", idle_streams, A2A_SERVERS),
         Scenario("cold-start", "Cold start", cold_start, A2A_SERVERS),

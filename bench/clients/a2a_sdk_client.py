@@ -1,6 +1,7 @@
-"""What a send costs the client of a2a-sdk: `a2a_sdk_client.py URL CALLERS WARM_UP SECONDS`.
+"""What a call costs the client of a2a-sdk:
+`a2a_sdk_client.py URL CALLERS WARM_UP SECONDS send|stream`.
 
-Made as its documentation shows, without streaming, and with as many connections as callers.
+Made as its documentation shows, and with as many connections as callers.
 """
 
 import asyncio
@@ -15,21 +16,36 @@ from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest
 
 
 async def main() -> None:
-    url, callers, warm_up, seconds = sys.argv[1], *map(float, sys.argv[2:])
+    url, callers, warm_up, seconds = sys.argv[1], *map(float, sys.argv[2:5])
+    streams = sys.argv[5] == "stream"
     latencies: list[float] = []
     limits = httpx.Limits(max_connections=1000, max_keepalive_connections=100)
     async with httpx.AsyncClient(limits=limits, timeout=30) as http:
-        agent = await create_client(url, ClientConfig(streaming=False, httpx_client=http))
+        agent = await create_client(url, ClientConfig(streaming=streams, httpx_client=http))
+
+        def request(text: str, **metadata: str) -> SendMessageRequest:
+            said = Message(role=Role.ROLE_USER, message_id=uuid4().hex, parts=[Part(text=text)])
+            said.metadata.update(metadata)
+            return SendMessageRequest(message=said)
+
+        async def send() -> None:
+            async for answer in agent.send_message(request("hello there")):
+                text = answer.task.artifacts[0].parts[0].text
+            if text != "hello there":
+                raise SystemExit(f"wrong answer: {answer}")
+
+        async def stream() -> None:
+            chunks = 0
+            async for answer in agent.send_message(request("chunks 20", skillId="write")):
+                chunks += bool(answer.artifact_update.artifact.parts)
+            if chunks != 20:
+                raise SystemExit(f"{chunks} chunks")
+
+        call = stream if streams else send
 
         async def keep_busy(until: float) -> None:
             while (began := time.perf_counter()) < until:
-                said = Message(
-                    role=Role.ROLE_USER, message_id=uuid4().hex, parts=[Part(text="hello there")]
-                )
-                async for answer in agent.send_message(SendMessageRequest(message=said)):
-                    text = answer.task.artifacts[0].parts[0].text
-                if text != "hello there":
-                    raise SystemExit(f"wrong answer: {answer}")
+                await call()
                 latencies.append(time.perf_counter() - began)
 
         for duration in (warm_up, seconds):

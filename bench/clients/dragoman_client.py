@@ -1,4 +1,4 @@
-"""What a send costs our client: `dragoman_client.py URL CALLERS WARM_UP SECONDS`."""
+"""What a call costs our client: `dragoman_client.py URL CALLERS WARM_UP SECONDS send|stream`."""
 
 import asyncio
 import sys
@@ -6,19 +6,31 @@ import time
 
 import uvloop
 
-from dragoman import connect
+from dragoman import ArtifactChunk, connect
 
 
 async def main() -> None:
-    url, callers, warm_up, seconds = sys.argv[1], *map(float, sys.argv[2:])
+    url, callers, warm_up, seconds = sys.argv[1], *map(float, sys.argv[2:5])
     latencies: list[float] = []
     async with connect(url) as agent:
 
+        async def send() -> None:
+            task = await agent.send("hello there")
+            if task.text != "hello there":
+                raise SystemExit(f"wrong answer: {task}")
+
+        async def stream() -> None:
+            chunks = 0
+            async for event in agent.stream("chunks 20", skill="write"):
+                chunks += isinstance(event.event, ArtifactChunk)
+            if chunks != 20:
+                raise SystemExit(f"{chunks} chunks")
+
+        call = stream if sys.argv[5] == "stream" else send
+
         async def keep_busy(until: float) -> None:
             while (began := time.perf_counter()) < until:
-                task = await agent.send("hello there")
-                if task.text != "hello there":
-                    raise SystemExit(f"wrong answer: {task}")
+                await call()
                 latencies.append(time.perf_counter() - began)
 
         for duration in (warm_up, seconds):

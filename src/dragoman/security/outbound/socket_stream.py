@@ -64,6 +64,7 @@ class SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the stream, in an error if there was one."""
         self._failure = exc
+        self._forget_timer()
         self._end()
         if not self._lost.done():
             self._lost.set_result(None)
@@ -146,9 +147,7 @@ class SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     def close(self) -> None:
         """Ends the connection at once."""
         self._ended = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._forget_timer()
         self._transport.abort()
 
     async def aclose(self) -> None:
@@ -166,11 +165,14 @@ class SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     def _expect(self, seconds: float) -> None:
         self._silence = seconds
         self._silent_at = self._loop.time() + seconds
-        timer = self._timer
-        if timer is None or timer.when() > self._silent_at:
-            if timer is not None:
-                timer.cancel()
+        if self._timer is None or self._timer.when() > self._silent_at:
+            self._forget_timer()
             self._timer = self._loop.call_at(self._silent_at, self._check_silence)
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _check_silence(self) -> None:
         self._timer = None
