@@ -24,9 +24,10 @@ from dragoman.store.sealed_inputs import InputSealer
 from dragoman.workspace import Workspaces
 
 from .runs.replay import Replay
-from .runs.run import Run, StopReason
+from .runs.run import Run
 from .runs.run_context import RunContext
 from .runs.skill_driver import SYNC_THREADS, TOO_LONG, perform
+from .runs.stop_reason import StopReason
 from .tail import Idle, send_on
 from .worker import Worker
 

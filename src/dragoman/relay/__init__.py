@@ -3,7 +3,8 @@
 Knows only `Peer` and `Turn`. `turn.agent`, the IAT host and the gateway stand on it (ADR 0005).
 """
 
-from .relay import Relay, Upstream
+from .relay import Relay
 from .remote_task import RemoteTask
+from .upstream import Upstream
 
 __all__ = ["Relay", "RemoteTask", "Upstream"]

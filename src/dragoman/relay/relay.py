@@ -17,9 +17,8 @@ has answered, if the caller has no key by which a repetition would have to find 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 
 from msgspec.structs import replace
 
@@ -39,13 +38,14 @@ from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
 from dragoman.core.model import AnyPart, Json, Message, State, Status, Task
-from dragoman.core.operations import Resolve, SendMessage, Watch
+from dragoman.core.operations import Resolve, Watch
 from dragoman.core.peer import Context, Peer
 from dragoman.core.questions import answer_value, first_data, question_in
 from dragoman.core.stream_state import Entry, StreamState
 from dragoman.core.task_size import TaskGrowth
 
 from .remote_task import RemoteTask, context_for
+from .upstream import Upstream
 
 log = Logger("relay")
 
@@ -53,67 +53,6 @@ UNKNOWN_OUTCOME = "unknown_outcome"
 """The reason of a task whose message may have been executed or not."""
 Said = tuple[Json, tuple[AnyPart, ...]]
 """An answer as a value, and as the parts of a message."""
-
-
-class Upstream(ABC):
-    """The agent that a relay follows: how it is found and called, and which tools it may use."""
-
-    name: str
-    """The name of the agent for our caller."""
-    approval_expires: float | None = None
-    """Seconds after which an unanswered approval counts as a denial."""
-    replies = False
-    """Whether a direct reply of the agent, and the message with which it completes a task, are the
-    same of ours. Else they become an artifact of our task, unless there is one."""
-
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """The address of the remote task in the journal; `Agent.stop_remote` reads it."""
-
-    @abstractmethod
-    def peer(self, task_id: str) -> AbstractAsyncContextManager[Peer]:
-        """Returns the agent, and waits for it if it is offline; `task_id` is its task, if there is
-        one yet. Raises `PeerUnreachable` if that takes too long."""
-
-    @abstractmethod
-    async def lost(self, *, heard: bool) -> None:
-        """Waits until it makes sense to look for an agent whose connection broke; `heard` says
-        whether it has said anything new before that."""
-
-    def may_repeat(self, peer: Peer) -> bool:
-        """Returns whether a message that may have arrived may be sent again."""
-        return True
-
-    def context(self, ctx: Context) -> Context:
-        """Returns the context of calls to the agent, with the tools that it may call."""
-        return ctx
-
-    def told(self, exc: DragomanError) -> DragomanError:
-        """Returns the error that our caller is told, if a call failed with this one."""
-        return exc
-
-    def started(self, task_id: str, context_id: str) -> None:  # noqa: B027  few need it
-        """Called with the ids of the remote task, when its first event has arrived."""
-
-    @abstractmethod
-    def request(self, turn: Turn, key: str) -> SendMessage:
-        """Returns the message that creates the remote task; `key` is its message id."""
-
-    async def run_tool(self, turn: Turn, asked: events.Asked) -> Json:
-        """Runs a tool for the agent, and returns its result."""
-        given = asked.body if isinstance(asked.body, dict) else {}
-        return await turn.call_tool(asked.message.text, key=asked.question, **given)
-
-    async def answer(
-        self, peer: Peer, op: Resolve, parts: tuple[AnyPart, ...], ctx: Context
-    ) -> None:
-        """Sends the agent the answer to a question; `parts` are the answer as a message."""
-        await peer.call(op, ctx)
-
-    @abstractmethod
-    async def stop(self, task_id: str) -> None:
-        """Cancels a task of the agent. It is no error if the task has ended."""
 
 
 class Relay:

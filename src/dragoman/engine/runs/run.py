@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from contextlib import suppress
-from enum import Enum
 from typing import Any
 
 from msgspec.structs import replace
 
 from dragoman.agent import Skill
 from dragoman.agent.remote_calls import Outside
-from dragoman.core.errors import AgentMisbehaved, DragomanError, TaskNotFound, Unsupported
+from dragoman.core.errors import AgentMisbehaved, DragomanError, Unsupported
 from dragoman.core.events import AnyEvent, Ask, Noted, Opened, StateChanged
 from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
@@ -26,27 +24,18 @@ from dragoman.core.peer import Context
 from dragoman.store.interface import Row, Write
 from dragoman.workspace import Folder
 
-from ..task_ids import named
 from .chunk_buffer import ChunkBuffer
-from .conversation import read_earlier
 from .event_writer import EventWriter, wake
 from .journal import Journal
 from .live_log import LiveLog
+from .other_tasks import load_tasks, read_earlier
 from .questions import Questions
 from .refused_write import recover
 from .replay import Replay
 from .run_context import RunContext
+from .stop_reason import StopReason
 
 log = Logger("run")
-
-
-class StopReason(Enum):
-    """The reason why the coroutine of a run was canceled."""
-
-    CANCELED = "canceled"
-    TIMED_OUT = "timed out"
-    GIVEN_BACK = "given back"
-    LOST = "lost"
 
 
 class Run:
@@ -226,13 +215,7 @@ class Run:
 
     async def tasks(self, ids: Iterable[str]) -> tuple[Task, ...]:
         """Returns those of these tasks that belong to the caller of this run."""
-        found: list[Task] = []
-        for name in dict.fromkeys(ids):
-            for task_id in (name, named(name, self.writer.row.scope)):
-                with suppress(TaskNotFound):
-                    found.append((await self.shared.store.load(self.writer.row.scope, task_id))[1])
-                    break
-        return tuple(found)
+        return await load_tasks(self.shared.store, self.writer.row.scope, ids)
 
     def folder(self) -> Folder:
         """Returns the folder in which this task may access files."""

@@ -19,7 +19,8 @@ from dragoman.core.log import Logger
 from dragoman.core.model import Artifact, State
 
 from .chunk_buffer import ChunkBuffer, JoiningBuffer
-from .run import Run, StopReason
+from .run import Run
+from .stop_reason import StopReason
 
 log = Logger("run")
 
