@@ -161,7 +161,7 @@ class Engine:
         used = {id(run.shared.outside) for run in self.runner.runs.values()}
         for each in self._left:
             if id(each) not in used:
-                self.runner.spawn(each.close())
+                self.runner.background.spawn(each.close())
         self._left = [each for each in self._left if id(each) in used]
 
     async def counts(self) -> dict[str, int]:
@@ -227,7 +227,7 @@ class Engine:
         except asyncio.CancelledError:
             # The caller has disconnected, but its cancel may already be in the store, so it is
             # carried out.
-            self.runner.finish_unseen(self._cancel_task(op, ctx))
+            self.runner.background.finish_unseen(self._cancel_task(op, ctx))
             raise
 
     async def _cancel_task(self, op: CancelTask, ctx: Context) -> Task:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, TypeVar
 
 from dragoman.agent import Agent, Skill
 from dragoman.agent.remote_calls import Outside
@@ -23,6 +22,7 @@ from dragoman.store.interface import WORKER_LOST, Input, Row, Scope, Store
 from dragoman.store.sealed_inputs import InputSealer
 from dragoman.workspace import Workspaces
 
+from .background_work import BackgroundWork
 from .runs.replay import Replay
 from .runs.run import Run
 from .runs.run_context import RunContext
@@ -32,7 +32,6 @@ from .tail import Idle, send_on
 from .worker import Worker
 
 log = Logger("runner")
-T = TypeVar("T")
 
 PAGE = 256
 SYNC_PARKED = SYNC_THREADS // 2
@@ -83,9 +82,7 @@ class Runner:
         self.stopped = False
         """Whether no task may start any more."""
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="dragoman-skill")
-        # Runs outlive the request that started them. asyncio holds only weak references to tasks,
-        # so everything that is spawned is referenced here until it is done.
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.background = BackgroundWork()
 
     @cached_property
     def shared(self) -> RunContext:
@@ -105,7 +102,7 @@ class Runner:
             workspaces=self.workspaces,
             open_input=self._credentials.open,
             audit=self.audit,
-            spawn=self.spawn,
+            spawn=self.background.spawn,
             outside=self.outside,
         )
 
@@ -140,26 +137,6 @@ class Runner:
         """Starts to run a task that this worker has claimed."""
         self.runs[run.task_id] = run
         run.task = self.shared.loop.create_task(perform(run, self._threads))
-
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Starts work that nobody awaits, and references it until it is done."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def finish_unseen(self, work: Coroutine[Any, Any, object]) -> None:
-        """Completes an operation whose caller has disconnected."""
-
-        async def finish() -> None:
-            try:
-                await work
-            except DragomanError as exc:  # there is no caller to report it to
-                log.info(
-                    "An operation whose caller has disconnected failed", reason=exc.reason, why=exc
-                )
-
-        self.spawn(finish())
 
     # Resuming an existing task.
 
@@ -248,7 +225,9 @@ class Runner:
         """Stores an input and delivers it to the run, in whichever process that is."""
         # Shielded from the cancellation of a caller that disconnects: an input that is in the store
         # must be delivered to the run, and a task that was claimed for it must be run.
-        return await asyncio.shield(self.spawn(self._add_input(scope, task_id, said, question)))
+        return await asyncio.shield(
+            self.background.spawn(self._add_input(scope, task_id, said, question))
+        )
 
     async def _add_input(
         self, scope: Scope, task_id: str, said: Input, question: str | None
@@ -411,7 +390,7 @@ class Runner:
 
     def _drop(self, run: Run) -> None:
         del self.parked[run.task_id]
-        self.spawn(self.give_back(run))
+        self.background.spawn(self.give_back(run))
 
     def _on_wake(self, run: Run) -> None:
         self.parked.pop(run.task_id, None)

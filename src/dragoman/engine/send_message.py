@@ -170,7 +170,7 @@ class MessageSender:
             # otherwise it would wait until the next heartbeats find it, and count as crashed.
             if key is not None and run.writer.unopened:
                 self._keys.replying[place] = run
-            runner.finish_unseen(self._start_opened(run, place, queued=queued))
+            runner.background.finish_unseen(self._start_opened(run, place, queued=queued))
             raise
 
     async def _start_opened(

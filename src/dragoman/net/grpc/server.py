@@ -7,7 +7,7 @@ call is one exchange of the driver, as over HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -30,7 +30,7 @@ from dragoman.core.session import Call, Fault, Frame, Session, Update
 from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
 from dragoman.dialects.a2a.scalars import Wrong
 from dragoman.security.authentication import Recognizer
-from dragoman.security.tls import Pem, name_in
+from dragoman.security.tls import Pem
 from dragoman.settings import Limits
 
 from ..driver import Driver, Exchange
@@ -38,8 +38,8 @@ from ..http.connections import Connections
 from ..http.granian_server import bind
 from ..server_context import OpenStream, ServerContext
 from .builtin_services import CountedCall, Health, Servicer, add_reflection, client_in
+from .metadata import Trailers, certificate_name, headers_in, trailers_of
 
-Trailers = tuple[tuple[str, str | bytes], ...]
 NOTHING = Batch([], last=True)
 """The signal for a stream that ended without one."""
 NO_ANSWER = Frame(b"")
@@ -182,7 +182,7 @@ class GrpcServer:
         finally:
             counted.end()
         exchange.count(began)
-        trailers = _trailers(exchange)
+        trailers = trailers_of(exchange)
         if fault is not None:
             await _abort(servicer, exchange, fault, trailers)
         if trailers:
@@ -233,7 +233,7 @@ class GrpcServer:
             fault = exchange.fail(exc)
         finally:
             counted.end()
-        trailers = _trailers(exchange, place)
+        trailers = trailers_of(exchange, place)
         if fault is not None:
             await _abort(servicer, exchange, fault, trailers)
         if trailers:
@@ -265,8 +265,8 @@ class GrpcServer:
         self, exchange: Exchange, path: str, servicer: Servicer, counted: CountedCall
     ) -> Call:
         """Returns the call. Its message is read after its caller is authenticated."""
-        headers = _headers_in(servicer.invocation_metadata())
-        certificate = _certificate(servicer) if self._secured else ""
+        headers = headers_in(servicer.invocation_metadata())
+        certificate = certificate_name(servicer) if self._secured else ""
         target = f"POST {path}"
         try:
             name = self._named_in(headers, servicer) if self._several else ""
@@ -386,35 +386,6 @@ class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped
     def service(self, details: Any) -> Any:
         """Returns the handler of a call."""
         return self._handlers.get(details.method)
-
-
-def _headers_in(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
-    """Returns metadata as headers. Repeated values are joined by commas, binary ones left out."""
-    headers: dict[str, str] = {}
-    for name, value in metadata:
-        if isinstance(value, str):
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
-
-
-def _certificate(servicer: Servicer) -> str:
-    """Returns the name in the client's verified certificate, or an empty text without one."""
-    shown = servicer.auth_context()
-    if "x509_common_name" not in shown and "x509_subject_alternative_name" not in shown:
-        return ""
-    names = [each.decode() for each in shown.get("x509_subject_alternative_name", ())]
-    subject = next(iter(shown.get("x509_common_name", ())), b"").decode()
-    return name_in(subject, tuple(names))
-
-
-def _trailers(exchange: Exchange, place: str = "") -> Trailers:
-    """Returns the trailers with the active extensions and the position of the last event."""
-    found: list[tuple[str, str | bytes]] = []
-    if exchange.echo:
-        found.append((exchange.session.extensions_header, exchange.echo))
-    if place:
-        found.append(("last-event-id", place))
-    return tuple(found)
 
 
 async def _abort(servicer: Servicer, exchange: Exchange, fault: Fault, trailers: Trailers) -> None:
