@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from dragoman import settings as config
 from dragoman.agent import Agent
@@ -32,13 +31,11 @@ from .agent_list import AgentList
 from .agent_loader import load_agents
 from .agent_mount import AgentMount, Shared
 from .agent_names import Agents, Naming, by_name, check_naming, checked
+from .card_signer import card_signer
 from .engines import EnginePool, engine_for, engines_for, replace_agent
 from .heap_trimmer import HeapTrimmer
 from .services import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
-
-if TYPE_CHECKING:
-    from dragoman.security.card_signing import Signer
 
 __all__ = ["App", "create_app", "engine_for", "engines_for"]
 
@@ -75,7 +72,7 @@ class App(Router):
         self._store_is_open = False
         self.ready = False
         self.base = base.rstrip("/")
-        self.signer = _signer(settings)
+        self.signer = card_signer(settings.signing)
         addresses.warn_of_plain_http(settings.server.public_url, log)
         if self.signer is not None and not self.base:
             log.warning("card_not_signed", why="set public_url: only callers know our name here")
@@ -363,15 +360,6 @@ class App(Router):
         for failure in ended:
             if failure is not None:
                 raise failure
-
-
-def _signer(settings: Settings) -> Signer | None:
-    """Signs the card. What it needs is loaded only where cards are signed."""
-    if not settings.signing.keys:
-        return None
-    from dragoman.security.card_signing import Signer
-
-    return Signer(settings.signing, time.time())
 
 
 def create_app(
