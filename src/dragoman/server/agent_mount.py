@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -108,6 +109,15 @@ class AgentMount:
         this one has replaced."""
         self._runs = False
         """Whether the peer is to be stopped."""
+        self._learn_extensions()
+        agent.on_card_change.append(self._card_changed)
+
+    def _card_changed(self) -> None:
+        self._learn_extensions()
+        self._pages.renew(time.time())
+
+    def _learn_extensions(self) -> None:
+        self.server.extensions = frozenset(e.uri for e in self.agent.card(()).extensions)
 
     @property
     def router(self) -> Router:
@@ -155,6 +165,8 @@ class AgentMount:
 
     async def stop(self, grace: float) -> None:
         """Runs get their grace while streams still see them end; then every stream is closed."""
+        with suppress(ValueError):  # it may have stopped before
+            self.agent.on_card_change.remove(self._card_changed)
         await self.drain()
         try:
             await self.stop_peer(grace)
