@@ -14,7 +14,7 @@ from pages import READMES, blocks
 pytestmark = pytest.mark.slow
 GRPC = {"grpc", "grpc_health", "google"}
 """What only the extra `grpc` brings."""
-MCP = {"mcp", "mcp_types"}
+MCP = {"mcp", "httpx2"}
 """What only the extra `mcp` brings."""
 TESTS = {"pytest"}
 """What `dragoman.testing.stores` asks for: its reader has tests, and so a pytest."""

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client, StdioServerParameters
 from mcp.types import ElicitRequestParams, ElicitResult
 
 from cli.run import ENVIRON
 from dragoman import Agent
 from dragoman.server.agent_loader import load_agent
-from mcp import Client, StdioServerParameters
 
 HERE = Path(__file__).parent
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 from msgspec.structs import replace
@@ -21,7 +22,6 @@ from dragoman.mcp import extra
 from dragoman.server.app import create_app
 from dragoman.settings import Limits, Rates, Settings
 from dragoman.testing import served
-from mcp import Client, MCPError
 
 pytestmark = pytest.mark.slow
 TOKENS = {"ann": "a-token-of-ann-0001", "bob": "a-token-of-bob-0001"}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client, MCPError
 from mcp.types import (
     CallToolResult,
     ElicitResult,
@@ -21,7 +22,6 @@ from mcp.types import (
 from dragoman import Agent, connect
 from dragoman.core.model import State
 from dragoman.testing import served
-from mcp import Client, MCPError
 from waiting import until
 
 pytestmark = pytest.mark.slow

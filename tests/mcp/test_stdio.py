@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client
 from mcp.types import CallToolResult, ElicitResult, TextContent
 
 from cli.run import ENVIRON, dragoman
@@ -17,7 +18,6 @@ from dragoman import Agent, Turn, connect
 from dragoman.core.auth_schemes import Secret
 from dragoman.settings import Iat, Server, Settings
 from dragoman.testing import served
-from mcp import Client
 from ports import own_port
 
 pytestmark = pytest.mark.slow

@@ -16,11 +16,13 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.core.card import Card
+from dragoman.core.errors import Unsupported
 from dragoman.core.events import Stamped
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Json, Message, Task
 
 if TYPE_CHECKING:
+    from .mcp_calls import McpClient
     from .run_api import RunApi
 
 AGENT, SENT, SENDING = "agent", "sent", "sending"
@@ -105,16 +107,27 @@ class TurnAccess(Struct, frozen=True):
 
 
 class Outside(Protocol):
-    """Connects the runs of this process to other agents. The client implements it."""
+    """Connects the runs of this process to other agents and to MCP servers."""
 
     def agent(self, seat: TurnAccess, address: str, options: Mapping[str, Any]) -> AgentClient:
         """Returns another agent, bound to a task."""
+
+    def mcp(self, seat: TurnAccess, server: str) -> McpClient:
+        """Returns an MCP server of the settings, bound to a task. Raises `Unsupported` if there is
+        none of that name."""
 
     async def stop(self, sent: StartedCall) -> None:
         """Cancels a task at another agent. It is no error if the task is over."""
 
     async def close(self) -> None:
         """Ends all connections."""
+
+
+def outside_of(run: RunApi) -> Outside:
+    """Returns the connections of a run. Raises `Unsupported` if its engine has none."""
+    if run.outside is None:
+        raise Unsupported("This engine was made without a way to other agents and tools")
+    return run.outside
 
 
 def name_of(address: str, said: str) -> str:

@@ -59,3 +59,7 @@ class SyncTurn(BlockingVerbs):
     def agent(self, address: str, **options: Any) -> Any:
         """Returns another agent, which is called as part of this task. Its verbs block too."""
         return BlockingVerbs(self._inner.agent(address, **options), self._loop)
+
+    def mcp(self, server: str) -> Any:
+        """Returns an MCP server of the settings. Its verbs block too."""
+        return BlockingVerbs(self._inner.mcp(server), self._loop)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, overload
 
-from dragoman.core.errors import AgentMisbehaved, Unsupported
+from dragoman.core.errors import AgentMisbehaved
 from dragoman.core.events import ArtifactChunk, Ask, Note, Noted, StateChanged
 from dragoman.core.extensions import PROGRESS
 from dragoman.core.model import AnyPart, Artifact, File, Json, Message, Role, State, Task, Text
@@ -16,8 +16,9 @@ from dragoman.core.questions import decision_in, first_data, question_part
 from dragoman.workspace import Workspace
 
 from .answers import Answer, Failed, Rejected, approval_name
+from .mcp_calls import McpClient
 from .parts import builtins_of, files_in, parts_of
-from .remote_calls import AgentClient, TurnAccess
+from .remote_calls import AgentClient, TurnAccess, outside_of
 from .run_api import RunApi
 from .steps import run_step
 from .tools import find_tool, result_of
@@ -74,8 +75,7 @@ class Turn:
         return self._run.history()
 
     async def conversation(self, limit: int = 50) -> tuple[Message, ...]:
-        """Returns the latest messages of the caller in this context, across tasks, the oldest
-        first."""
+        """Returns the caller's latest messages in this context, across tasks, oldest first."""
         return await self._run.conversation(limit)
 
     @property
@@ -94,8 +94,7 @@ class Turn:
         return self.message.references
 
     async def referenced(self) -> tuple[Task, ...]:
-        """Returns the tasks that the caller refers to, as they stand. Tasks of other callers are
-        left out."""
+        """Returns the tasks that the caller refers to, without those of other callers."""
         return await self._run.tasks(self.references)
 
     @property
@@ -105,8 +104,7 @@ class Turn:
 
     @property
     def context(self) -> tuple[Json, ...]:
-        """Returns the fragments of context that the caller sent along, such as files or earlier
-        results."""
+        """Returns the fragments of context that the caller sent along, such as files."""
         return self._run.opened.context
 
     @property
@@ -356,7 +354,7 @@ class Turn:
         """Returns the exception that a skill raises if it could not do the task."""
         return Failed(message, reason=reason)
 
-    # Other agents.
+    # Other agents, and tools.
 
     def agent(self, address: str, **options: Any) -> AgentClient:
         """Another agent, to be asked as part of this task; options as `connect` has them.
@@ -364,9 +362,11 @@ class Turn:
         What it is asked is recorded, so that it is asked once, and stops when this task is
         canceled.
         """
-        if self._run.outside is None:
-            raise Unsupported("This engine was made without a way to other agents")
-        return self._run.outside.agent(access_of(self), address, options)
+        return outside_of(self._run).agent(access_of(self), address, options)
+
+    def mcp(self, server: str) -> McpClient:
+        """An MCP server of the settings (`[mcp.NAME]`). Calls of its tools are recorded."""
+        return outside_of(self._run).mcp(access_of(self), server)
 
     def _message_if_any(
         self, what: tuple[object, ...], metadata: dict[str, Json] | None, extensions: Iterable[str]

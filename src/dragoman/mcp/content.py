@@ -1,10 +1,10 @@
-"""What a task or a reply says, as the result of an MCP tool."""
+"""What a task or a reply says, as the result of an MCP tool, and the other way round."""
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 from mcp.types import (
@@ -19,6 +19,8 @@ from mcp.types import (
     TextResourceContents,
 )
 
+from dragoman.agent.mcp_calls import McpResult
+from dragoman.core.errors import PeerMisbehaved
 from dragoman.core.model import AnyPart, Blob, Data, Json, Link, Message, State, Task, Text
 from dragoman.core.questions import Question
 
@@ -45,6 +47,38 @@ def result_of(found: Task | Message) -> CallToolResult:
     said = found.status.message.text if found.status.message is not None else ""
     what = OVER.get(found.state, f"The task is {found.state.value}")
     return refusal(f"{what}: {said}" if said else f"{what}.", meta)
+
+
+def result_in(result: CallToolResult) -> McpResult:
+    """Returns the result of a tool that a skill has called."""
+    return McpResult(tuple(map(_part_in, result.content)), result.structured_content)
+
+
+def _part_in(block: ContentBlock) -> AnyPart:
+    match block:
+        case TextContent(text=text):
+            return Text(text)
+        case ImageContent(data=data, mime_type=kind) | AudioContent(data=data, mime_type=kind):
+            return Blob(_bytes(data), media_type=kind)
+        case ResourceLink(uri=uri):
+            return Link(uri, filename=block.name, media_type=block.mime_type or "")
+        case EmbeddedResource(resource=TextResourceContents(text=text) as found):
+            return Text(text, filename=_last(found.uri), media_type=found.mime_type or "")
+        case EmbeddedResource(resource=BlobResourceContents(blob=blob) as found):
+            content = _bytes(blob)
+            return Blob(content, filename=_last(found.uri), media_type=found.mime_type or "")
+    raise PeerMisbehaved("The tool returned content of an unknown kind")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise PeerMisbehaved("The tool returned a file that is not Base64") from None
+
+
+def _last(uri: str) -> str:
+    return unquote(uri.rstrip("/").rpartition("/")[2])
 
 
 def refusal(words: str, meta: dict[str, Json] | None = None) -> CallToolResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from dragoman.agent import Agent
 from dragoman.backend import Backend
@@ -13,6 +14,9 @@ from dragoman.workspace import granted, keep_apart
 
 from .remote_agents import RemoteAgents
 from .services import ServedPeer
+
+if TYPE_CHECKING:
+    from dragoman.mcp.servers import McpServers
 
 
 class EnginePool:
@@ -28,10 +32,21 @@ class EnginePool:
         self.store = open_store(settings.server.store)
         retention = settings.retention.values()
         self.maintenance = Maintenance(self.store, settings.limits, wall_clock, retention)
+        self.mcp = mcp_servers(settings)
 
     def engine(self, agent: Agent, name: str) -> ServedPeer:
         """The engine of an agent, not started."""
         return engine_for(agent, self._settings, name, self)
+
+
+def mcp_servers(settings: Settings) -> McpServers | None:
+    """The MCP servers that skills may call, which the agents of a process share; None if the
+    settings name none."""
+    if not settings.mcp:
+        return None
+    from dragoman.mcp.servers import McpServers
+
+    return McpServers(settings.mcp)
 
 
 def engines_for(
@@ -87,7 +102,7 @@ def engine_for(
         sender=WebhookSender(egress, SecretBox(secret), push.timeout) if pushes else None,
         push=push,
         retention=settings.retention.values(),
-        outside=_outside(agent, settings),
+        outside=_outside(agent, settings, mcp_servers(settings) if pool is None else pool.mcp),
         audit=audit_of(server.store),
         workspace=space,
     )
@@ -105,7 +120,9 @@ def replace_agent(peer: ServedPeer, agent: Agent, settings: Settings) -> bool:
         return False
     if _pushes(agent, settings) != _pushes(before, settings):
         return False
-    peer.replace_agent(agent, _outside(agent, settings))
+    outside = peer.runner.outside
+    mcp = outside.servers if isinstance(outside, RemoteAgents) else None
+    peer.replace_agent(agent, _outside(agent, settings, mcp))
     return True
 
 
@@ -113,6 +130,6 @@ def _pushes(agent: Agent, settings: Settings) -> bool:
     return settings.push.enabled and agent.push
 
 
-def _outside(agent: Agent, settings: Settings) -> RemoteAgents:
+def _outside(agent: Agent, settings: Settings, mcp: McpServers | None) -> RemoteAgents:
     allow_private = settings.server.allow_private
-    return RemoteAgents(agent, allow_private=allow_private, environ=os.environ)
+    return RemoteAgents(agent, allow_private=allow_private, environ=os.environ, mcp=mcp)

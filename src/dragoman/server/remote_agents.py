@@ -1,4 +1,4 @@
-"""The way from an engine to other agents: the client, loaded when a skill first asks for it."""
+"""The way from an engine to other agents and to MCP servers: loaded when a skill first asks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dragoman.agent import Agent
+from dragoman.agent.mcp_calls import McpClient
 from dragoman.agent.remote_calls import AgentClient, StartedCall, TurnAccess
+from dragoman.core.errors import Unsupported
 
 if TYPE_CHECKING:
     from dragoman.client.connection_cache import ConnectionCache
+    from dragoman.mcp.servers import McpServers
 
 
 class RemoteAgents:
@@ -23,8 +26,11 @@ class RemoteAgents:
         *,
         allow_private: bool = False,
         environ: Mapping[str, str] | None = None,
+        mcp: McpServers | None = None,
     ) -> None:
         self._agent = agent
+        self.servers = mcp
+        """The MCP servers of the settings, which other agents may share."""
         self._allow_private = allow_private
         self._environ = environ
 
@@ -38,6 +44,17 @@ class RemoteAgents:
         """Another agent, bound to a task."""
         return self._board.agent(seat, address, options)
 
+    def mcp(self, seat: TurnAccess, server: str) -> McpClient:
+        """An MCP server of the settings, bound to a task."""
+        if self.servers is None or server not in self.servers:
+            known = ", ".join(self.servers or ()) or "none"
+            raise Unsupported(
+                f"There is no MCP server `{server}` in the settings: add [mcp.{server}] "
+                f"(known: {known})"
+            )
+        self.servers.users.add(self)
+        return McpClient(seat, server, self.servers)
+
     async def stop(self, sent: StartedCall) -> None:
         """Cancels a task elsewhere; fine if it is over."""
         if self._agent is None or not await self._agent.stop_remote(sent):
@@ -45,6 +62,8 @@ class RemoteAgents:
 
     async def close(self) -> None:
         """Ends all connections."""
+        if self.servers is not None:
+            await self.servers.leave(self)
         if "_board" in self.__dict__:
             await self._board.close()
             del self._board

@@ -7,7 +7,7 @@ import re
 from dragoman.core.errors import ConfigError
 from dragoman.workspace import space_of
 
-from .sections import Settings
+from .sections import McpServer, Settings
 
 
 def check(settings: Settings) -> None:
@@ -55,6 +55,23 @@ def check(settings: Settings) -> None:
     for key in (*more_than_0, "max_hooks"):
         if getattr(settings.push, key) <= 0:
             raise ConfigError(f"push.{key} must be more than 0.")
+    for name, tools in settings.mcp.items():
+        _check_mcp(f"[mcp.{name}]", tools)
     for name, kept in settings.retention.items():
         if kept.keep_tasks <= 0:
             raise ConfigError(f"[retention.{name}]: keep_tasks must be more than 0.")
+
+
+def _check_mcp(where: str, tools: McpServer) -> None:
+    if bool(tools.command) == bool(tools.url):
+        raise ConfigError(f"{where} needs either a command or a url.")
+    if tools.url and not re.match(r"https?://[^/\s@]+", tools.url):
+        raise ConfigError(f"{where}: url must start with http:// or https:// and a host.")
+    if tools.env and tools.url:
+        raise ConfigError(f"{where}: env is for a command; a url has headers.")
+    if (tools.headers or tools.secret) and tools.command:
+        raise ConfigError(f"{where}: headers and secret are for a url; a command has env.")
+    if any(name.lower() == "authorization" for name in tools.headers):
+        raise ConfigError(f"{where}: give the token as secret, not as a header.")
+    if tools.timeout <= 0 or tools.max_size <= 0:
+        raise ConfigError(f"{where}: timeout and max_size must be more than 0.")

@@ -20,7 +20,7 @@ from .sections import LOCAL, AgentCredentials, HostedAgent, Retention, Settings
 FILE = "dragoman.toml"
 IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
 """The variable with the secret that hosts and agents share, if `[iat] secret` is not set."""
-NAMED = frozenset(("agents", "auth", "retention"))
+NAMED = frozenset(("agents", "auth", "mcp", "retention"))
 """Sections whose keys are names the operator chooses."""
 
 

@@ -283,6 +283,27 @@ LOCAL = frozenset(("file", "host", "tenant", "places"))
 """The keys of `[agents.NAME]` that an agent in a file has; all others need a url."""
 
 
+class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[mcp.NAME]`: an MCP server whose tools skills call with `turn.mcp("NAME")`."""
+
+    command: tuple[str, ...] = ()
+    """The program that is started and talked to over its standard input and output, with its
+    arguments."""
+    env: dict[str, str | Secret] = {}
+    """Variables for the program; `{env = "X"}` or `{file = "path"}` for a secret. Of our own
+    variables it gets only a few, such as PATH and HOME."""
+    url: str = ""
+    """In place of a program: the address of a server that speaks streamable HTTP."""
+    secret: Secret | None = None
+    """The bearer token for that address."""
+    headers: dict[str, str | Secret] = {}
+    """Headers of every request to that address."""
+    timeout: float = 60.0
+    """How long a call of a tool may take, and the start of the server, in seconds."""
+    max_size: int = 4 * 1024 * 1024
+    """The size of one message of the server, in bytes."""
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All sections of the settings."""
 
@@ -300,3 +321,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agents: dict[str, HostedAgent] = {}
     """`[agents.NAME]` with `file` or `url`: the agents that are served, at /agents/NAME if there
     are several."""
+    mcp: dict[str, McpServer] = {}
+    """`[mcp.NAME]` with `command` or `url`: the MCP servers that skills may call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -29,7 +29,9 @@ from dragoman.core.peer import ANYONE, Context
 from dragoman.engine import Engine, EngineSettings
 from dragoman.engine.task_ids import new_id
 from dragoman.security.card_enforcement import held
+from dragoman.server.engines import mcp_servers
 from dragoman.server.remote_agents import RemoteAgents
+from dragoman.settings import McpServer, Settings
 from dragoman.store import open_store
 from dragoman.store.interface import Store
 
@@ -49,10 +51,12 @@ class Client:
         store: str | Store = "memory:",
         settings: EngineSettings | None = None,
         context: Context = ANYONE,
+        mcp: Mapping[str, McpServer] | None = None,
     ) -> None:
+        """`mcp` are MCP servers by their names, as `[mcp.NAME]` of the settings has them."""
         self.store = open_store(store) if isinstance(store, str) else store
         self._agent = agent
-        world = RemoteAgents(allow_private=True)
+        world = RemoteAgents(allow_private=True, mcp=mcp_servers(Settings(mcp=dict(mcp or {}))))
         self._serve(
             agent.peer(store=self.store)
             if isinstance(agent, Backend)
