@@ -28,14 +28,16 @@ DIALECTS = (
 )
 
 
-def settings(folder: Path, *, store: str = "memory:", grpc_port: int = 0, **more: Any) -> Settings:
+def settings(
+    folder: Path, *, name: str = "", store: str = "memory:", grpc_port: int = 0, **more: Any
+) -> Settings:
     """Settings of a server with an IAT secret, which its callers know."""
     (folder / "secret").write_text(SECRET)
     known = Settings()
     server = replace(known.server, store=store, allow_private=True)
     if grpc_port:
         server = replace(server, grpc=True, grpc_port=grpc_port)
-    iat = Iat(secret=Secret(file=str(folder / "secret")), agent_id="worker")
+    iat = Iat(secret=Secret(file=str(folder / "secret")), agent_id=name)
     return replace(known, **{"server": server, "iat": iat, **more})
 
 

@@ -27,7 +27,7 @@ async def between(
     """A caller of A2A 1.0, and the gateway between it and the agent."""
     grpc_port = own_port() if "grpc" in dialect else 0
     async with (
-        served(agent or worker(), settings(folder, grpc_port=grpc_port)) as url,
+        served(agent or worker(), settings(folder, name="worker", grpc_port=grpc_port)) as url,
         gateway({"worker": section(folder, url, dialect, grpc_port)}, settings(folder)) as door,
         connect(door.at("worker"), extensions=[WORK]) as caller,
     ):

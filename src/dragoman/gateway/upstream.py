@@ -18,6 +18,7 @@ from dragoman.agent.answers import Failed
 from dragoman.agent.turn import access_of
 from dragoman.client.agent import RemoteAgent
 from dragoman.core.errors import (
+    CardUntrusted,
     DragomanError,
     Forbidden,
     NotCancelable,
@@ -145,6 +146,8 @@ class RemoteUpstream(Upstream):
         if type(exc) in (Unauthenticated, Forbidden):
             # These were our credentials, and not those of our caller.
             return PeerRefused(f"{self.name} refused the credentials of the gateway")
+        if isinstance(exc, CardUntrusted):
+            return CardUntrusted(f"The card of {self.name} is not trusted")
         if isinstance(exc, TaskNotFound):
             return Failed(f"{self.name} does not know the task any more", reason="task_lost")
         return exc
