@@ -108,6 +108,15 @@ class AgentMount:
         this one has replaced."""
         self._runs = False
         """Whether the peer is to be stopped."""
+        self._learn_extensions()
+        agent.on_card_change.append(self._card_changed)
+
+    def _card_changed(self) -> None:
+        self._learn_extensions()
+        self._pages.renew(time.time())
+
+    def _learn_extensions(self) -> None:
+        self.server.extensions = frozenset(e.uri for e in self.agent.card(()).extensions)
 
     @property
     def router(self) -> Router:
@@ -163,6 +172,8 @@ class AgentMount:
             for service in reversed(self.services):
                 await service.stop()
             await self.access.close()
+            if self._card_changed in self.agent.on_card_change:
+                self.agent.on_card_change.remove(self._card_changed)
 
     async def stop_peer(self, grace: float) -> None:
         """Gives runs this many seconds, then hands them back."""
