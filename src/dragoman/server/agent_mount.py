@@ -175,6 +175,8 @@ class AgentMount:
             for service in reversed(self.services):
                 await service.stop()
             await self.access.close()
+            if self._card_changed in self.agent.on_card_change:
+                self.agent.on_card_change.remove(self._card_changed)
 
     async def stop_peer(self, grace: float) -> None:
         """Gives runs this many seconds, then hands them back."""
