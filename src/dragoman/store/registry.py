@@ -50,7 +50,7 @@ class RegistryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     source: Source
     owner: str = ""
-    """Whose entry it is: a principal or the name of a token; empty for the operator's own."""
+    """The principal, or the name of the token, that owns the entry; empty for the operator."""
     addresses: tuple[str, ...] = ()
     card: str = ""
     """The document of its card as JSON; empty: not known yet."""

@@ -39,7 +39,7 @@ class CountedCall:
         self.cr_frame = None
 
 
-class Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio is untyped
+class HealthService(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio is untyped
     """The health service, whose calls are counted."""
 
     def __init__(self, connections: Connections) -> None:
@@ -63,7 +63,7 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio is unty
             counted.end()
 
 
-class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # grpcio is untyped
+class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # grpcio is untyped
     """The reflection service, whose calls are counted."""
 
     def __init__(self, names: Iterable[str], connections: Connections) -> None:
@@ -96,5 +96,5 @@ def add_reflection(services: Iterable[str], server: Any, connections: Connection
     and not from the default one of the process."""
     for module in (health_pb2, reflection_pb2):
         POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
-    servicer = Reflection((*services, HEALTH, reflection.SERVICE_NAME), connections)
+    servicer = ReflectionService((*services, HEALTH, reflection.SERVICE_NAME), connections)
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)

@@ -31,13 +31,13 @@ from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS,
 from dragoman.dialects.a2a.scalars import Wrong
 from dragoman.security.authentication import Recognizer
 from dragoman.security.tls import Pem
-from dragoman.settings import Limits
 
 from ..driver import Driver, Exchange
 from ..http.connections import Connections
 from ..http.granian_server import bind
 from ..server_context import OpenStream, ServerContext
-from .builtin_services import CountedCall, Health, Servicer, add_reflection, client_in
+from .builtin_services import CountedCall, HealthService, Servicer, add_reflection, client_in
+from .channel_options import options
 from .metadata import Trailers, certificate_name, headers_in, trailers_of
 
 NOTHING = Batch([], last=True)
@@ -48,27 +48,6 @@ AT_ONCE = 32
 """The number of different schemes that are asked about a caller before the loop serves others:
 about a quarter of a millisecond."""
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
-
-
-def options(limits: Limits) -> list[tuple[str, int]]:
-    """Returns the channel arguments of gRPC's core. Times are in milliseconds."""
-    return [
-        ("grpc.so_reuseport", 0),  # a second server must fail to start, not share our port
-        ("grpc.max_receive_message_length", limits.body_size),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.max_metadata_size", limits.head_size),
-        ("grpc.absolute_max_metadata_size", 2 * limits.head_size),
-        # Pings keep an idle stream open through proxies and reveal a client that vanished.
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-        ("grpc.max_concurrent_streams", limits.http2_streams),
-        ("grpc.server_handshake_timeout_ms", int(limits.hello_time * 1000)),
-        # gRPC sends GOAWAY before it closes an idle connection, so no call is lost.
-        ("grpc.max_connection_idle_ms", int(limits.head_time * 1000)),
-        ("grpc.http2.max_ping_strikes", 5),
-    ]
 
 
 class GrpcServer:
@@ -102,7 +81,7 @@ class GrpcServer:
         self._server = grpc.aio.server(
             options=options(server.limits), maximum_concurrent_rpcs=server.limits.connections
         )
-        self._health = Health(self.connections)
+        self._health = HealthService(self.connections)
         self._server.add_generic_rpc_handlers((_Table(self._unary, self._stream, self._names),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         add_reflection(self._names, self._server, self.connections)
