@@ -1,84 +1,178 @@
-"""`GET /agents`: the agents of a server that has several."""
+"""`GET /agents` and `/.well-known/ai-catalog.json`: the agents of a server that has several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from urllib.parse import parse_qs
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
 from dragoman.core.errors import BadParams, DragomanError
 from dragoman.core.model import Json
 from dragoman.net.http.asgi import Handler, Header, Receive, Scope, Send, answer, headers_in
+from dragoman.net.http.forwarded import typed_base
 from dragoman.net.http.mount_point import AGENTS
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.route_policy import Policy, policy, refuse
 
+from .agent_index import AgentIndex, Search
 from .agent_mount import AgentMount
 
 PAGE, MOST = 50, 100
 """How many agents stand on a page, if the caller does not say, and at most."""
 CARD = "/.well-known/agent-card.json"
+CATALOG = "/.well-known/ai-catalog.json"
+CATALOG_VERSION = "1.0"
+CARD_TYPE = "application/a2a-agent-card+json"
+"""What the AI Catalog calls the card of an agent."""
+CATALOG_TYPE: Header = (b"content-type", b"application/ai-catalog+json")
 HEADERS: tuple[Header, ...] = ((b"cache-control", b"private, no-cache"),)
+
+About = Callable[[str], Mapping[str, Json]]
+"""Returns what is known of an agent beside its card: where it comes from, and how it is."""
 
 
 class AgentList:
     """Lists the agents whose cards the caller may read, in the order of their names."""
 
-    def __init__(self, mounts: Mapping[str, AgentMount], access: ServerAccess) -> None:
-        self._mounts = mounts
-        self._access = access
+    def __init__(
+        self, mounts: Mapping[str, AgentMount], index: AgentIndex, access: ServerAccess
+    ) -> None:
+        self._mounts, self._index, self._access = mounts, index, access
+        self.about: About = lambda name: {}
 
     def routes(self) -> dict[str, dict[str, Handler]]:
-        """Its address."""
-        return {path: {"GET": self.page, "HEAD": self.page} for path in (AGENTS, f"{AGENTS}/")}
+        """Their addresses."""
+        pages: dict[str, Handler] = {
+            AGENTS: self.page,
+            f"{AGENTS}/": self.page,
+            CATALOG: self.catalog,
+        }
+        return {path: {"GET": page, "HEAD": page} for path, page in pages.items()}
 
     @policy(Policy.OPEN)  # it asks the policy of each card itself
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One page of them: `?pageSize=` at a time, from where `?pageToken=` says."""
+        """One page of them: `?pageSize=` at a time, from where `?pageToken=` says; `?skill=`,
+        `?tag=`, `?mode=` and `?q=` say which."""
         headers, head = headers_in(scope["headers"]), scope["method"] == "HEAD"
         try:
-            size, after = _asked(scope["query_string"])
+            search, size, after = _asked(scope["query_string"])
+            found, more = await self._readable(scope, search, size, after)
         except BadParams as error:
             body = msgspec.json.encode({"error": error.reason, "message": error.message})
             await answer(send, 400, body, head=head)
             return
-        try:
-            found = [each for each in await self._readable(scope) if each.name > after]
         except DragomanError as error:
             await refuse(send, error, self._access.authenticator.refusal_headers(error))
             return
-        told: dict[str, Json] = {"agents": [_entry(each, scope, headers) for each in found[:size]]}
-        if len(found) > size:
-            told["nextPageToken"] = found[size - 1].name
+        told: dict[str, Json] = {"agents": [self._entry(each, scope, headers) for each in found]}
+        if more:
+            told["nextPageToken"] = found[-1].name
         await answer(send, 200, msgspec.json.encode(told), extra=HEADERS, head=head)
 
-    async def _readable(self, scope: Scope) -> list[AgentMount]:
-        """The agents whose cards this caller may read; what it is told if there are none."""
-        refusal: DragomanError | None = None
-        common = False
+    @policy(Policy.OPEN)  # the same
+    async def catalog(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The same agents as an AI Catalog, for those that look for artifacts of any kind."""
+        headers, head = headers_in(scope["headers"]), scope["method"] == "HEAD"
+        try:
+            found, _ = await self._readable(scope, Search(), len(self._index), "")
+        except DragomanError as error:
+            await refuse(send, error, self._access.authenticator.refusal_headers(error))
+            return
+        base = next(iter(self._mounts.values())).mount_point.base if self._mounts else ""
+        host = urlsplit(base or typed_base(scope, headers)).hostname or "localhost"
+        told: dict[str, Json] = {
+            "specVersion": CATALOG_VERSION,
+            "host": {"displayName": host, "identifier": f"did:web:{host}"},
+            "entries": [self._artifact(each, scope, headers, host) for each in found],
+        }
+        await answer(send, 200, msgspec.json.encode(told), CATALOG_TYPE, HEADERS, head=head)
+
+    def entry_of(self, name: str) -> Handler:
+        """Returns the page of one agent: `GET /agents/{name}`."""
+
+        @policy(Policy.CARD)
+        async def page(scope: Scope, receive: Receive, send: Send) -> None:
+            headers, head = headers_in(scope["headers"]), scope["method"] == "HEAD"
+            mount = self._mounts[name]
+            # Unlike that of the list, this address lies below the mount point already.
+            root = scope.get("root_path", "").removesuffix(mount.mount_point.path)
+            told = self._entry(mount, {**scope, "root_path": root}, headers)
+            body = msgspec.json.encode(told)
+            await answer(send, 200, body, extra=HEADERS, head=head)
+
+        return page
+
+    async def _readable(
+        self, scope: Scope, search: Search, size: int, after: str
+    ) -> tuple[list[AgentMount], bool]:
+        """Returns so many of the agents whose cards this caller may read, and whether there are
+        more; raises what it is told if it may read none."""
+        names = self._index.find(search, after)
         try:
             await self._access.check_card(scope)
-            common = True
-        except DragomanError as error:
-            refusal = error
+        except DragomanError as refusal:
+            return await self._by_own_rules(scope, names, size, refusal)
+        found = [self._mounts[name] for name in islice(names, size + 1) if name in self._mounts]
+        return found[:size], len(found) > size
+
+    async def _by_own_rules(
+        self, scope: Scope, names: Iterator[str], size: int, refusal: DragomanError
+    ) -> tuple[list[AgentMount], bool]:
+        """Those whose code lets this caller in although the settings do not."""
         found: list[AgentMount] = []
-        for _, each in sorted(self._mounts.items()):
-            readable = common
-            if not common and each.agent.auth:  # what its code lets in besides
-                try:
-                    await each.access.check_card(scope)
-                    readable = True
-                except DragomanError as error:
-                    refusal = error
-            if readable:
-                found.append(each)
-        if refusal is not None and not found:
+        for name in names:
+            each = self._mounts.get(name)
+            if each is None or not each.agent.auth:
+                continue
+            try:
+                await each.access.check_card(scope)
+            except DragomanError as error:
+                refusal = error
+                continue
+            found.append(each)
+            if len(found) > size:
+                return found[:size], True
+        if not found:
             raise refusal
-        return found
+        return found, False
+
+    def _entry(
+        self, mount: AgentMount, scope: Scope, headers: Mapping[str, str]
+    ) -> dict[str, Json]:
+        # What is asked for lies beside the mount point of each agent, not below it.
+        below = {**scope, "root_path": scope.get("root_path", "") + mount.mount_point.path}
+        url = mount.mount_point.url_in(below, headers)
+        return {
+            "name": mount.name,
+            "title": mount.agent.name,
+            "description": mount.agent.description,
+            "version": mount.agent.version,
+            "url": url,
+            "cardUrl": f"{url}{CARD}",
+            **self.about(mount.name),
+        }
+
+    def _artifact(
+        self, mount: AgentMount, scope: Scope, headers: Mapping[str, str], host: str
+    ) -> Json:
+        entry = self._entry(mount, scope, headers)
+        artifact: dict[str, Json] = {
+            "identifier": f"urn:air:{host}:{mount.name}:a2a",
+            "displayName": entry["title"],
+            "type": CARD_TYPE,
+            "mediaType": CARD_TYPE,  # the same, as drafts before 0.9 called it
+            "url": entry["cardUrl"],
+            "description": entry["description"],
+            "version": entry["version"],
+        }
+        if entry.get("tags"):
+            artifact["tags"] = entry["tags"]
+        return artifact
 
 
-def _asked(query: bytes) -> tuple[int, str]:
+def _asked(query: bytes) -> tuple[Search, int, str]:
     try:
         said = parse_qs(query.decode("latin-1"), max_num_fields=16)
     except ValueError:
@@ -86,18 +180,6 @@ def _asked(query: bytes) -> tuple[int, str]:
     size = said.get("pageSize", [str(PAGE)])[0]
     if not (size.isascii() and size.isdigit() and len(size) < 10 and int(size) > 0):
         raise BadParams("pageSize is a number from 1.", field="pageSize")
-    return min(int(size), MOST), said.get("pageToken", [""])[0]
-
-
-def _entry(mount: AgentMount, scope: Scope, headers: Mapping[str, str]) -> Json:
-    # What is asked for lies beside the mount point of each agent, not below it.
-    below = {**scope, "root_path": scope.get("root_path", "") + mount.mount_point.path}
-    url = mount.mount_point.url_in(below, headers)
-    return {
-        "name": mount.name,
-        "title": mount.agent.name,
-        "description": mount.agent.description,
-        "version": mount.agent.version,
-        "url": url,
-        "cardUrl": f"{url}{CARD}",
-    }
+    found = {key: said.get(key, [""])[0] for key in ("skill", "tag", "mode", "q")}
+    search = Search(skill=found["skill"], tag=found["tag"], mode=found["mode"], text=found["q"])
+    return search, min(int(size), MOST), said.get("pageToken", [""])[0]

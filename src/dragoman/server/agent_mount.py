@@ -109,12 +109,15 @@ class AgentMount:
         this one has replaced."""
         self._runs = False
         """Whether the peer is to be stopped."""
+        self.on_card_change: Callable[[], None] = lambda: None
+        """Called when the card has changed, for those that list it."""
         self._learn_extensions()
         agent.on_card_change.append(self._card_changed)
 
     def _card_changed(self) -> None:
         self._learn_extensions()
         self._pages.renew(time.time())
+        self.on_card_change()
 
     def _learn_extensions(self) -> None:
         self.server.extensions = frozenset(e.uri for e in self.agent.card(()).extensions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ from dragoman.security.authentication import anyone
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
+from .agent_index import AgentIndex
 from .agent_list import AgentList
 from .agent_loader import load_agents
 from .agent_mount import AgentMount, Shared
@@ -126,9 +128,13 @@ class App(Router):
         everywhere = self.signer.routes() if self.signer is not None else {}
         routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
         self._own_access: ServerAccess | None = None
+        self.index = AgentIndex()
+        """The agents by what stands on their cards, on a server for several."""
+        self.listed: AgentList | None = None
         if only is None:
             self._own_access = access = ServerAccess(settings, shared.meter)
-            routes |= AgentList(self.mounts, access).routes()
+            self.listed = AgentList(self.mounts, self.index, access)
+            routes |= self.listed.routes()
             for service in shared.services:
                 routes |= service.routes()
             guarded, patterns = access.policed(routes), None
@@ -240,7 +246,6 @@ class App(Router):
         mount.succeed(before)
         self._withdraw(before)
         self._publish(mount)
-        self.mounts[name] = mount
         self.log.info("agent_replaced", agent=name)
         await before.stop(GRACE)
 
@@ -286,10 +291,23 @@ class App(Router):
         host, tenant = mount.naming.host, mount.naming.tenant
         if host:
             self._shared.hosts.add(host)
-        if self.several:
+        if self.listed is not None:
+            page = self.listed.entry_of(mount.name)
+            mount.routes["/"] = {**mount.routes.get("/", {}), "GET": page, "HEAD": page}
+            mount.on_card_change = partial(self.reindex, mount.name)
             self.mount(mount.name, mount.router, host, tenant)
+            self.mounts[mount.name] = mount
+            self.reindex(mount.name)
             for service in self._shared.services:
                 service.add_agent(mount.name, mount.server, host, tenant)
+
+    def reindex(self, name: str) -> None:
+        """Takes into account what has changed about an agent: its card, or its tags."""
+        mount = self.mounts.get(name)
+        if mount is not None and self.listed is not None:
+            tags = self.listed.about(name).get("tags")
+            known = [each for each in tags if isinstance(each, str)] if tags else ()
+            self.index.put(name, mount.agent.card(()), known)
 
     def _withdraw(self, mount: AgentMount) -> None:
         """Routes no more calls to an agent."""
@@ -297,6 +315,7 @@ class App(Router):
             self._shared.hosts.remove(mount.naming.host)
         if self._naming.get(mount.name) is mount.naming:
             del self._naming[mount.name]
+        self.index.remove(mount.name)
         self.unmount(mount.name)
         for service in self._shared.services:
             service.remove_agent(mount.name)
