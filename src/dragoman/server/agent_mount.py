@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -168,8 +167,6 @@ class AgentMount:
 
     async def stop(self, grace: float) -> None:
         """Runs get their grace while streams still see them end; then every stream is closed."""
-        with suppress(ValueError):  # it may have stopped before
-            self.agent.on_card_change.remove(self._card_changed)
         await self.drain()
         try:
             await self.stop_peer(grace)
