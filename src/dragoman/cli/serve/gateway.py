@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -14,13 +14,19 @@ from rich.markup import escape
 
 from dragoman import settings as config
 from dragoman.agent import Agent
+from dragoman.core.dialect import Dialect
 from dragoman.core.errors import ConfigError
+from dragoman.dialects import DIALECTS
+from dragoman.dialects.losses import lost_between
 from dragoman.gateway import UpstreamAgent
 from dragoman.net.http.mount_point import AGENTS
 from dragoman.server.agent_loader import load_agents
 from dragoman.server.agent_names import by_name
 from dragoman.server.serve import run, shown
 from dragoman.settings import Settings
+
+from ..json_output import show
+from ..store_access import AsJson
 
 gateway = App(
     name="gateway",
@@ -94,6 +100,43 @@ def check(file: File = None, /) -> None:
     for name, agent in agents.items():
         console.print(f"[bold]{name}[/bold]  {escape(_where(agent, settings, name))}")
     console.print(f"{len(agents)} agents; nothing is wrong with the settings.")
+
+
+@gateway.command
+def losses(
+    *,
+    caller: Annotated[
+        str | None, Parameter(name="--from", help="The dialect that the caller speaks.")
+    ] = None,
+    agent: Annotated[
+        str | None, Parameter(name="--to", help="The dialect that the agent speaks.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a translation between two dialects cannot carry, for every pair or for some."""
+    pairs: list[dict[str, Any]] = [
+        {"from": one.name, "to": other.name, "lost": list(lost_between(one, other))}
+        for one in _dialects(caller, served=True)
+        for other in _dialects(agent, served=False)
+    ]
+    if as_json:
+        for pair in pairs:
+            show(pair)
+        return
+    console = _console()
+    for pair in pairs:
+        lost = "; ".join(pair["lost"]) or "nothing"
+        console.print(f"[bold]{pair['from']} -> {pair['to']}[/bold]  {escape(lost)}")
+
+
+def _dialects(name: str | None, *, served: bool) -> list[Dialect]:
+    """The dialect of this name, or all of them; those that we serve, or those that we call."""
+    known = {each.name: each for each in DIALECTS.values() if each.callee is not None or not served}
+    if name is None:
+        return list(known.values())
+    if name not in known:
+        raise ConfigError(f"There is no dialect '{name}'; there are: {', '.join(known)}.")
+    return [known[name]]
 
 
 def _loaded(file: Path | None, flags: Mapping[str, object]) -> tuple[Settings, Mapping[str, Agent]]:
