@@ -64,7 +64,7 @@ async def test_an_answer_nobody_asked_for_is_not_taken_for_the_next() -> None:
         assert (await get(http, server.url)).body == b"hi"
         late.set()
         for _ in range(20):  # so that it is there, seen by the event loop or not
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # turns of the loop, in which it may arrive
         assert (await get(http, server.url)).body == b"hi"
         assert len(server.peers) == 2
 
@@ -136,7 +136,7 @@ async def test_a_connection_the_server_has_closed_is_not_used_again() -> None:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
             assert (await get(http, url)).body == b"hi"
             assert closed.wait(LIMIT)
-            time.sleep(0.01)  # noqa: ASYNC251  the event loop is to see nothing of it
+            time.sleep(0.01)  # noqa: ASYNC251  # the event loop is to see nothing of it
             assert (await get(http, url)).body == b"hi"
     finally:
         thread.join(LIMIT)
@@ -153,7 +153,7 @@ async def test_no_more_connections_than_allowed_and_the_rest_waits_its_turn() ->
         while await peer.request():
             going += 1
             most = max(most, going)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005)  # its work
             going -= 1
             await peer.answer(OK)
 
@@ -216,7 +216,7 @@ async def test_silence_breaks_a_response_and_slowness_does_not() -> None:
         await peer.request()
         await peer.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n")
         for _ in range(6):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # the pace of the server
             await peer.answer(b"x")
         await peer.request()
 
@@ -257,7 +257,7 @@ async def test_a_server_that_sends_more_than_is_read_has_to_wait() -> None:
         before = -1
         while before < sent:  # until it is held up
             before = sent
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # and looks again
         assert sent < 50_000_000
         held = sent
         while sent == held:  # and goes on when it is read again
@@ -269,7 +269,7 @@ async def test_an_answer_that_comes_before_the_request_is_whole_is_taken() -> No
     async def talk(peer: Peer) -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
         await peer.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
-        await asyncio.sleep(LIMIT)
+        await asyncio.sleep(LIMIT)  # until the client leaves
 
     async with Server(talk) as server, client() as http:
         reply = await http.request("POST", server.url, body=bytes(64 << 20), seconds=LIMIT)
@@ -283,7 +283,7 @@ async def test_an_upload_that_goes_on_is_not_silence() -> None:
         left = 16 << 20
         while left:
             left -= len(await peer.reader.readexactly(1 << 20))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # the pace of the server
         await peer.answer(OK)
 
     body, began = bytes(16 << 20), time.monotonic()
@@ -303,7 +303,7 @@ async def test_closing_ends_what_is_open() -> None:
     async with Server(silent) as server, client() as http:
         asked = asyncio.ensure_future(get(http, server.url))
         await server.connected(1)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # before or after its request, both must end
         await http.close()
         with pytest.raises(Unreachable):
             await asyncio.wait_for(asked, LIMIT)
