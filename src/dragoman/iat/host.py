@@ -242,7 +242,8 @@ class Host(Agent):
     async def _check_unregistered(self, name: str) -> None:
         """`Forbidden` if a name that an address merely claims is that of a sub-agent we have, or of
         one that registered and may come back."""
-        if name in self.agents or await self.sessions(name):
+        # The agents are looked at last: one may register while the store is asked.
+        if await self.sessions(name) or name in self.agents:
             raise Forbidden(f"it says that it is {name}, who registered; give it a NAME=")
 
     def add(self, name: str, agent: Peer, card: Card | None = None) -> None:
