@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any, overload
@@ -33,9 +33,16 @@ class RemoteAgent:
     """
 
     def __init__(
-        self, remote: FailoverPeer, files: Files, url: str, extensions: Sequence[str] = ()
+        self,
+        remote: FailoverPeer,
+        files: Files,
+        url: str,
+        extensions: Sequence[str] = (),
+        changed: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        """`changed` reads the card again, where there is one."""
         self._remote = remote
+        self._changed = changed
         self._files = files
         self.url = url
         """The address of its card, or of the agent itself if it has no card."""
@@ -58,6 +65,14 @@ class RemoteAgent:
     def remembers(self) -> bool:
         """Whether the agent recognises a repeated message by its idempotency key."""
         return self._remote.remembers
+
+    async def changed(self) -> bool:
+        """Asks the agent for a sign of life, and returns whether its card is another one than when
+        we connected. An agent without a card is only asked whether it is there."""
+        if self._changed is not None:
+            return await self._changed()
+        await self._remote.ping()
+        return False
 
     @property
     def limits(self) -> ClientLimits:

@@ -157,6 +157,10 @@ class Finder:
         # Others chose the names, and the message is for people: only what can be one is shown.
         return [each.name for each in listed if _NAME.fullmatch(each.name)]
 
+    async def changed(self, found: FoundCard) -> bool:
+        """Returns whether the card at the address of this one is another one now."""
+        return await self._fetch(found.url) != found.raw
+
     async def manifest(self, url: str, dialect: Dialect) -> Introduction | None:
         """Returns the manifest of an agent in a dialect without cards, or None if it has none."""
         if dialect.manifest is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -91,7 +92,8 @@ async def connect(
         else:
             found, ways = await search.by_card(address, card, dialect or "", prefer)
         remote = FailoverPeer(ways, found.card, limits, declared=found.declared)
-        yield RemoteAgent(remote, Files(http, wallet), found.url, extensions)
+        changed = partial(search.changed, found) if found.raw else None
+        yield RemoteAgent(remote, Files(http, wallet), found.url, extensions, changed)
     finally:
         if remote is not None:
             await remote.close()
@@ -106,6 +108,10 @@ class _Search:
 
     def __init__(self, http: Http, wallet: Wallet, finder: Finder, ca: str) -> None:
         self._http, self._wallet, self._finder, self._ca = http, wallet, finder, ca
+
+    async def changed(self, found: FoundCard) -> bool:
+        """Returns whether the card is another one now."""
+        return await self._finder.changed(found)
 
     async def by_card(
         self, address: str, given: Given, dialect: str, prefer: Sequence[str]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from time import monotonic
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from dragoman.core.card import Card, Extension
 from dragoman.core.errors import (
+    CallError,
     DragomanError,
     NotCancelable,
     TaskNotFound,
@@ -40,7 +41,7 @@ from dragoman.core.operations import (
     SetHook,
     Streamed,
 )
-from dragoman.core.peer import Batch, Context
+from dragoman.core.peer import ANYONE, Batch, Context
 
 from .limits import ClientLimits
 from .resumable_stream import ALL_HISTORY, ResumableStream
@@ -212,6 +213,15 @@ class FailoverPeer:
         async with aclosing(self.follow(op, ctx).batches()) as batches:
             async for batch in batches:
                 yield batch
+
+    async def ping(self) -> None:
+        """Returns when the agent answers. In a dialect without a ping it is asked for a task that
+        does not exist."""
+        try:
+            await self.transport.ping()
+        except Unsupported:
+            with suppress(CallError):
+                await self.transport.call(GetTask(task_id="ping"), self.context(ANYONE))
 
     async def close(self) -> None:
         """Closes all transports."""

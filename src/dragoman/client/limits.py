@@ -19,8 +19,10 @@ class ClientLimits(Struct, frozen=True, kw_only=True):
     idle: float = 60.0
     """The time without data after which the connection of a stream is replaced."""
     patience: float = 60.0
-    """The time without any response after which a broken stream is given up, after at least three
-    attempts."""
+    """The time without any response after which a broken stream is given up, after at least
+    `attempts` attempts."""
+    attempts: int = 3
+    """The least number of attempts in a row before a broken stream is given up."""
     retries: int = 4
     """The number of retries of a call, where a retry is safe."""
     backoff: float = 0.2

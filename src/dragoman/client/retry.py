@@ -90,11 +90,8 @@ class Patience:
     suspended has made no attempts.
     """
 
-    LEAST = 3
-    """The least number of consecutive failures."""
-
     def __init__(self, limits: ClientLimits) -> None:
-        self._seconds = limits.patience
+        self._seconds, self._least = limits.patience, limits.attempts
         self._since = 0.0
         self._failures = 0
 
@@ -107,4 +104,4 @@ class Patience:
         if not self._failures:
             self._since = monotonic()
         self._failures += 1
-        return self._failures >= self.LEAST and monotonic() - self._since > self._seconds
+        return self._failures >= self._least and monotonic() - self._since > self._seconds

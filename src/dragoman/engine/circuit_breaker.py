@@ -3,39 +3,75 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from enum import StrEnum
+from typing import NamedTuple
 
 from dragoman.core.log import Logger
-
-log = Logger("webhooks")
 
 MOST_HOSTS = 10_000
 """The number of failing hosts that are remembered."""
 
 
+class BreakerState(StrEnum):
+    """Whether a host is called."""
+
+    CLOSED = "closed"
+    """It is called."""
+    OPEN = "open"
+    """It keeps failing and is not called."""
+    HALF_OPEN = "half-open"
+    """One call is or may be made, and its outcome decides."""
+
+
+class _Failing(NamedTuple):
+    failures: int
+    """Failures in a row."""
+    until: float
+    """When the next call may be made, once the breaker is open."""
+    probing: bool = False
+
+
 class CircuitBreaker:
     """Counts the failures of hosts in a row. Times are those of the event loop."""
 
-    def __init__(self, failures: int, probe: float) -> None:
+    def __init__(self, failures: int, probe: float, log: Logger) -> None:
         """The breaker of a host opens after `failures` consecutive failures, and then lets one call
         through every `probe` seconds."""
         self._failures = failures
         self._probe = probe
-        self._hosts: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._log = log
+        self._hosts: OrderedDict[str, _Failing] = OrderedDict()
 
     @property
     def open(self) -> int:
         """Returns the number of hosts whose breaker is open."""
-        return sum(count >= self._failures for count, _ in self._hosts.values())
+        return sum(each.failures >= self._failures for each in self._hosts.values())
+
+    def state(self, host: str, now: float) -> BreakerState:
+        """Returns the state of the breaker of a host."""
+        found = self._hosts.get(host)
+        if found is None or found.failures < self._failures:
+            return BreakerState.CLOSED
+        if found.probing or found.until <= now:
+            return BreakerState.HALF_OPEN
+        return BreakerState.OPEN
+
+    def seconds_left(self, host: str, now: float) -> float:
+        """Returns the seconds until a host may be called."""
+        found = self._hosts.get(host)
+        if found is None or found.failures < self._failures:
+            return 0.0
+        return max(0.0, found.until - now)
 
     def wait(self, host: str, now: float) -> float:
         """Returns the seconds until a host may be called. If it is 0, this call is the probe, and
         the next call waits for its outcome. A webhook without a host fails by itself."""
-        count, until = self._hosts.get(host, (0, 0.0))
-        if count < self._failures:
+        found = self._hosts.get(host)
+        if found is None or found.failures < self._failures:
             return 0.0
-        if until > now:
-            return until - now
-        self._hosts[host] = (count, now + self._probe)
+        if found.until > now:
+            return found.until - now
+        self._hosts[host] = _Failing(found.failures, now + self._probe, probing=True)
         return 0.0
 
     def record(self, host: str, now: float, *, failed: bool) -> None:
@@ -43,11 +79,19 @@ class CircuitBreaker:
         if not failed or not host:
             self._hosts.pop(host, None)
             return
-        count, _ = self._hosts.pop(host, (0, 0.0))
-        self._hosts[host] = (count + 1, now + self._probe)
-        if count + 1 == self._failures:
-            log.warning(
+        found = self._hosts.pop(host, None)
+        count = (found.failures if found is not None else 0) + 1
+        self._hosts[host] = _Failing(count, now + self._probe)
+        if count == self._failures:
+            self._log.warning(
                 "A host keeps failing, so its circuit breaker opens", host=host, seconds=self._probe
             )
         if len(self._hosts) > MOST_HOSTS:
             self._hosts.popitem(last=False)
+
+    def probe_now(self, host: str, now: float) -> None:
+        """Lets the next call to a host through, because it gave another sign of life, or because
+        the probe ended without an outcome."""
+        found = self._hosts.get(host)
+        if found is not None:
+            self._hosts[host] = _Failing(found.failures, now)

@@ -91,7 +91,7 @@ class WebhookQueue:
         self.sender = sender
         self.settings = settings
         self._store = store
-        self._breaker = CircuitBreaker(settings.failures, settings.probe)
+        self._breaker = CircuitBreaker(settings.failures, settings.probe, log)
         self._pauses: OrderedDict[tuple[str, str], float] = OrderedDict()
         """The loop times until which webhooks that receive whole tasks pause."""
         self._flights: dict[asyncio.Task[None], Delivery] = {}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from dragoman.agent import Agent
 from dragoman.client.addresses import dialects_of, origins_of, web_form
 from dragoman.client.auth import CardAuth, Own, UserCredentials
 from dragoman.client.auth.origins import is_safe
@@ -29,7 +31,8 @@ def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAg
     """Returns the agent at the address of this section. Nothing is called yet.
 
     Raises `ConfigError`, which names the line and says what to write instead."""
-    _check_url(name, agent)
+    for url in agent.addresses:
+        _check_url(name, "url" if url == agent.url else "urls", url, agent)
     options: dict[str, Any] = {"allow_private": settings.server.allow_private}
     closing: list[Closing] = []
     if agent.dialect:
@@ -45,12 +48,18 @@ def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAg
     auth = _auth(name, agent, settings, closing)
     if auth is not None:
         options["auth"] = auth
+    trust = _trust(name, agent, closing)
     try:
-        options["trust"] = CardGuard(agent.url, agent.origins, _trust(name, agent, closing))
+        guards = {url: CardGuard(url, agent.origins, trust) for url in agent.addresses}
     except BadParams as exc:
         raise agent.error(name, "origins", exc.message) from None
     pool = UpstreamPool(
-        agent.url, options, environ=os.environ, fresh=5 * agent.refresh, closing=closing
+        name,
+        {url: {**options, "trust": guard} for url, guard in guards.items()},
+        agent,
+        environ=os.environ,
+        fresh=5 * agent.refresh,
+        closing=closing,
     )
     return UpstreamAgent(
         name,
@@ -62,15 +71,49 @@ def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAg
     )
 
 
-def _check_url(name: str, agent: HostedAgent) -> None:
+def link_fallbacks(agents: Mapping[str, Agent], settings: Settings) -> None:
+    """Gives each agent the agents that are asked when it cannot be reached. Raises `ConfigError` if
+    one is not there, or if they would ask each other in a circle."""
+    for name, section in settings.agents.items():
+        found = []
+        for other in section.fallbacks:
+            agent = agents.get(other)
+            if agent is None:
+                raise section.error(name, "fallbacks", f"there is no agent {other!r}")
+            if not isinstance(agent, UpstreamAgent):
+                raise section.error(name, "fallbacks", f"{other!r} has no url")
+            found.append(agent)
+        if circle := _circle(name, settings):
+            raise section.error(name, "fallbacks", f"they form a circle: {' > '.join(circle)}")
+        if found:
+            asking = agents[name]
+            assert isinstance(asking, UpstreamAgent)  # noqa: S101  only those have fallbacks
+            asking.fallbacks = tuple(found)
+
+
+def _circle(name: str, settings: Settings) -> list[str]:
+    """Returns the fallbacks that lead from an agent back to itself, if there are any."""
+    ways, seen = [[name]], set()
+    while ways:
+        way = ways.pop()
+        for other in settings.agents[way[-1]].fallbacks:
+            if other == name:
+                return [*way, other]
+            if other in settings.agents and other not in seen:
+                seen.add(other)
+                ways.append([*way, other])
+    return []
+
+
+def _check_url(name: str, key: str, url: str, agent: HostedAgent) -> None:
     try:
-        dialects_of(agent.url)
-        origin_of(web_form(agent.url))
+        dialects_of(url)
+        origin_of(web_form(url))
     except (ConfigError, BadParams) as exc:
-        raise agent.error(name, "url", exc.message) from None
-    if "@" in urlsplit(web_form(agent.url)).netloc:
+        raise agent.error(name, key, exc.message) from None
+    if "@" in urlsplit(web_form(url)).netloc:
         raise agent.error(
-            name, "url", 'credentials are never written here: auth = { token = { env = "X" } }'
+            name, key, 'credentials are never written here: auth = { token = { env = "X" } }'
         )
 
 
@@ -80,7 +123,7 @@ def _auth(name: str, agent: HostedAgent, settings: Settings, closing: list[Closi
         return None
     beside: CardAuth | None = None
     if agent.auth is not None:
-        if not is_safe(origin_of(web_form(agent.url))):
+        if not all(is_safe(origin_of(web_form(url))) for url in agent.addresses):
             what = "nothing secret is sent over plain http; give a url with TLS"
             raise agent.error(name, "auth", what)
         given: dict[str, Any] = {key: getattr(agent.auth, key) for key in _PLAIN}
@@ -88,7 +131,9 @@ def _auth(name: str, agent: HostedAgent, settings: Settings, closing: list[Closi
             if (secret := getattr(agent.auth, key)) is not None:
                 given[key] = _secret(name, agent, "auth", secret)
         own = Own(**given)
-        allowed = {origin_of(each) for each in origins_of(agent.url, agent.origins)}
+        allowed = {
+            origin_of(each) for url in agent.addresses for each in origins_of(url, agent.origins)
+        }
 
         async def ask(origin: str) -> Own | None:
             return own if origin in allowed else Own()

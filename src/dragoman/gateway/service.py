@@ -1,66 +1,63 @@
-"""The life of an upstream agent beside its requests: its card is read, and read again."""
+"""The life of an upstream agent beside its requests: its health is checked, and its card read."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from dragoman.core.card import Card
-from dragoman.core.errors import DragomanError
-from dragoman.core.log import Logger
 from dragoman.net.service import Service
 
+from .health_checks import health_checks
+from .upstream_address import UpstreamAddress
 from .upstream_pool import UpstreamPool
 
-log = Logger("gateway")
 FIRST_PAUSE = 0.5
-"""Seconds before the second attempt to reach an agent that is away; they double each time."""
+"""Seconds before the second check of an address that does not answer; they double each time."""
 
 
 class ReadAgent(Protocol):
     """The part of an upstream agent that the service needs."""
 
-    served_as: str
     pool: UpstreamPool
     refresh: float
 
-    def learn(self, card: Card, dialect: str) -> None: ...
+    def learn(self, card: Card, dialect: str, at: str) -> None: ...
 
 
 class UpstreamService(Service):
-    """Keeps the card of one agent elsewhere up to date, whether or not anybody calls it."""
+    """Checks each address of one agent elsewhere, and keeps its card up to date, whether or not
+    anybody calls it. An agent that is away is no reason not to start."""
 
     name = "upstream"
 
     def __init__(self, agent: ReadAgent) -> None:
         self._agent = agent
-        self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begins to read the card. An agent that is away is no reason not to start."""
-        self._reading = asyncio.get_running_loop().create_task(self._read())
+        """Begins to check the addresses."""
+        for address in self._agent.pool.addresses:
+            health_checks().add(address, partial(self._check, address))
 
     async def stop(self) -> None:
         """Ends the connections to the agent."""
-        if self._reading is not None:
-            self._reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._reading
+        for address in self._agent.pool.addresses:
+            await health_checks().remove(address)
         await self._agent.pool.close()
 
-    async def _read(self) -> None:
-        agent, failures = self._agent, 0
-        while True:
-            try:
-                async with agent.pool.renewed() as peer:
-                    agent.learn(peer.card, peer.dialect)
-                failures = 0
-            except (DragomanError, OSError, TimeoutError) as exc:
-                tell = log.warning if not failures else log.info
-                tell(
-                    "An agent cannot be reached", agent=agent.served_as, at=agent.pool.url, why=exc
-                )
-                failures += 1
-            pause = agent.refresh if not failures else FIRST_PAUSE * 2 ** min(failures - 1, 10)
-            await asyncio.sleep(min(pause, agent.refresh))
+    async def _check(self, address: UpstreamAddress) -> float:
+        """Checks an address, and returns the seconds until the next check. A check that reads the
+        card is not made more often than `refresh` says, if calls show that the address answers."""
+        agent, pool = self._agent, self._agent.pool
+        interval = min(pool.limits.health or agent.refresh, agent.refresh)
+        now = asyncio.get_running_loop().time()
+        if address.checked_at and now - address.checked_at < agent.refresh:
+            quiet = now - address.answered_at
+            if quiet < interval and not address.last_reason:
+                return interval - quiet
+        found = await pool.check(address)
+        if found is None:
+            return min(interval, FIRST_PAUSE * float(2 ** min(address.checks_failed - 1, 10)))
+        agent.learn(found.card, found.dialect, address.label)
+        return interval

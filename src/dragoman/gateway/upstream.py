@@ -6,7 +6,13 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -36,6 +42,9 @@ from dragoman.core.operations import Resolve, SendMessage
 from dragoman.core.peer import Context, Peer
 from dragoman.dialects import DIALECTS
 from dragoman.relay import Upstream
+
+from .upstream_peer import UpstreamPeer
+from .upstream_pool import RETRY_AFTER
 
 if TYPE_CHECKING:
     from .upstream_agent import UpstreamAgent
@@ -80,9 +89,14 @@ class RemoteUpstream(Upstream):
         self.name = agent.name
         self._lost_since = 0.0
         self._pause = FIRST_PAUSE
-        self._peer: RemoteAgent | None = None
+        self._asked = agent
+        """The agent that is asked: ours, or one of its fallbacks."""
+        self._peer: UpstreamPeer | None = None
+        self._passed: set[str] = set()
+        """The addresses to which the message could not be sent."""
         self._opened = access_of(turn).run.opened
         caller = turn.caller
+        self._principal = f"{caller.tenant}\0{caller.principal}"
         whose = "\0".join((agent.served_as, caller.tenant, caller.principal, turn.context_id))
         self._whose = hashlib.sha256(whose.encode()).hexdigest()
         """Names the conversation there. It is made of the caller too, so that two callers never
@@ -90,27 +104,82 @@ class RemoteUpstream(Upstream):
 
     @property
     def address(self) -> str:
-        """The name of the agent here, for a run that has to stop its task without us."""
-        return PREFIX + self._agent.served_as
+        """The name of the agent here and its address, for a run that has to find its task without
+        us."""
+        label = self._peer.label if self._peer is not None else ""
+        return f"{PREFIX}{self._asked.served_as}@{label}"
 
     @asynccontextmanager
-    async def peer(self, task_id: str) -> AsyncIterator[Peer]:
-        """Returns the agent. A task that it has already waits for it while it is away."""
-        pool, context = self._agent.pool, self._context_id
+    async def peer(self, task_id: str, address: str) -> AsyncIterator[Peer]:
+        """Returns the agent. A task that it has already waits for it while it is away, and so does
+        a message that may have arrived."""
+        label = self._recorded(address)
+        if not task_id and (label in self._passed or self._asked.repeat):
+            label = ""
         while True:
             try:
-                way = pool.peer(task_id=task_id, context_id=context)
+                way = self._way(label)
                 self._peer = await way.__aenter__()
                 break
             except PeerUnreachable as exc:
-                if not task_id:
+                if not label:
+                    if self._fall_back():
+                        continue
                     raise
+                if not task_id:
+                    exc.sent = True  # it may have been, by an earlier run
                 await self._wait(exc)
         try:
-            self._agent.learn(self._peer.card, self._peer.dialect)
+            self._asked.learn(self._peer.card, self._peer.dialect, self._peer.label)
             yield self._peer
         finally:
             await way.__aexit__(None, None, None)
+
+    def _way(self, label: str) -> AbstractAsyncContextManager[UpstreamPeer]:
+        return self._asked.pool.peer(
+            at=label,
+            context_id=self._context_id,
+            principal=self._principal,
+            avoid=self._passed,
+        )
+
+    def _recorded(self, address: str) -> str:
+        """Reads a recorded address: the agent becomes the one that is asked. Returns the label of
+        its address."""
+        name, label = parsed(address)
+        if name != self._asked.served_as:
+            for each in (self._agent, *self._agent.fallbacks):
+                if each.served_as == name:
+                    self._asked = each
+        return label
+
+    def _fall_back(self) -> bool:
+        """Chooses the next agent to ask, when this one cannot be reached."""
+        line = (self._agent, *self._agent.fallbacks)
+        rest = line[line.index(self._asked) + 1 :]
+        if not rest:
+            return False
+        log.warning("A fallback is asked", agent=self._agent.served_as, asks=rest[0].served_as)
+        self._asked, self._passed = rest[0], set()
+        return True
+
+    def has_another(self) -> bool:
+        """Returns whether there is another address, or a fallback, to send the message to."""
+        assert self._peer is not None  # noqa: S101  it is what failed
+        self._passed.add(self._peer.label)
+        if any(each.label not in self._passed for each in self._asked.pool.addresses):
+            return True
+        return self._fall_back()
+
+    def keeps_address(self) -> bool:
+        """Returns whether the agent has several addresses, or fallbacks, each with its own memory
+        of what it was sent."""
+        alone = len(self._asked.pool.addresses) == 1 and not self._agent.fallbacks
+        return not alone and not self._asked.repeat
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Frees the place of the task while it waits for our caller."""
+        return self._peer.waiting() if self._peer is not None else nullcontext()
 
     async def lost(self, *, heard: bool) -> None:
         """Waits a while; raises `PeerUnreachable` when the agent has been away for too long."""
@@ -122,14 +191,14 @@ class RemoteUpstream(Upstream):
         now = monotonic()
         if not self._lost_since:
             self._lost_since, self._pause = now, FIRST_PAUSE
-        elif now - self._lost_since > self._agent.patience:
+        elif now - self._lost_since > self._asked.patience:
             raise exc
         await asyncio.sleep(self._pause)
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     def may_repeat(self, peer: Peer) -> bool:
         """Returns whether the agent recognises a repeated message, or may get it twice."""
-        return self._agent.repeat or (isinstance(peer, RemoteAgent) and peer.remembers)
+        return self._asked.repeat or (isinstance(peer, UpstreamPeer) and peer.remembers)
 
     def context(self, ctx: Context) -> Context:
         """Returns the context of calls to the agent. Nothing of the caller's credentials is in it,
@@ -142,7 +211,11 @@ class RemoteUpstream(Upstream):
         """Returns an error without our addresses, and without what is between the agent and us."""
         log.info("A call failed", agent=self.name, task=self._turn.task_id, why=exc)
         if isinstance(exc, PeerUnreachable):
-            return PeerUnreachable(f"{self.name} cannot be reached; try again later", sent=exc.sent)
+            return PeerUnreachable(
+                f"{self.name} cannot be reached; try again later",
+                sent=exc.sent,
+                retry_after=exc.public.get("retry_after", str(RETRY_AFTER)),
+            )
         if type(exc) in (Unauthenticated, Forbidden):
             # These were our credentials, and not those of our caller.
             return PeerRefused(f"{self.name} refused the credentials of the gateway")
@@ -154,15 +227,15 @@ class RemoteUpstream(Upstream):
 
     def started(self, task_id: str, context_id: str) -> None:
         """Remembers what the agent calls our task and our conversation."""
-        self._agent.tasks.put(self._turn.task_id, task_id)
+        self._asked.tasks.put(self._turn.task_id, task_id)
         if context_id and context_id != self._context_id:
-            self._agent.contexts.put(self._whose, context_id)
+            self._asked.contexts.put(self._whose, context_id)
 
     @property
     def _context_id(self) -> str:
         """The conversation there that belongs to ours: the one that the agent made of it, or the
         name that we give it, which is the same after a restart."""
-        return self._agent.contexts.get(self._whose) or self._whose[:32]
+        return self._asked.contexts.get(self._whose) or self._whose[:32]
 
     def request(self, turn: Turn, key: str) -> SendMessage:
         """Returns our caller's message with ids of the agent's."""
@@ -178,7 +251,7 @@ class RemoteUpstream(Upstream):
             task_id="",
             context_id=self._context_id,
             references=tuple(
-                filter(None, (self._agent.tasks.get(each) for each in turn.references))
+                filter(None, (self._asked.tasks.get(each) for each in turn.references))
             ),
             metadata=_without_relay(turn.message.metadata),
         )
@@ -193,7 +266,7 @@ class RemoteUpstream(Upstream):
         self, peer: Peer, op: Resolve, parts: tuple[AnyPart, ...], ctx: Context
     ) -> None:
         """Sends the answer to a question: in A2A as a message, with all its parts."""
-        assert isinstance(peer, RemoteAgent)  # noqa: S101  as `peer` gives it
+        assert isinstance(peer, UpstreamPeer)  # noqa: S101  as `peer` gives it
         if DIALECTS[peer.dialect].conversation is not None:
             await peer.call(op, ctx)
             return
@@ -212,7 +285,14 @@ class RemoteUpstream(Upstream):
 
     async def stop(self, task_id: str) -> None:
         """Cancels the task there."""
-        await self._agent.cancel(task_id)
+        label = self._peer.label if self._peer is not None else ""
+        await self._asked.cancel(task_id, label)
+
+
+def parsed(address: str) -> tuple[str, str]:
+    """Returns the name of the agent and the label of its address, from the journal."""
+    name, _, label = address.removeprefix(PREFIX).partition("@")
+    return name, label
 
 
 async def cancel(peer: RemoteAgent, task_id: str) -> None:

@@ -7,7 +7,7 @@ elsewhere decides.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -15,12 +15,11 @@ from dragoman.agent import Agent, Skill, Turn
 from dragoman.agent.remote_calls import StartedCall
 from dragoman.core.card import Card, Interface
 from dragoman.core.log import Logger
-from dragoman.core.model import Json
 from dragoman.relay import Relay
 
 from .cards import changes, relayed
 from .service import UpstreamService
-from .upstream import PREFIX, RELAY, KnownIds, RemoteUpstream, cancel
+from .upstream import PREFIX, RELAY, KnownIds, RemoteUpstream, cancel, parsed
 from .upstream_pool import UpstreamPool
 
 log = Logger("gateway")
@@ -40,6 +39,7 @@ class UpstreamAgent(Agent):
         timeout: float = 3600.0,
         patience: float = 120.0,
         refresh: float = 60.0,
+        fallbacks: Sequence[UpstreamAgent] = (),
     ) -> None:
         """`name` is what it is called here. Until its card is known, that is all its card says."""
         super().__init__(name, description=f"{name} (its card is not known yet)")
@@ -50,6 +50,10 @@ class UpstreamAgent(Agent):
         """The dialect in which it is called; empty until it was reached."""
         self.theirs: Card | None = None
         """Its own card, once it is known."""
+        self.fallbacks: tuple[UpstreamAgent, ...] = tuple(fallbacks)
+        """The agents that are asked in this order when this one cannot be reached."""
+        self._read: dict[str, Card] = {}
+        """The card that each address showed last."""
         self.tasks, self.contexts = KnownIds(), KnownIds()
         self.skill(
             RELAY,
@@ -85,10 +89,17 @@ class UpstreamAgent(Agent):
             return own
         return replace(relayed(self.theirs, own.extensions), interfaces=own.interfaces)
 
-    def learn(self, card: Card, dialect: str) -> None:
-        """Takes over the card of the agent, and says in the log what changed."""
-        before, self.dialect = self.theirs, dialect
-        if card is before or card == before or not (card.version or card.skills):
+    def learn(self, card: Card, dialect: str, at: str = "") -> None:
+        """Takes over the card of the agent, which it showed at this address, and says in the log
+        what changed."""
+        self.dialect = dialect
+        if self._read.get(at) is card:
+            return
+        self._read[at] = card
+        before = self.theirs
+        if before is not None and len(self.pool.addresses) > 1:
+            card = replace(card, interfaces=before.interfaces)  # each address has its own
+        if card == before or not (card.version or card.skills):
             return  # the same as before, or made of nothing but its address
         if before is None:
             log.info("The card of an agent is known", agent=self.served_as, dialect=dialect)
@@ -107,19 +118,16 @@ class UpstreamAgent(Agent):
         """Returns the service that reads the card while the agent is served."""
         return UpstreamService(self)
 
-    async def cancel(self, task_id: str) -> None:
-        """Cancels a task there. It is no error if the task has ended."""
-        async with self.pool.peer(task_id=task_id) as peer:
-            await cancel(peer, task_id)
+    async def cancel(self, task_id: str, at: str = "") -> None:
+        """Cancels a task at the address with this label. It is no error if the task has ended."""
+        async with self.pool.peer(at=at or self.pool.url, urgent=True) as peer:
+            await cancel(peer.agent, task_id)
 
     async def stop_remote(self, call: StartedCall) -> bool:
         """Cancels what the agent does for a task of ours, also after a restart."""
         if not call.address.startswith(PREFIX):
             return False
-        await self.cancel(call.task_id)
+        name, label = parsed(call.address)
+        known = (each for each in self.fallbacks if each.served_as == name)
+        await next(known, self).cancel(call.task_id, label)
         return True
-
-
-def about(agent: UpstreamAgent) -> dict[str, Json]:
-    """Returns what operators want to know of an upstream agent."""
-    return {"name": agent.served_as, "url": agent.pool.url, "dialect": agent.dialect or "unknown"}

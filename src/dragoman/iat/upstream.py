@@ -62,7 +62,7 @@ class SubAgentUpstream(Upstream):
         return PREFIX + self.name
 
     @asynccontextmanager
-    async def peer(self, task_id: str) -> AsyncIterator[Peer]:
+    async def peer(self, task_id: str, address: str) -> AsyncIterator[Peer]:
         """The sub-agent, waited for while it is away."""
         self._sub = await self._host.find(self.name)
         self.name = self._sub.name

@@ -25,6 +25,11 @@ class Histogram:
         self.buckets = [0] * (len(BOUNDS) + 1)
         self.total = 0.0
 
+    def add(self, seconds: float) -> None:
+        """Counts an answer that took so many seconds."""
+        self.buckets[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
 
 class Metrics:
     """The counters of the HTTP side. Their keys are (method, dialect), which both come from fixed
@@ -43,8 +48,7 @@ class Metrics:
         histogram = self.latency.get(key)
         if histogram is None:
             histogram = self.latency[key] = Histogram()
-        histogram.buckets[bisect_left(BOUNDS, seconds)] += 1
-        histogram.total += seconds
+        histogram.add(seconds)
 
     def failed(self, reason: str, dialect: str) -> None:
         """Counts a fault that went out."""

@@ -28,6 +28,7 @@ from dragoman.agent.remote_calls import AGENT
 from dragoman.agent.turn import Turn, access_of
 from dragoman.core import events
 from dragoman.core.errors import (
+    AgentTimedOut,
     Conflict,
     DragomanError,
     PeerMisbehaved,
@@ -72,6 +73,8 @@ class Relay:
         """The answers by question, so that nobody is asked twice because a connection broke."""
         self._delivered: set[str] = set()
         self._has_artifacts = False
+        self._moved = False
+        """Whether the message could not be sent to the address before."""
         self._started = False
         self._over = False
 
@@ -91,9 +94,12 @@ class Relay:
         """Returns what our caller is told: an error as long as there is no task, else the reason
         why the task failed."""
         exc = self._upstream.told(exc)
+        unknown = isinstance(exc, PeerUnreachable) and exc.sent and not self._remote.id
         if self._access.run.unopened:
-            return CallRefused(exc)
-        if isinstance(exc, PeerUnreachable) and exc.sent and not self._remote.id:
+            # Our caller may repeat a call that failed because the agent cannot be reached, so that
+            # is not what it is told of one that may have been executed.
+            return CallRefused(AgentTimedOut(_unknown(self._upstream.name)) if unknown else exc)
+        if unknown:
             return self._turn.fail(_unknown(self._upstream.name), reason=UNKNOWN_OUTCOME)
         reason = "unreachable" if isinstance(exc, PeerUnreachable) else exc.reason
         return self._turn.fail(exc.message, reason=reason)
@@ -105,7 +111,7 @@ class Relay:
         seq = self._state.seq
         task = None if seq else self._state.task()
         lost = False
-        async with self._upstream.peer(self._remote.id) as peer:
+        async with self._upstream.peer(self._remote.id, self._remote.recorded_address) as peer:
             self._remote.address = self._upstream.address
             if not self._remote.id:
                 await self._before_sending(peer)
@@ -119,8 +125,11 @@ class Relay:
                 for new in self._state.ended():
                     await self._mirror(new, peer)
             except (PeerUnreachable, TimeoutError) as exc:
-                if not self._remote.id and not self._sends_again(exc, peer):
-                    raise
+                if not self._remote.id:
+                    if self._moves(exc):
+                        return
+                    if not self._sends_again(exc, peer):
+                        raise
                 lost = True
                 name = self._upstream.name
                 log.info("The connection was lost", agent=name, task=self._turn.task_id)
@@ -137,12 +146,21 @@ class Relay:
         """Makes sure that the message is not executed twice, whatever happens from here on."""
         run = self._access.run
         if self._upstream.may_repeat(peer):
-            if run.keyed:
+            if run.keyed and self._upstream.keeps_address():
+                await self._remote.announce()
+            elif run.keyed:
                 await run.begin()
             return
-        if self._remote.announced:
+        if self._remote.announced and not self._moved:
             raise Failed(_unknown(self._upstream.name), reason=UNKNOWN_OUTCOME)
         await self._remote.announce()
+
+    def _moves(self, exc: Exception) -> bool:
+        """Returns whether the message, which was certainly not sent, goes to another address."""
+        self._moved = (
+            isinstance(exc, PeerUnreachable) and not exc.sent and self._upstream.has_another()
+        )
+        return self._moved
 
     def _sends_again(self, exc: Exception, peer: Peer) -> bool:
         """Returns whether the message is sent again after this error."""
@@ -279,7 +297,8 @@ class Relay:
         if question in self._delivered:
             return  # the first state of a stream, not a new question
         if question not in self._answers:
-            self._answers[question] = await _ANSWER[event.kind](self, event)
+            with self._upstream.waiting():
+                self._answers[question] = await _ANSWER[event.kind](self, event)
         value, parts = self._answers[question]
         op = Resolve(task_id=entry.task_id, question=question, value=value)
         try:

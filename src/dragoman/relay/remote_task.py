@@ -71,13 +71,36 @@ class RemoteTask:
         return self._started.task_id
 
     @property
+    def recorded_address(self) -> str:
+        """The address at which the task is, or to which the message may have been sent; empty if
+        that is not known."""
+        if self.id and self._started is not None:
+            return self._started.address
+        return self._announced() or ""
+
+    @property
     def announced(self) -> bool:
         """Whether this run or an earlier one was about to send the message."""
-        return self._run.recorded(self._sending) is not None
+        return self._announced() is not None
 
     async def announce(self) -> None:
-        """Records that the message is about to be sent."""
-        await self._run.record(self._sending, b"true")
+        """Records that the message is about to be sent to the address."""
+        if self._announced() != self.address:
+            key = self._sending_key(self._announcements)
+            await self._run.record(key, msgspec.json.encode(self.address))
+
+    def _announced(self) -> str | None:
+        """Returns the address to which the message was about to be sent last. A message that could
+        not be sent to one address is announced again for the next."""
+        address: str | None = None
+        self._announcements = 0
+        while (raw := self._run.recorded(self._sending_key(self._announcements))) is not None:
+            address = msgspec.json.decode(raw, type=str)
+            self._announcements += 1
+        return address
+
+    def _sending_key(self, number: int) -> str:
+        return f"{self._sending}#{number}" if number else self._sending
 
     async def started(self, task_id: str) -> None:
         """Records the id of the task, once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 
 from dragoman.agent.turn import Turn
 from dragoman.core import events
@@ -30,14 +30,29 @@ class Upstream(ABC):
         """The address of the remote task in the journal; `Agent.stop_remote` reads it."""
 
     @abstractmethod
-    def peer(self, task_id: str) -> AbstractAsyncContextManager[Peer]:
-        """Returns the agent, and waits for it if it is offline; `task_id` is its task, if there is
-        one yet. Raises `PeerUnreachable` if that takes too long."""
+    def peer(self, task_id: str, address: str) -> AbstractAsyncContextManager[Peer]:
+        """Returns the agent, and waits for it if it is offline. `task_id` is its task, if there is
+        one yet, and `address` that of the task, or to which the message may have been sent. Raises
+        `PeerUnreachable` if that takes too long."""
 
     @abstractmethod
     async def lost(self, *, heard: bool) -> None:
         """Waits until it makes sense to look for an agent whose connection broke; `heard` says
         whether it has said anything new before that."""
+
+    def has_another(self) -> bool:
+        """Returns whether a message that could not be sent to this address may be sent to another
+        one of the agent. The next `peer` is that address."""
+        return False
+
+    def keeps_address(self) -> bool:
+        """Returns whether a message may be sent again to the same address only, because the agent
+        has several."""
+        return False
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Returns a context in which the agent waits for an answer of our caller."""
+        return nullcontext()
 
     def may_repeat(self, peer: Peer) -> bool:
         """Returns whether a message that may have arrived may be sent again."""

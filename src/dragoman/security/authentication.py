@@ -12,7 +12,13 @@ from msgspec.structs import replace
 from dragoman.agent.remote_calls import MOST_HOPS
 from dragoman.core.auth_schemes import ApiKeys, Certificates, Jwt, Passwords, Scheme, Tokens
 from dragoman.core.card import Card, Requirement, takes_scopes
-from dragoman.core.errors import BadParams, ConfigError, Forbidden, TooMany, Unauthenticated
+from dragoman.core.errors import (
+    BadParams,
+    ConfigError,
+    DragomanError,
+    Forbidden,
+    Unauthenticated,
+)
 from dragoman.core.peer import ANYONE, DEADLINE, HOPS, Context
 from dragoman.net.http.asgi import Header
 
@@ -270,7 +276,7 @@ class Authenticator:
         if isinstance(error, Forbidden) and (scope := error.public.get("scope")):
             said = f'Bearer error="insufficient_scope", scope="{scope}"'  # RFC 6750 §3.1
             return ((b"www-authenticate", said.encode("latin-1", "replace")),)
-        if isinstance(error, TooMany) and (after := error.public.get("retry_after")):
+        if isinstance(error, DragomanError) and (after := error.public.get("retry_after")):
             return ((b"retry-after", after.encode("latin-1", "replace")),)
         return ()
 

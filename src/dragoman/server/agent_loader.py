@@ -24,9 +24,14 @@ def load_agents(given: Sequence[str], settings: Settings) -> Agents:
     sections `[agents.NAME]` if there are none."""
     modules: Modules = {}
     if not given:
-        return {
+        hosted = {
             name: _hosted(name, each, settings, modules) for name, each in settings.agents.items()
         }
+        if any(each.fallbacks for each in settings.agents.values()):
+            from dragoman.gateway.configuration import link_fallbacks
+
+            link_fallbacks(hosted, settings)
+        return hosted
     named = [split_name(each) for each in given]
     found = [(name, load_agent(where, modules)) for name, where in named]
     if len(found) == 1 and not found[0][0]:

@@ -16,6 +16,7 @@ from .sections import (
     Settings,
     Signing,
     Tls,
+    UpstreamLimits,
 )
 
 __all__ = [
@@ -35,5 +36,6 @@ __all__ = [
     "Settings",
     "Signing",
     "Tls",
+    "UpstreamLimits",
     "load",
 ]

@@ -141,11 +141,11 @@ def _check_agent(path: Path, text: str, name: str, value: dict[str, Any]) -> Non
     agent = msgspec.convert({**value, "places": places}, HostedAgent)
     if "places" in value:
         raise agent.error(name, "places", "this is not a key here")
-    if not agent.file and not agent.url:
+    if not agent.file and not agent.addresses:
         raise agent.error(
             name, "", 'it needs url = "http://..." (an agent elsewhere) or file = "agent.py"'
         )
-    if agent.file and agent.url:
+    if agent.file and agent.addresses:
         raise agent.error(name, "url", "it has a file as well; keep one of the two")
     remote = [key for key in value if key not in LOCAL]
     if agent.file and remote:

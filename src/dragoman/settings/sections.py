@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from dragoman.core.auth_schemes import Scheme, Secret
 from dragoman.core.errors import ConfigError
@@ -233,14 +233,55 @@ class AgentCredentials(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The path of its key, if that is in another file."""
 
 
-class HostedAgent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+_Seconds = Annotated[float, Meta(gt=0)]
+_Count = Annotated[int, Meta(ge=1)]
+
+
+class UpstreamLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The part of `[agents.NAME]` that says how an agent elsewhere is called: at which addresses,
+    how often at the same time, and what happens if it cannot be reached."""
+
+    url: str = ""
+    """The address of an agent elsewhere, in any dialect that `connect` takes."""
+    urls: tuple[str, ...] = ()
+    """More addresses of the same agent. A new task goes to the one that has the least to do."""
+    sticky: Literal["task", "context"] = "task"
+    """A task stays at its address; with `context` a whole conversation does."""
+    fallbacks: tuple[str, ...] = ()
+    """Other agents of this file, with a url each, which are asked in this order when none of the
+    addresses can be reached."""
+    connect_timeout: _Seconds = 5.0
+    """The seconds in which a connection must be open."""
+    answer_timeout: _Seconds = 60.0
+    """The seconds until an agent must begin to answer."""
+    idle_timeout: _Seconds = 60.0
+    """The seconds after which a silent stream counts as broken; the task is followed again."""
+    concurrency: _Count = 200
+    """The tasks that each address works on at the same time. A task that waits for its caller does
+    not count."""
+    queue: Annotated[int, Meta(ge=0)] = 500
+    """The calls that wait for a place; all others are refused, and may be repeated later."""
+    queue_timeout: _Seconds = 30.0
+    """The seconds that a call waits for a place."""
+    failures: _Count = 5
+    """The failures in a row after which an address is not called any more."""
+    probe: _Seconds = 10.0
+    """The seconds after which such an address gets one call, whose outcome decides."""
+    health: Annotated[float, Meta(ge=0)] = 30.0
+    """The seconds between two health checks of an address that nobody calls; 0: none."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All addresses, each once."""
+        return tuple(dict.fromkeys(filter(None, (self.url, *self.urls))))
+
+
+class HostedAgent(UpstreamLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[agents.NAME]`: an agent that is served when `dragoman serve` is given no file, and by
     `dragoman gateway`: one in a file here, or one at an address elsewhere."""
 
     file: str = ""
     """Python file with the agent, or FILE:NAME; relative to the folder of the settings file."""
-    url: str = ""
-    """The address of an agent elsewhere, in any dialect that `connect` takes."""
     dialect: str = ""
     """The only dialect in which it is called; empty: the best one on its card."""
     secret: Secret | None = None

@@ -66,6 +66,7 @@ SPELLINGS: dict[type[e.DragomanError], Spelling] = {
     e.TooLarge: S(-31413, "REQUEST_TOO_LARGE", 413, "RESOURCE_EXHAUSTED", 413),
     e.TooMany: S(-31429, "TOO_MANY_REQUESTS", 429, "RESOURCE_EXHAUSTED", 429),
     e.StoreUnavailable: S(-31503, "UNAVAILABLE", 503, "UNAVAILABLE", 503),
+    e.PeerUnreachable: S(-31503, "UNAVAILABLE", 503, "UNAVAILABLE", 503),
     e.AgentTimedOut: S(-31504, "AGENT_TIMED_OUT", 504, "DEADLINE_EXCEEDED"),
 }
 # The messages of the specifications' error tables (a2a-wire §12.1), the same in all versions.
@@ -109,7 +110,9 @@ MEANINGS: dict[int, type[e.DragomanError]] = {
 """The first class of a code is what is heard in it."""
 del MEANINGS[SPELLINGS[e.DragomanError].code]  # theirs broke, not ours: PeerRefused says it better
 
-_STATUSES = {spelling.http: cls for cls, spelling in SPELLINGS.items() if spelling.rpc != 200}
+_STATUSES = {
+    spelling.http: cls for cls, spelling in reversed(SPELLINGS.items()) if spelling.rpc != 200
+}
 
 
 def spelling_of(

@@ -21,6 +21,7 @@ SPELLINGS: dict[type[e.DragomanError], Spelling] = LATER | {
     e.TaskFinished: Spelling(-32009, "INVALID_TASK_STATE", 400),
     e.TooMany: Spelling(-32010, "RATE_LIMIT_EXCEEDED", 429, "RESOURCE_EXHAUSTED", 429),
     e.StoreUnavailable: Spelling(-32011, "RESOURCE_UNAVAILABLE", 503, "UNAVAILABLE", 503),
+    e.PeerUnreachable: Spelling(-32011, "RESOURCE_UNAVAILABLE", 503, "UNAVAILABLE", 503),
 }
 MEANINGS: dict[int, type[e.DragomanError]] = {
     spelling.code: cls for cls, spelling in reversed(SPELLINGS.items())

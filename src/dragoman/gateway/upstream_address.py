@@ -1,0 +1,87 @@
+"""One address of an agent elsewhere: what it has to do, and how its last calls ended."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from dragoman.core.errors import DragomanError, PeerMisbehaved, PeerRefused, PeerUnreachable
+
+LONGEST_ERROR = 300
+"""The characters of an error that are kept."""
+WEIGHT = 0.2
+"""The weight of the latest answer in the average latency."""
+
+
+class UpstreamAddress:
+    """An address and its figures."""
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        """`options` are those of `connect`."""
+        self.url = url
+        self.options = dict(options or {})
+        self.label = label_of(url)
+        """Names the address in the journal, in metrics and for operators, without secrets."""
+        self.in_flight = 0
+        self.turn = 0
+        """Grows with each call, so that addresses with equally much to do take turns."""
+        self.failures: Counter[str] = Counter()
+        """The failures by their reasons."""
+        self.last_reason = ""
+        """The reason of the last failure; empty after a success."""
+        self.last_error = ""
+        self.failed_at = 0.0
+        self.seen_at = 0.0
+        """Wall-clock times of the last failure and the last answer."""
+        self.latency = 0.0
+        """The average time to the first answer."""
+        self.answered_at = 0.0
+        """The loop's time of the last answer."""
+        self.checked_at = 0.0
+        """The loop's time of the last health check."""
+        self.checks_failed = 0
+        """Health checks in a row that failed."""
+        self.alive = False
+        """Whether a health check succeeded after the last failure."""
+
+    def answered(self, seconds: float, now: float) -> None:
+        """Notes an answer, after so many seconds, at this time of the loop."""
+        self.seen_at, self.answered_at = time.time(), now
+        self.last_reason = ""
+        self.latency += (seconds - self.latency) * (WEIGHT if self.latency else 1.0)
+
+    def failed(self, reason: str, exc: DragomanError) -> None:
+        """Notes a failure."""
+        self.failures[reason] += 1
+        self.last_reason, self.last_error = reason, exc.message[:LONGEST_ERROR]
+        self.failed_at = time.time()
+        self.alive = False
+
+
+def failure_reason(exc: DragomanError, *, heard: bool) -> str:
+    """Returns in one word how a call failed; empty if the error is an answer of the agent. `heard`
+    says whether the agent had begun to answer."""
+    match exc:
+        case PeerUnreachable():
+            return "broken" if heard else "no_answer" if exc.sent else "unreachable"
+        case PeerMisbehaved():
+            return "misbehaved"
+        case PeerRefused() if exc.code >= 500:
+            return "refused"
+    return ""
+
+
+def label_of(url: str) -> str:
+    """Returns an address without its credentials and its query. A hash tells addresses apart that
+    differ in those only."""
+    scheme, _, rest = url.partition("://")
+    place, mark, query = rest.partition("#")[0].partition("?")
+    host, slash, path = place.partition("/")
+    who, at, host = host.rpartition("@")
+    label = f"{scheme}://{host}{slash}{path}".rstrip("/")
+    if not (mark or at):
+        return label
+    return f"{label}?{hashlib.sha256(f'{who}@{query}'.encode()).hexdigest()[:8]}"

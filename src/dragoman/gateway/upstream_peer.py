@@ -1,0 +1,126 @@
+"""An agent elsewhere at one of its addresses, for one task: its calls are timed and counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from dragoman.client.agent import RemoteAgent
+from dragoman.core.card import Card
+from dragoman.core.errors import DragomanError, PeerUnreachable
+from dragoman.core.operations import Operation, R, Streamed
+from dragoman.core.peer import Batch, Context
+
+from .upstream_address import UpstreamAddress, failure_reason
+
+if TYPE_CHECKING:
+    from .upstream_pool import UpstreamPool
+
+
+class UpstreamPeer:
+    """A `Peer`, which has a place at an address until it is released."""
+
+    agent: RemoteAgent
+
+    def __init__(self, pool: UpstreamPool, address: UpstreamAddress) -> None:
+        self._pool, self._address = pool, address
+        self._has_place = True
+        self.decided = False
+        """Whether it is known that the address answers, or that it fails."""
+
+    @property
+    def label(self) -> str:
+        """Names the address, without secrets."""
+        return self._address.label
+
+    @property
+    def card(self) -> Card:
+        """The card of the agent there."""
+        return self.agent.card
+
+    @property
+    def dialect(self) -> str:
+        """The dialect in use."""
+        return self.agent.dialect
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the agent recognises a repeated message by its idempotency key."""
+        return self.agent.remembers
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """Returns the result, or raises a `DragomanError`."""
+        began = _now()
+        try:
+            value = await self.agent.call(op, ctx)
+        except DragomanError as exc:
+            self._failed(exc, began, heard=False)
+            raise
+        self._answered(began)
+        return value
+
+    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Yields the events of a task. The first must come in time."""
+        began, heard = _now(), False
+        steps = self.agent.stream(op, ctx)
+        try:
+            batch = await self._first(steps)
+            heard = True
+            self._answered(began)
+            while batch is not None:
+                yield batch
+                batch = await anext(steps, None)
+        except DragomanError as exc:
+            self._failed(exc, began, heard=heard)
+            raise
+        finally:
+            await steps.aclose()
+
+    async def _first(self, steps: AsyncGenerator[Batch, None]) -> Batch | None:
+        seconds = self._pool.limits.answer_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                return await anext(steps, None)
+        except TimeoutError:
+            message = f"{self._pool.name} did not answer within {seconds:g} s"
+            raise PeerUnreachable(message, sent=True) from None
+
+    def _answered(self, began: float) -> None:
+        self.decided = True
+        self._pool.answered(self._address, _now() - began)
+
+    def _failed(self, exc: DragomanError, began: float, *, heard: bool) -> None:
+        reason = failure_reason(exc, heard=heard)
+        if reason:
+            self.decided = True
+            self._pool.failed(self._address, reason, exc)
+        elif not heard:
+            self._answered(began)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Frees the place while the agent waits for an answer of our caller. Afterwards it goes on
+        whether or not there is a place, since nobody can stop it."""
+        if not self._has_place:
+            yield
+            return
+        self.release()
+        try:
+            yield
+        finally:
+            self._address.in_flight += 1
+            self._has_place = True
+
+    def release(self) -> None:
+        """Frees the place."""
+        if self._has_place:
+            self._has_place = False
+            if not self.decided:
+                self._pool.undecided(self._address)
+            self._pool.left(self._address)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
