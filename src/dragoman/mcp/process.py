@@ -28,6 +28,8 @@ Streams = tuple[
 ]
 GRACE = 2.0
 """Seconds that a process has to end, once by itself, and once when it is told to."""
+POLL = 0.01
+"""Seconds between two looks whether it has ended."""
 
 
 @asynccontextmanager
@@ -100,13 +102,17 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """Closes the input of the process, then asks it to end, then kills it, with its children."""
     if process.stdin is not None:
         process.stdin.close()
-    for number in (0, signal.SIGTERM, signal.SIGKILL):
-        if number:
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
+        if number is not None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
-                await process.wait()
-                break
+                # Not `wait`, which also waits until every child has closed the output.
+                while process.returncode is None:  # noqa: ASYNC110  nothing else tells
+                    await asyncio.sleep(POLL)
+            break
     with suppress(ProcessLookupError):  # children that outlived it
         os.killpg(process.pid, signal.SIGKILL)
+    # Nothing public closes the output of a process that nobody reads to its end.
+    process._transport.close()  # type: ignore[attr-defined]
