@@ -65,6 +65,7 @@ async def serving(
     log: Log | None = None,
     base: str | None = None,
     several: bool | None = None,
+    registers: Any = None,
     **sections: Any,
 ) -> AsyncIterator[TwoAgents]:
     """Alpha and beta, or these agents, over HTTP and gRPC on free ports."""
@@ -77,7 +78,7 @@ async def serving(
     peers, pool = engines_for(named, settings, several=several)
     base = url if base is None else base
     log = log or Log("error")
-    app = App(named, peers, settings, log, base, pool=pool, several=several)
+    app = App(named, peers, settings, log, base, pool=pool, several=several, registers=registers)
     await app.start()
     listener = GranianServer(app.route, sock, settings.limits)
     listener.begin()

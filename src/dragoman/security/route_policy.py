@@ -121,15 +121,16 @@ async def check(scope: Scope, authenticator: Authenticator, access: Access) -> N
     if access.public:
         return
     if access.authenticated:
-        await _admitted(scope, authenticator)
+        await admitted(scope, authenticator)
     elif not access.holds((scope.get("client") or ("",))[0]):
         raise Forbidden()
 
 
-async def _admitted(scope: Scope, authenticator: Authenticator) -> Context:
+async def admitted(scope: Scope, authenticator: Authenticator) -> Context:
+    """Returns the caller of a request to a page, which must be one that is known."""
     target = f"{scope['method']} {scope['path']}?{scope['query_string'].decode('latin-1')}"
-    admitted = authenticator.admit(headers_in(scope["headers"]), target, certificate_in(scope))
-    caller = admitted if isinstance(admitted, Context) else await admitted
+    found = authenticator.admit(headers_in(scope["headers"]), target, certificate_in(scope))
+    caller = found if isinstance(found, Context) else await found
     if not caller.schemes:
         raise Unauthenticated()  # no scheme is set up: nobody can be authenticated
     return caller

@@ -12,6 +12,7 @@ from typing import TypeVar
 from dragoman import settings as config
 from dragoman.agent import Agent
 from dragoman.core.errors import ConfigError
+from dragoman.gateway.registry import Factory, Registry
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.forwarded import ForwardedHeaders
@@ -36,6 +37,7 @@ from .agent_names import Agents, Naming, by_name, check_naming, checked
 from .card_signer import card_signer
 from .engines import EnginePool, engine_for, engines_for, replace_agent
 from .heap_trimmer import HeapTrimmer
+from .registration import PATTERN, RegistrationEndpoints, is_entry
 from .services import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
 
@@ -60,11 +62,14 @@ class App(Router):
         hosts: AllowedHosts | None = None,
         several: bool | None = None,
         check: Callable[[Agent], None] | None = None,
+        registers: Factory | None = None,
     ) -> None:
         """`peers` run the tasks of the agents of the same names. The store of their `pool` is
         opened before the first of them starts, and closed after the last has stopped. A server for
         `several` agents has them at `/agents/{name}`, however few there are now; None: if there is
-        more than one. `check` raises `ConfigError` for an agent that must not be served here."""
+        more than one. `check` raises `ConfigError` for an agent that must not be served here.
+        `registers` makes agents of the entries in the registry of the store, which are served too;
+        None: there is no registry."""
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
         self.several = len(named) > 1 if several is None else several
@@ -131,13 +136,26 @@ class App(Router):
         self.index = AgentIndex()
         """The agents by what stands on their cards, on a server for several."""
         self.listed: AgentList | None = None
+        self.registry: Registry | None = None
+        self._registration: RegistrationEndpoints | None = None
+        patterns: dict[str, Callable[[str], bool]] = {}
         if only is None:
             self._own_access = access = ServerAccess(settings, shared.meter)
             self.listed = AgentList(self.mounts, self.index, access)
             routes |= self.listed.routes()
+            if registers is not None and pool is not None:
+                self.registry = Registry(pool.store.registry, self, registers)
+                self.listed.about = self.registry.about
+                self._registration = RegistrationEndpoints(
+                    self.registry, access, self.server, settings
+                )
+                for path, methods in self._registration.routes().items():
+                    routes[path] = {**routes.get(path, {}), **methods}
             for service in shared.services:
                 routes |= service.routes()
-            guarded, patterns = access.policed(routes), None
+            guarded = access.policed(routes)
+            if self.registry is not None:
+                patterns[PATTERN] = is_entry
         else:
             guarded, patterns = only.access.policed(only.routes | routes), only.patterns
         seen = proxies.seen if proxies is not None else None
@@ -294,6 +312,9 @@ class App(Router):
         if self.listed is not None:
             page = self.listed.entry_of(mount.name)
             mount.routes["/"] = {**mount.routes.get("/", {}), "GET": page, "HEAD": page}
+            if self._registration is not None:
+                unregister = self._registration.unregister
+                mount.routes["/"] = {**mount.routes["/"], "DELETE": unregister}
             mount.on_card_change = partial(self.reindex, mount.name)
             self.mount(mount.name, mount.router, host, tenant)
             self.mounts[mount.name] = mount
@@ -340,10 +361,22 @@ class App(Router):
         self.ready = True
         for service in self.services:
             await service.start()
+        if self.registry is not None:
+            await self.registry.start(self._of_settings())
+
+    def _of_settings(self) -> dict[str, tuple[str, ...]]:
+        """The agents that were here before any was registered, and their addresses elsewhere."""
+        known = self.settings.agents
+        return {
+            name: tuple(filter(None, (known[name].url,))) if name in known else ()
+            for name in self.mounts
+        }
 
     async def drain(self) -> None:
         """Takes nothing new but what comes through the listener, which the server stops next."""
         self.ready = False
+        if self.registry is not None:
+            await self.registry.stop()
         self.server.draining = True
         shared = (service.drain() for service in self._shared.services)
         await asyncio.gather(*shared, *(each.drain() for each in self.mounts.values()))

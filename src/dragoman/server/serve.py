@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman import settings as config
 from dragoman.agent import Agent
+from dragoman.gateway.registry import Factory
 from dragoman.observability.log import Log, set_up
 from dragoman.security.access_control import check_certificates, check_exposure
 from dragoman.settings import Settings
@@ -44,9 +45,11 @@ def run(
     on_start: Callable[[str], None] | None = None,
     *,
     several: bool | None = None,
+    registers: Factory | None = None,
 ) -> None:
     """Serves the agents with these settings; `on_start` is told the address. A server for `several`
-    agents has them at `/agents/{name}`, however few there are now."""
+    agents has them at `/agents/{name}`, however few there are now, and may serve those that are
+    registered in its store: `registers` makes an agent of an entry."""
     from dragoman.net.http.granian_server import bind, raise_file_limit
 
     named = by_name(agents, several=several)
@@ -56,7 +59,7 @@ def run(
     raise_file_limit(settings.limits.connections)
     log = set_up(settings.server.log_level)
     try:
-        _run_loop(_serve(named, settings, sock, log, on_start, several))
+        _run_loop(_serve(named, settings, sock, log, on_start, several, registers))
     finally:
         sock.close()
         log.close()
@@ -84,6 +87,7 @@ async def _serve(
     log: Log,
     on_start: Callable[[str], None] | None,
     several: bool | None,
+    registers: Factory | None,
 ) -> None:
     from dragoman.net.http.granian_server import GranianServer
 
@@ -92,7 +96,13 @@ async def _serve(
     base = settings.server.public_url or ("" if anywhere else url)
     peers, pool = engines_for(agents, settings, several=several)
     check = partial(check_agent, settings)
-    app = App(agents, peers, settings, log, base, pool=pool, several=several, check=check)
+    app = App(
+        *(agents, peers, settings, log, base),
+        pool=pool,
+        several=several,
+        check=check,
+        registers=registers,
+    )
     stopping = _signals(log)
     process_tuning.use_batch_scheduling()
     await app.start()

@@ -1,0 +1,225 @@
+"""The registry of a server: serves the agents that were registered in its store, as they come,
+change and go.
+
+Whoever changes the registry (the API, the command line, another process), changes the store. Every
+server that shares it reads what is new, several times a second, and mounts what it finds. An agent
+whose lease has ended stays for a while and is listed as offline; then it is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from dragoman.agent import Agent
+from dragoman.core.errors import ConfigError, DragomanError
+from dragoman.core.log import Logger
+from dragoman.core.model import Json
+from dragoman.store.clock import Clock, wall_clock
+from dragoman.store.registry import Health, RegistryEntry, RegistryStore, Source
+
+log = Logger("registry")
+
+LOOK = 0.3
+"""Seconds between two looks for what has changed in the store."""
+SWEEP = 5.0
+"""Seconds between two looks for leases that have ended."""
+OFFLINE = 3600.0
+"""Seconds for which an agent whose lease has ended is still listed."""
+AGAIN = 5.0
+"""Seconds before another attempt to serve an agent that could not be served."""
+
+Factory = Callable[[RegistryEntry], Agent | Awaitable[Agent]]
+"""Makes an agent of its entry."""
+
+
+class Mounts(Protocol):
+    """The server, as far as the registry needs it: `dragoman.server.app.App`."""
+
+    @property
+    def mounts(self) -> Mapping[str, object]:
+        """The agents that are served, by their names."""
+
+    async def add_agent(self, name: str, agent: Agent) -> None:
+        """Serves one more agent."""
+
+    async def replace_agent(self, name: str, agent: Agent) -> None:
+        """Serves another agent of a name."""
+
+    async def remove_agent(self, name: str) -> None:
+        """Serves an agent no more."""
+
+    def reindex(self, name: str) -> None:
+        """Takes into account what has changed about an agent."""
+
+
+class Registry:
+    """Keeps the agents of a server as the registry has them."""
+
+    def __init__(
+        self,
+        store: RegistryStore,
+        server: Mounts,
+        make: Factory,
+        *,
+        clock: Clock = wall_clock,
+        offline: float = OFFLINE,
+    ) -> None:
+        self.store = store
+        self.entries: dict[str, RegistryEntry] = {}
+        """What is registered, as far as it has been read."""
+        self._server, self._make, self._clock = server, make, clock
+        self._offline_ms = int(offline * 1000)
+        self._seen = 0
+        self._served: dict[str, RegistryEntry] = {}
+        """The entries of the agents that were mounted here."""
+        self._failed: dict[str, float] = {}
+        """When to try again to serve an agent."""
+        self._looking = asyncio.Lock()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.Task[None] | None = None
+        self._swept = 0.0
+
+    async def start(self, files: Mapping[str, tuple[str, ...]]) -> None:
+        """Takes over the agents of the settings (`files`, with their addresses), whose names come
+        first, and serves what is registered beside them."""
+        known = {each.name: each for each in await self.store.all()}
+        for name, addresses in files.items():
+            mine = RegistryEntry(name=name, source=Source.FILE, addresses=addresses)
+            before = known.pop(name, None)
+            if before is None or (before.source, before.addresses) != (Source.FILE, addresses):
+                await self.store.put(mine)
+        for entry in known.values():
+            if entry.source is Source.FILE:
+                await self.store.remove(entry.name, Source.FILE, entry.owner)
+        await self.look()
+        self._loop = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Follows the registry no more. The agents stay until the server stops them."""
+        if self._loop is not None:
+            self._loop.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._loop
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                await self.look()
+            except DragomanError as exc:
+                log.warning("The registry could not be read", reason=exc.reason, why=exc)
+            except Exception as exc:  # one bad entry must not stop all others
+                log.error("The registry crashed", exc)
+
+    async def look(self) -> None:
+        """Serves what has changed since the last look."""
+        async with self._looking:
+            loop = asyncio.get_running_loop()
+            if loop.time() >= self._swept + SWEEP:
+                self._swept = loop.time()
+                for name in await self.store.drop_expired(self._clock() - self._offline_ms):
+                    log.info("The lease of an agent ended long ago", agent=name)
+            for entry in await self.store.news(self._seen):
+                self._seen = entry.revision
+                await self._take(entry)
+            for name, when in list(self._failed.items()):
+                if when <= loop.time() and name in self.entries:
+                    await self._serve(self.entries[name])
+
+    async def _take(self, entry: RegistryEntry) -> None:
+        name = entry.name
+        if entry.removed_at:
+            self.entries.pop(name, None)
+            self._failed.pop(name, None)
+            if self._served.pop(name, None) is not None:
+                # Its runs have a grace; others must not wait for it.
+                leaving = asyncio.get_running_loop().create_task(self._remove(name))
+                self._leaving.add(leaving)
+                leaving.add_done_callback(self._leaving.discard)
+            return
+        self.entries[name] = entry
+        if entry.source is Source.FILE:
+            self._server.reindex(name)
+            return
+        before = self._served.get(name)
+        if before is not None and _same(before, entry):
+            self._served[name] = entry
+            if before.tags != entry.tags:
+                self._server.reindex(name)
+            return
+        await self._serve(entry)
+
+    async def _serve(self, entry: RegistryEntry) -> None:
+        name = entry.name
+        self._failed.pop(name, None)
+        try:
+            made = self._make(entry)
+            agent = await made if inspect.isawaitable(made) else made
+            if name in self._served:
+                await self._server.replace_agent(name, agent)
+            elif name in self._server.mounts:
+                raise ConfigError(f"An agent of the settings is at /agents/{name} already.")
+            else:
+                await self._server.add_agent(name, agent)
+        except (DragomanError, OSError) as exc:
+            log.warning("A registered agent cannot be served", agent=name, why=exc)
+            self._failed[name] = asyncio.get_running_loop().time() + AGAIN
+            return
+        self._served[name] = entry
+        self._server.reindex(name)
+
+    async def _remove(self, name: str) -> None:
+        with suppress(LookupError):
+            await self._server.remove_agent(name)
+
+    # What is known of an agent.
+
+    def is_online(self, name: str) -> bool:
+        """Returns whether nothing is known that keeps an agent from answering."""
+        entry = self.entries.get(name)
+        if entry is None:
+            return True
+        return entry.health is not Health.DOWN and not entry.is_expired(self._clock())
+
+    async def note(self, name: str, health: Health) -> None:
+        """Notes how an agent is, if that has changed."""
+        entry = self.entries.get(name)
+        if entry is not None and entry.health is not health:
+            self.entries[name] = replace(entry, health=health)
+            seen = self._clock() if health is Health.UP else entry.seen_at
+            await self.store.note(name, health, seen)
+
+    def about(self, name: str) -> dict[str, Json]:
+        """Returns what the lists tell of an agent beside its card."""
+        entry = self.entries.get(name)
+        return told(entry, self._clock()) if entry is not None else {"source": Source.FILE.value}
+
+
+def told(entry: RegistryEntry, now: int) -> dict[str, Json]:
+    """Returns an entry as callers see it. Its addresses are for operators."""
+    found: dict[str, Json] = {
+        "source": entry.source.value,
+        "health": "offline" if entry.is_expired(now) else entry.health.value,
+        "lastSeen": entry.seen_at,
+        "addedAt": entry.added_at,
+    }
+    if entry.tags:
+        found["tags"] = list(entry.tags)
+    if entry.until:
+        found["leaseUntil"] = entry.until
+    return found
+
+
+def _same(before: RegistryEntry, after: RegistryEntry) -> bool:
+    """Returns whether two entries are of the same agent at the same place."""
+    return (before.owner, before.addresses, before.card) == (
+        after.owner,
+        after.addresses,
+        after.card,
+    )

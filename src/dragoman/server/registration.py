@@ -1,0 +1,209 @@
+"""`POST /agents` and `DELETE /agents/{name}`: agents register themselves, or an operator does.
+
+Callers are known by the schemes of the settings. A scope says what they may do: with
+`agents:register` they register agents of their own, with a lease that they renew; with
+`agents:admin` they are the operator, whose entries come before those.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.client.addresses import dialects_of, web_form
+from dragoman.core.errors import (
+    BadParams,
+    ConfigError,
+    Conflict,
+    DragomanError,
+    Forbidden,
+    StoreUnavailable,
+    TooLarge,
+    TooMany,
+    TooSlow,
+    Unauthenticated,
+)
+from dragoman.core.model import Json
+from dragoman.core.peer import Context
+from dragoman.gateway.registry import Registry, told
+from dragoman.net.http.asgi import Handler, Receive, Scope, Send, answer, headers_in
+from dragoman.net.http.mount_point import AGENTS
+from dragoman.net.http.request_body import RequestBody
+from dragoman.net.server_context import ServerContext
+from dragoman.security.access_control import ServerAccess
+from dragoman.security.outbound.guarded_http import Rules, Unreachable, addresses, parse
+from dragoman.security.route_policy import Policy, admitted, policy
+from dragoman.settings import Settings
+from dragoman.store.clock import wall_clock
+from dragoman.store.registry import RegistryEntry, Source
+
+from .agent_names import checked
+
+REGISTER, ADMIN = "agents:register", "agents:admin"
+"""The scopes that a caller needs."""
+MOST_BODY = 256 * 1024
+MOST_ADDRESSES, MOST_TAGS, MOST_TAG_CHARS = 16, 32, 64
+SHORTEST_LEASE, LEASE, LONGEST_LEASE = 5.0, 60.0, 86_400.0
+"""Seconds."""
+PATTERN = f"{AGENTS}/{{name}}"
+_STATUS: dict[type[DragomanError], int] = {
+    Unauthenticated: 401,
+    Forbidden: 403,
+    TooSlow: 408,
+    Conflict: 409,
+    TooLarge: 413,
+    TooMany: 429,
+    StoreUnavailable: 503,
+}
+
+
+class Registration(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a registrant sends."""
+
+    name: str
+    url: str = ""
+    """Its address, in any dialect; empty: its lease is renewed."""
+    urls: tuple[str, ...] = ()
+    """More addresses of the same agent."""
+    card: dict[str, Json] | None = None
+    tags: tuple[str, ...] = ()
+    lease: float | None = None
+    """Seconds for which it is registered, unless it renews that."""
+
+
+_read = msgspec.json.Decoder(Registration).decode
+
+
+class RegistrationEndpoints:
+    """Registers agents for callers that may do so."""
+
+    def __init__(
+        self, registry: Registry, access: ServerAccess, server: ServerContext, settings: Settings
+    ) -> None:
+        self._registry, self._access, self._server = registry, access, server
+        self._rules = Rules(
+            allow_private=settings.server.allow_private, ports=tuple(range(1, 65_536))
+        )
+
+    def routes(self) -> dict[str, dict[str, Handler]]:
+        """Their addresses, beside those of the list."""
+        return {
+            AGENTS: {"POST": self.register},
+            f"{AGENTS}/": {"POST": self.register},
+            PATTERN: {"DELETE": self.unregister},
+        }
+
+    @policy(Policy.CALLER)
+    async def register(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Registers an agent, or renews its lease."""
+        body = RequestBody(scope, receive, headers_in(scope["headers"]))
+        try:
+            source, owner = await self._owner(scope)
+            data = await body.read(self._server)
+            if len(data) > MOST_BODY:
+                raise TooLarge(limit=str(MOST_BODY))
+            try:
+                said = _read(data)
+            except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+                raise BadParams(f"The registration is not readable: {exc}") from None
+            entry = await self._register(said, source, owner)
+        except (DragomanError, LookupError) as error:
+            await body.drain()
+            await self._refuse(send, error)
+            return
+        found = {"name": entry.name, **told(entry, wall_clock())}
+        await answer(send, 200, msgspec.json.encode(found))
+
+    @policy(Policy.CALLER)
+    async def unregister(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Removes an agent of the caller's, or any if the caller is the operator."""
+        await RequestBody(scope, receive, headers_in(scope["headers"])).drain()
+        whole = f"{scope.get('root_path', '')}{scope['path']}".rstrip("/")
+        name = whole.rpartition("/")[2]
+        try:
+            source, owner = await self._owner(scope)
+            known = await self._registry.store.find(name)
+            if known is not None and source is Source.CLI and known.source is not Source.FILE:
+                source, owner = known.source, known.owner
+            if not await self._registry.store.remove(name, source, owner):
+                raise LookupError(f"You have registered no agent called {name[:64]}.")
+            await self._registry.look()
+        except (DragomanError, LookupError) as error:
+            await self._refuse(send, error)
+            return
+        await answer(send, 204)
+
+    async def _owner(self, scope: Scope) -> tuple[Source, str]:
+        caller: Context = await admitted(scope, self._access.authenticator)
+        if ADMIN in caller.scopes:
+            return Source.CLI, ""
+        if REGISTER not in caller.scopes:
+            raise Forbidden(
+                f"To register agents, a caller needs the scope {REGISTER} or {ADMIN}.",
+                scope=REGISTER,
+            )
+        return Source.TOKEN, f"{caller.tenant}/{caller.principal}"
+
+    async def _register(self, said: Registration, source: Source, owner: str) -> RegistryEntry:
+        store, now = self._registry.store, wall_clock()
+        name = checked(said.name)
+        lease = said.lease if said.lease is not None or source is Source.CLI else LEASE
+        if lease is not None and not SHORTEST_LEASE <= lease <= LONGEST_LEASE:
+            raise BadParams(
+                f"lease must be between {SHORTEST_LEASE:g} and {LONGEST_LEASE:g} seconds.",
+                field="lease",
+            )
+        until = now + int(lease * 1000) if lease is not None else 0
+        if not said.url and not said.urls:
+            if not await store.renew(name, source, owner, until):
+                raise LookupError(f"You have registered no agent called {name}: send its url.")
+            entry = await store.find(name)
+            assert entry is not None  # noqa: S101  it was renewed just now
+            return entry
+        urls = tuple(dict.fromkeys(filter(None, (said.url, *said.urls))))
+        await self._check(urls, said.tags)
+        entry = await store.put(
+            RegistryEntry(
+                name=name,
+                source=source,
+                owner=owner,
+                addresses=urls,
+                card=msgspec.json.encode(said.card).decode() if said.card is not None else "",
+                tags=said.tags,
+                until=until,
+            )
+        )
+        await self._registry.look()
+        return entry
+
+    async def _check(self, urls: tuple[str, ...], tags: tuple[str, ...]) -> None:
+        if len(urls) > MOST_ADDRESSES:
+            raise BadParams(f"An agent has at most {MOST_ADDRESSES} addresses.", field="urls")
+        if len(tags) > MOST_TAGS or any(len(tag) > MOST_TAG_CHARS for tag in tags):
+            raise BadParams(
+                f"An agent has at most {MOST_TAGS} tags of {MOST_TAG_CHARS} characters.",
+                field="tags",
+            )
+        for url in urls:
+            try:
+                dialects_of(url)
+                target = parse(web_form(url), self._rules)
+                await addresses(target.host, target.port, self._rules)
+            except ConfigError as exc:
+                raise BadParams(exc.message, field="url") from None
+            except Unreachable as exc:
+                raise BadParams(f"{url[:200]} cannot be reached: {exc}.", field="url") from None
+
+    async def _refuse(self, send: Send, error: DragomanError | LookupError) -> None:
+        if isinstance(error, LookupError):
+            body = msgspec.json.encode({"error": "not_found", "message": str(error)})
+            await answer(send, 404, body)
+            return
+        status = next((_STATUS[each] for each in type(error).__mro__ if each in _STATUS), 400)
+        body = msgspec.json.encode({"error": error.reason, "message": error.message})
+        await answer(send, status, body, extra=self._access.authenticator.refusal_headers(error))
+
+
+def is_entry(path: str) -> bool:
+    """Returns whether a path is that of one entry: `/agents/{name}`."""
+    return path.startswith(f"{AGENTS}/") and path.rstrip("/").count("/") == 2

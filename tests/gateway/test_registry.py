@@ -1,0 +1,306 @@
+"""Agents register themselves, or an operator does; a running server serves them at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from msgspec.structs import replace
+
+from dragoman import Agent
+from dragoman.client import connect
+from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.gateway import registry as registries
+from dragoman.store import open_store
+from dragoman.store.registry import MOST_OF_OWNER, RegistryEntry, Source
+from server.two_agents import TwoAgents, desk, serving
+from waiting import until
+
+FAR = "https://93.184.216.34"
+"""A public address that nobody calls here: the agents of these tests are made on the spot."""
+
+
+def made(entry: RegistryEntry) -> Agent:
+    """What is at the address is not asked: each agent says its address."""
+    return desk(entry.addresses[0])
+
+
+@pytest.fixture
+def people(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Ann and Bob may register, Olga is the operator, Carl may do nothing."""
+    scopes = {
+        "ann": "agents:register",
+        "bob": "agents:register",
+        "olga": "agents:admin",
+        "carl": "",
+    }
+    for name in scopes:
+        monkeypatch.setenv(f"T_{name}", f"{name}-token-of-sixteen")
+    callers = {
+        name: Known(secret=Secret(env=f"T_{name}"), scopes=(scope,) if scope else ())
+        for name, scope in scopes.items()
+    }
+    return {"all": Tokens(callers=callers)}
+
+
+def as_(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {name}-token-of-sixteen"}
+
+
+class House(TwoAgents):
+    """A gateway, and its registry as callers reach it."""
+
+    client: httpx2.AsyncClient
+
+    async def register(self, who: str, name: str, url: str = FAR, **more: Any) -> httpx2.Response:
+        body = {"name": name, **({"url": url} if url else {}), **more}
+        return await self.client.post("/agents", json=body, headers=as_(who))
+
+    async def names(self) -> list[str]:
+        reply = await self.client.get("/agents?pageSize=100")
+        return [each["name"] for each in reply.json()["agents"]]
+
+    async def says(self, name: str, who: str = "carl") -> str:
+        where = f"{self.url}/agents/{name}"
+        body = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "SendMessage",
+            "params": {
+                "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+            },
+        }
+        reply = await self.client.post(where, json=body, headers={**as_(who), "A2A-Version": "1.0"})
+        return str(reply.json()["result"]["task"]["artifacts"][0]["parts"][0]["text"])
+
+
+@asynccontextmanager
+async def gateway(people: dict[str, Any], **options: Any) -> AsyncIterator[House]:
+    options.setdefault("served", {"alpha": desk("alpha")})
+    async with serving(
+        options.pop("served"), several=True, registers=made, auth=people, **options
+    ) as two:
+        house = House(two.app, two.url)
+        async with httpx2.AsyncClient(base_url=two.url, timeout=60) as client:
+            house.client = client
+            yield house
+
+
+async def test_an_agent_that_registers_itself_is_served_when_the_call_returns(
+    people: dict[str, Any],
+) -> None:
+    async with gateway(people, server={"allow_private": False}) as house:
+        reply = await house.register("ann", "one", tags=["fast"], lease=60)
+        assert reply.status_code == 200
+        assert reply.json()["source"] == "token"
+        assert await house.names() == ["alpha", "one"]
+        assert await house.says("one") == f"{FAR} hi"
+        entry = (await house.client.get("/agents/one")).json()
+        assert (entry["tags"], entry["health"]) == (["fast"], "unknown")
+        assert entry["leaseUntil"] > time.time() * 1000
+        assert "addresses" not in entry  # where it is, is for operators
+        found = (await house.client.get("/agents?tag=fast")).json()["agents"]
+        assert [each["name"] for each in found] == ["one"]
+        moved = await house.register("ann", "one", f"{FAR}/elsewhere")
+        assert moved.status_code == 200
+        assert await house.says("one") == f"{FAR}/elsewhere hi"
+        gone = await house.client.delete("/agents/one", headers=as_("ann"))
+        assert gone.status_code == 204
+        await until(lambda: "one" not in house.app.mounts)
+        assert await house.names() == ["alpha"]
+        assert (await house.client.delete("/agents/one", headers=as_("ann"))).status_code == 404
+
+
+async def test_only_callers_with_the_scope_may_register(people: dict[str, Any]) -> None:
+    async with gateway(people) as house:
+        for headers, status in ((as_("carl"), 403), ({}, 401), (as_("eve"), 401)):
+            reply = await house.client.post(
+                "/agents", json={"name": "x", "url": FAR}, headers=headers
+            )
+            assert reply.status_code == status
+            reply = await house.client.delete("/agents/alpha", headers=headers)
+            assert reply.status_code == status
+        assert await house.names() == ["alpha"]
+
+
+async def test_a_name_that_is_taken_is_refused_and_never_replaced(people: dict[str, Any]) -> None:
+    async with gateway(people) as house:
+        assert (await house.register("ann", "one")).status_code == 200
+        stolen = await house.register("bob", "one", f"{FAR}/bob")
+        assert stolen.status_code == 409
+        assert "belongs to another agent" in stolen.json()["message"]
+        assert await house.says("one") == f"{FAR} hi"
+        assert (await house.client.delete("/agents/one", headers=as_("bob"))).status_code == 404
+        renewed = await house.register("bob", "one", "")
+        assert renewed.status_code == 404
+        for who in ("ann", "olga"):  # not even the operator replaces what stands in the file
+            assert (await house.register(who, "alpha")).status_code == 409
+            reply = await house.client.delete("/agents/alpha", headers=as_(who))
+            assert reply.status_code == 404
+        assert (await house.register("olga", "one", f"{FAR}/olga")).status_code == 200
+        assert await house.says("one") == f"{FAR}/olga hi"
+        assert (await house.register("ann", "one")).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"name": "Not A Name", "url": FAR}, "cannot be the name"),
+        ({"name": "-", "url": FAR}, "cannot be the name"),
+        ({"name": "x" * 64, "url": FAR}, "cannot be the name"),
+        ({"name": "one", "url": "http://127.0.0.1:80"}, "may not be called"),
+        ({"name": "one", "url": "http://10.0.0.1:80"}, "may not be called"),
+        ({"name": "one", "url": "http://[::1]:80"}, "may not be called"),
+        ({"name": "one", "url": "http://169.254.169.254"}, "may not be called"),
+        ({"name": "one", "url": "file:///etc/passwd"}, ""),
+        ({"name": "one", "url": "https://u:p@example.com"}, "user name or password"),
+        ({"name": "one", "url": FAR, "lease": 0.1}, "lease must be"),
+        ({"name": "one", "url": FAR, "tags": ["x" * 65]}, "tags"),
+        ({"name": "one", "url": FAR, "urls": [f"{FAR}/{n}" for n in range(16)]}, "addresses"),
+        ({"name": "one", "url": FAR, "admin": True}, "unknown field"),
+        ({"url": FAR}, "name"),
+        ([], "not readable"),
+    ],
+)
+async def test_a_wrong_registration_is_told_what_is_wrong(
+    people: dict[str, Any], body: Any, said: str
+) -> None:
+    async with gateway(people, server={"allow_private": False}) as house:
+        reply = await house.client.post("/agents", json=body, headers=as_("ann"))
+        assert reply.status_code == 400
+        assert said in reply.json()["message"]
+        assert await house.names() == ["alpha"]
+
+
+async def test_a_huge_card_is_refused(people: dict[str, Any]) -> None:
+    async with gateway(people) as house:
+        reply = await house.register("ann", "one", card={"name": "x" * 300_000})
+        assert reply.status_code == 413
+        assert await house.names() == ["alpha"]
+
+
+async def test_one_token_cannot_fill_the_registry(people: dict[str, Any]) -> None:
+    async with gateway(people) as house:
+        store = house.app.registry.store
+        assert (await house.register("ann", "first")).status_code == 200
+        first = await store.find("first")
+        assert first is not None
+        for number in range(MOST_OF_OWNER - 1):
+            await store.put(replace(first, name=f"a{number}"))
+        assert (await house.register("ann", "one-more")).status_code == 429
+        assert (await house.register("ann", "first", lease=60)).status_code == 200
+        assert (await house.register("bob", "bobs")).status_code == 200
+
+
+async def test_a_lease_that_is_not_renewed_ends(
+    people: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.server.registration.SHORTEST_LEASE", 0.01)
+    monkeypatch.setattr(registries, "SWEEP", 0.1)
+    async with gateway(people) as house:
+        house.app.registry._offline_ms = 2_000
+        assert (await house.register("ann", "brief", lease=0.2)).status_code == 200
+        assert (await house.register("ann", "kept", lease=60)).status_code == 200
+
+        async def health() -> str:
+            reply = await house.client.get("/agents/brief")
+            return reply.json().get("health", "gone")
+
+        await until(lambda: _is(health, "offline"))
+        renewed = await house.register("ann", "brief", "", lease=60)
+        assert renewed.status_code == 200
+        await until(lambda: _is(health, "unknown"))
+        assert (await house.register("ann", "brief", "", lease=0.2)).status_code == 200
+        await until(lambda: "brief" not in house.app.mounts)
+        assert await house.names() == ["alpha", "kept"]
+
+
+async def _is(ask: Any, value: str) -> bool:
+    return bool(await ask() == value)
+
+
+async def test_what_another_process_registers_is_served_within_a_second(
+    people: dict[str, Any], tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with gateway(people, store=url) as house:
+        other = open_store(url)
+        await other.open()
+        try:
+            await other.registry.put(RegistryEntry(name="new", source=Source.CLI, addresses=(FAR,)))
+            began = time.monotonic()
+            await until(lambda: "new" in house.app.mounts)
+            assert time.monotonic() - began < 30  # a third of one, where nothing else runs
+            assert await house.says("new") == f"{FAR} hi"
+            await other.registry.remove("new", Source.CLI, "")
+            await until(lambda: "new" not in house.app.mounts)
+        finally:
+            await other.close()
+
+
+async def test_the_registry_is_there_again_after_a_restart(
+    people: dict[str, Any], tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with gateway(people, store=url) as house:
+        assert (await house.register("ann", "one", lease=600)).status_code == 200
+        assert (await house.register("ann", "alphas-friend", lease=600)).status_code == 200
+    both = {"alpha": desk("alpha"), "alphas-friend": desk("of the file")}
+    async with gateway(people, store=url, served=both) as house:
+        assert await house.names() == ["alpha", "alphas-friend", "one"]
+        assert await house.says("one") == f"{FAR} hi"
+        assert await house.says("alphas-friend") == "of the file hi"
+        renewed = await house.register("ann", "alphas-friend", "")
+        assert renewed.status_code == 404  # the file has taken the name
+    async with gateway(people, store=url) as house:
+        assert await house.names() == ["alpha", "one"]
+
+
+async def test_an_agent_that_cannot_be_served_does_not_hold_up_others(
+    people: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registries, "AGAIN", 0.1)
+    broken = {"bad"}
+
+    def make(entry: RegistryEntry) -> Agent:
+        if entry.name in broken:
+            raise OSError("nobody there")
+        return made(entry)
+
+    async with gateway(people) as house:
+        house.app.registry._make = make
+        assert (await house.register("ann", "bad")).status_code == 200
+        assert (await house.register("ann", "good")).status_code == 200
+        assert await house.names() == ["alpha", "good"]
+        broken.clear()
+        await until(lambda: "bad" in house.app.mounts)
+        assert (await house.client.delete("/agents/bad", headers=as_("olga"))).status_code == 204
+
+
+async def test_a_stream_of_another_agent_goes_on_while_agents_register(
+    people: dict[str, Any],
+) -> None:
+    async with (
+        gateway({}, server={"insecure": True}) as house,
+        connect(f"{house.url}/agents/alpha", allow_private=True) as agent,
+        agent.stream("wait") as stream,
+        asyncio.timeout(120),
+    ):
+        async for _ in stream:
+            break
+        store = house.app.registry.store
+        await store.put(RegistryEntry(name="x", source=Source.CLI, addresses=(FAR,)))
+        await until(lambda: "x" in house.app.mounts)
+        await store.remove("x", Source.CLI, "")
+        await until(lambda: "x" not in house.app.mounts)
+        assert stream.task is not None
+        await agent.cancel(stream.task)
+        async for _ in stream:
+            pass
+        assert stream.connections == 1
