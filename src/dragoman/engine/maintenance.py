@@ -26,6 +26,7 @@ from dragoman.settings import EngineSettings, Retention
 from dragoman.store.clock import Clock, steady_of
 from dragoman.store.interface import SILENCE, AdminFilter, HeldTask, Input, Row, Store
 
+from .overdue import end_overdue
 from .runner import Runner
 from .runs.run import Run
 from .task_ids import new_id
@@ -286,8 +287,8 @@ class Maintenance:
 
     async def _tick(self) -> None:
         for runner in self._runners:
-            if runner.busy:
-                runner.tick()
+            if runner.runs or runner.idle or runner.waits:
+                end_overdue(runner)
 
     async def _reap(self) -> None:
         taken = await self._store.reap()

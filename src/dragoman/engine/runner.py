@@ -26,9 +26,9 @@ from .background_work import BackgroundWork
 from .runs.replay import Replay
 from .runs.run import Run
 from .runs.run_context import RunContext
-from .runs.skill_driver import SYNC_THREADS, TOO_LONG, perform
+from .runs.skill_driver import SYNC_THREADS, perform
 from .runs.stop_reason import StopReason
-from .tail import Idle, send_on
+from .tail import Idle
 from .worker import Worker
 
 log = Logger("runner")
@@ -127,11 +127,6 @@ class Runner:
     def new_token(self) -> str:
         """Returns the token of a new claim, which is never reused."""
         return self._identity.new_token()
-
-    @property
-    def busy(self) -> bool:
-        """Whether there is a run, or a reader or a caller that waits for one."""
-        return bool(self.runs or self.idle or self.waits)
 
     def start(self, run: Run) -> None:
         """Starts to run a task that this worker has claimed."""
@@ -303,30 +298,6 @@ class Runner:
         """Fails a task whose question expired."""
         run.fail("Nobody answered in time", "expired")
         run.stop_code()
-
-    def tick(self) -> None:
-        """Ends runs and waits that took too long. A periodic check of all of them is cheaper than
-        one timer per run."""
-        now = asyncio.get_running_loop().time()
-        for run in list(self.runs.values()):
-            if (
-                run.deadline
-                and run.deadline < now
-                and run.stop_reason is None
-                and run.task is not None
-            ):
-                run.stop_reason = StopReason.TIMED_OUT
-                run.task.cancel()
-                # Code that ignores the cancel keeps running, but its task ends without it.
-                asyncio.get_running_loop().call_later(
-                    run.skill.cancel_grace, run.fail, TOO_LONG, "agent_timed_out"
-                )
-        send_on(self.idle, now)
-        for waiter, until in list(self.waits.items()):
-            if until > now:
-                break  # all of them wait equally long, so the others are not due yet
-            if not waiter.done():
-                waiter.set_result(None)
 
     async def give_back(self, run: Run) -> None:
         """Returns a task to the store without using up an attempt. Another worker, or a later

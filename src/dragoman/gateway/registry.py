@@ -1,8 +1,8 @@
 """The registry of a server: serves the agents that were registered in its store, as they come,
 change and go.
 
-Whoever changes the registry (the API, the command line, another process), changes the store. Every
-server that shares it reads what is new, several times a second, and mounts what it finds. An agent
+The API, the command line and other processes change the registry in the store. Every server that
+shares the store reads what is new, several times a second, and mounts what it finds. An agent
 whose lease has ended stays for a while and is listed as offline; then it is removed.
 """
 
@@ -21,7 +21,7 @@ from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
 from dragoman.store.clock import Clock, wall_clock
-from dragoman.store.registry import Health, RegistryEntry, RegistryStore, Source
+from dragoman.store.registry import AgentHealth, RegistryEntry, RegistryStore, Source
 
 log = Logger("registry")
 
@@ -185,14 +185,14 @@ class Registry:
         entry = self.entries.get(name)
         if entry is None:
             return True
-        return entry.health is not Health.DOWN and not entry.is_expired(self._clock())
+        return entry.health is not AgentHealth.DOWN and not entry.is_expired(self._clock())
 
-    async def note(self, name: str, health: Health) -> None:
+    async def note(self, name: str, health: AgentHealth) -> None:
         """Notes how an agent is, if that has changed."""
         entry = self.entries.get(name)
         if entry is not None and entry.health is not health:
             self.entries[name] = replace(entry, health=health)
-            seen = self._clock() if health is Health.UP else entry.seen_at
+            seen = self._clock() if health is AgentHealth.UP else entry.seen_at
             await self.store.note(name, health, seen)
 
     def about(self, name: str) -> dict[str, Json]:

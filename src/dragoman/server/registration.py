@@ -57,7 +57,7 @@ _STATUS: dict[type[DragomanError], int] = {
 }
 
 
-class Registration(Struct, kw_only=True, forbid_unknown_fields=True):
+class RegistrationRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """What a registrant sends."""
 
     name: str
@@ -71,7 +71,7 @@ class Registration(Struct, kw_only=True, forbid_unknown_fields=True):
     """Seconds for which it is registered, unless it renews that."""
 
 
-_read = msgspec.json.Decoder(Registration).decode
+_read = msgspec.json.Decoder(RegistrationRequest).decode
 
 
 class RegistrationEndpoints:
@@ -144,7 +144,9 @@ class RegistrationEndpoints:
             )
         return Source.TOKEN, f"{caller.tenant}/{caller.principal}"
 
-    async def _register(self, said: Registration, source: Source, owner: str) -> RegistryEntry:
+    async def _register(
+        self, said: RegistrationRequest, source: Source, owner: str
+    ) -> RegistryEntry:
         store, now = self._registry.store, wall_clock()
         name = checked(said.name)
         lease = said.lease if said.lease is not None or source is Source.CLI else LEASE

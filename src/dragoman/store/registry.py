@@ -36,7 +36,7 @@ class Source(StrEnum):
         return list(Source).index(self)
 
 
-class Health(StrEnum):
+class AgentHealth(StrEnum):
     """What was last known of an agent."""
 
     UNKNOWN = "unknown"
@@ -55,7 +55,7 @@ class RegistryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     card: str = ""
     """The document of its card as JSON; empty: not known yet."""
     tags: tuple[str, ...] = ()
-    health: Health = Health.UNKNOWN
+    health: AgentHealth = AgentHealth.UNKNOWN
     seen_at: int = 0
     until: int = 0
     """When its lease ends; 0: it has none."""
@@ -80,7 +80,7 @@ class RegistryStore(Protocol):
     async def renew(self, name: str, source: Source, owner: str, until: int) -> bool:
         """Prolongs the lease of an owner's entry; False if it has none of this name."""
 
-    async def note(self, name: str, health: Health, seen_at: int) -> None:
+    async def note(self, name: str, health: AgentHealth, seen_at: int) -> None:
         """Notes how an agent is, if it is registered."""
 
     async def remove(self, name: str, source: Source, owner: str) -> bool:

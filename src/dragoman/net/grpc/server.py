@@ -7,7 +7,7 @@ call is one exchange of the driver, as over HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -17,36 +17,29 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 
 from dragoman.core.errors import (
-    BadParams,
     ConfigError,
     DragomanError,
     StoreUnavailable,
     TooSlow,
-    Unauthenticated,
     Unparseable,
 )
-from dragoman.core.peer import AGENT, Batch
+from dragoman.core.peer import Batch
 from dragoman.core.session import Call, Fault, Frame, Session, Update
 from dragoman.dialects.a2a.grpc.callee import METHODS, RPCS, SERVICES, VERSIONS, GrpcCallee
-from dragoman.dialects.a2a.scalars import Wrong
-from dragoman.security.authentication import Recognizer
 from dragoman.security.tls import Pem
 
 from ..driver import Driver, Exchange
 from ..http.connections import Connections
 from ..http.granian_server import bind
 from ..server_context import OpenStream, ServerContext
-from .builtin_services import CountedCall, HealthService, Servicer, add_reflection, client_in
+from .agent_routes import AgentRoutes
+from .builtin_services import CountedCall, HealthService, Servicer, add_reflection
 from .channel_options import options
 from .metadata import Trailers, certificate_name, headers_in, trailers_of
 
 NOTHING = Batch([], last=True)
 """The signal for a stream that ended without one."""
 NO_ANSWER = Frame(b"")
-FORWARDED = "x-forwarded-host"
-AT_ONCE = 32
-"""The number of different schemes that are asked about a caller before the loop serves others:
-about a quarter of a millisecond."""
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -67,12 +60,8 @@ class GrpcServer:
         answers the calls that name none of them."""
         self.server = server
         self._driver = Driver(server, GrpcCallee)
-        self._several = several
-        self._agents: dict[str, tuple[Driver, Driver]] = {}
-        self._by_host: dict[str, str] = {}
-        self._by_tenant: dict[str, str] = {}
-        self._recognizers: list[Recognizer] | None = None
-        """Those of the agents, each kind once; None if the agents have changed."""
+        self.agents = AgentRoutes(self._driver) if several else None
+        """The agents of a server for several, as calls name them."""
         # gRPC closes idle connections by itself after `head_time`. Ours is for those it misses.
         later = replace(server.limits, head_time=2 * server.limits.head_time)
         self.connections = Connections(later, server.trusts, late=True)
@@ -88,24 +77,6 @@ class GrpcServer:
         self.port = self._listen(host, port, pem)
         self._secured = pem is not None
         self._ending: asyncio.Task[None] | None = None
-
-    def add_agent(self, name: str, server: ServerContext, host: str, tenant: str) -> None:
-        """Answers calls that name this agent, from now on: by its name, `host` or `tenant`."""
-        self.remove_agent(name)
-        self._agents[name] = Driver(server, GrpcCallee), Driver(server, TenantCallee)
-        self._recognizers = None
-        if host:
-            self._by_host[host] = name
-        if tenant:
-            self._by_tenant[tenant] = name
-
-    def remove_agent(self, name: str) -> None:
-        """Answers no more calls that name this agent. Those that run go on."""
-        self._agents.pop(name, None)
-        self._recognizers = None
-        for table in (self._by_host, self._by_tenant):
-            for key in [key for key, agent in table.items() if agent == name]:
-                del table[key]
 
     def _listen(self, host: str, port: int, pem: Pem | None) -> int:
         """Returns the port on which it listens, or raises a `ConfigError` that says what to do."""
@@ -248,17 +219,18 @@ class GrpcServer:
         certificate = certificate_name(servicer) if self._secured else ""
         target = f"POST {path}"
         try:
-            name = self._named_in(headers, servicer) if self._several else ""
-            if self._several and name is None:
+            agents = self.agents
+            named = agents.named_in(headers, servicer) if agents is not None else None
+            if agents is not None and named is None:
                 # The message names the agent. It is read only for a caller that at least one agent
                 # knows.
-                await self._recognize(headers, target, certificate)
+                await agents.recognize(headers, target, certificate)
                 body = await self._read(servicer)
-                exchange.redirect(self._tenants_driver(path, body))
+                exchange.redirect(agents.of_tenant(path, body))
                 await exchange.admit(headers, target, certificate)
             else:
-                if name:
-                    exchange.redirect(self._named_driver(name))
+                if named is not None:
+                    exchange.redirect(named)
                 await exchange.admit(headers, target, certificate)
                 body = await self._read(servicer)
         except DragomanError:
@@ -271,47 +243,6 @@ class GrpcServer:
         signal = await exchange.receive(Frame(body, path, headers))
         assert isinstance(signal, Call)  # noqa: S101  all that a service of A2A has rpcs for
         return signal
-
-    async def _recognize(self, headers: Mapping[str, str], target: str, certificate: str) -> None:
-        """Raises `Unauthenticated` unless at least one of the agents knows the caller."""
-        if self._recognizers is None:
-            # Agents with the same schemes are asked once, those that admit everyone first of all.
-            kinds = dict.fromkeys(driver.server.recognizes for driver, _ in self._agents.values())
-            self._recognizers = sorted(kinds, key=lambda each: not each.everyone)
-        for count, recognizes in enumerate(self._recognizers, 1):
-            if await recognizes(headers, target, certificate):
-                return
-            if count % AT_ONCE == 0:
-                await asyncio.sleep(0)
-        raise Unauthenticated()
-
-    def _named_in(self, headers: Mapping[str, str], servicer: Servicer) -> str | None:
-        """The agent that a call names in its metadata, or by the host that it was sent to: grpcio
-        does not tell the authority of a call, so only a proxy of ours can say that one."""
-        if AGENT in headers:
-            return headers[AGENT] or "-"
-        host = headers.get(FORWARDED, "")
-        trusts = self.server.trusts
-        if host and trusts is not None and trusts(client_in(servicer.peer())[0]):
-            return self._by_host.get(host.lower().partition(":")[0])
-        return None
-
-    def _named_driver(self, name: str) -> Driver:
-        """The driver for the agent that a call names in its metadata."""
-        if name not in self._agents:
-            raise BadParams(f"This server has no agent called {name[:64]} ({AGENT}).", field=AGENT)
-        return self._agents[name][0]
-
-    def _tenants_driver(self, path: str, body: bytes) -> Driver:
-        """The driver for the agent whose tenant, or whose name, is the tenant of a message. A
-        tenant of an agent is one for its callers too; its name says nothing more."""
-        try:
-            tenant = getattr(RPCS[path][1].read(body), "tenant", "")
-        except Wrong:
-            return self._driver  # which says what is wrong
-        if (name := self._by_tenant.get(tenant)) is not None:
-            return self._agents[name][0]
-        return self._agents.get(tenant, (self._driver, self._driver))[1]
 
     async def _read(self, servicer: Servicer) -> bytes:
         """Reads the message of a call within the time limit of a body. gRPC limits its size."""
@@ -329,16 +260,6 @@ class GrpcServer:
         if body is grpc.aio.EOF:
             raise Unparseable("The call has no message.")
         return bytes(body)
-
-
-class TenantCallee(GrpcCallee):
-    """One rpc for an agent that the caller named as the tenant. The name is used up by that, so the
-    agent sees no tenant."""
-
-    @property
-    def tenant(self) -> str:
-        """Returns no tenant."""
-        return ""
 
 
 class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio is untyped

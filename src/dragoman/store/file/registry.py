@@ -8,7 +8,7 @@ import msgspec
 
 from ..clock import Clock
 from ..memory.registry import MemoryRegistry
-from ..registry import Health, RegistryEntry, Source
+from ..registry import AgentHealth, RegistryEntry, Source
 from .damage import Quarantine
 from .sessions import Replace
 from .writer import clean_folder
@@ -45,7 +45,7 @@ class FileRegistry(MemoryRegistry):
     async def renew(self, name: str, source: Source, owner: str, until: int) -> bool:
         return await self._save(self._renewed(name, source, owner, until))
 
-    async def note(self, name: str, health: Health, seen_at: int) -> None:
+    async def note(self, name: str, health: AgentHealth, seen_at: int) -> None:
         await self._save(self._noted(name, health, seen_at))
 
     async def remove(self, name: str, source: Source, owner: str) -> bool:

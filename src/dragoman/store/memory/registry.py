@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from .. import registry as rules
 from ..clock import Clock
-from ..registry import REMEMBERED, Health, RegistryEntry, Source
+from ..registry import REMEMBERED, AgentHealth, RegistryEntry, Source
 
 
 class MemoryRegistry:
@@ -39,10 +39,10 @@ class MemoryRegistry:
             return None
         return self._keep(replace(known, until=until, seen_at=self._clock()))
 
-    async def note(self, name: str, health: Health, seen_at: int) -> None:
+    async def note(self, name: str, health: AgentHealth, seen_at: int) -> None:
         self._noted(name, health, seen_at)
 
-    def _noted(self, name: str, health: Health, seen_at: int) -> RegistryEntry | None:
+    def _noted(self, name: str, health: AgentHealth, seen_at: int) -> RegistryEntry | None:
         known = self._entries.get(name)
         if known is None or known.removed_at:
             return None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from .. import registry as rules
 from ..clock import Clock
 from ..codec import Unpacker, pack
-from ..registry import REMEMBERED, Health, RegistryEntry, Source
+from ..registry import REMEMBERED, AgentHealth, RegistryEntry, Source
 from .sessions import SessionAccess
 
 _SELECT = "SELECT body, revision FROM registered "
@@ -57,7 +57,7 @@ class SqliteRegistry:
 
         return await self._write(job)
 
-    async def note(self, name: str, health: Health, seen_at: int) -> None:
+    async def note(self, name: str, health: AgentHealth, seen_at: int) -> None:
 
         def job(db: sqlite3.Connection) -> None:
             known = _one(db, name)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.core.errors import Conflict, TooMany
-from dragoman.store.registry import MOST_OF_OWNER, REMEMBERED, Health, RegistryEntry, Source
+from dragoman.store.registry import MOST_OF_OWNER, REMEMBERED, AgentHealth, RegistryEntry, Source
 
 from .base import StoreTests
 from .fixture import START
@@ -96,14 +96,14 @@ class RegistryTests(StoreTests):
             seen = first[-1].revision
             assert await registry.news(seen) == []
             await registry.renew("one", Source.TOKEN, "ann", START + 2 * HOUR)
-            await registry.note("two", Health.DOWN, START + 9)
+            await registry.note("two", AgentHealth.DOWN, START + 9)
             await registry.remove("one", Source.TOKEN, "ann")
-            await registry.note("one", Health.UP, START)
+            await registry.note("one", AgentHealth.UP, START)
             if self.durable:
                 await fixture.reopen()
                 registry = fixture.store.registry
             two, one = await registry.news(seen)
-            assert (two.name, two.health, two.seen_at) == ("two", Health.DOWN, START + 9)
+            assert (two.name, two.health, two.seen_at) == ("two", AgentHealth.DOWN, START + 9)
             assert (one.name, one.removed_at) == ("one", START)
             assert one.until == START + 2 * HOUR
             latest = one.revision

@@ -1,0 +1,191 @@
+"""Routes calls to the agents of a server, which come and go while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from dragoman.agent import Agent
+from dragoman.core.errors import ConfigError
+from dragoman.net.http.mount_point import AGENTS, MountPoint
+from dragoman.net.http.router import Router
+from dragoman.observability.log import Log
+from dragoman.settings import Settings
+
+from .agent_index import AgentIndex
+from .agent_list import AgentList
+from .agent_mount import AgentMount, Shared
+from .agent_names import Naming, check_naming, checked
+from .engines import EnginePool, replace_agent
+from .registration import RegistrationEndpoints
+from .services import GRACE, ServedPeer
+
+
+class AgentRouter(Router):
+    """A router that mounts agents. The app of a server makes one of itself."""
+
+    settings: Settings
+    log: Log
+    base: str
+    several: bool
+    """Whether its agents are at `/agents/{name}`, however few there are."""
+    ready: bool
+    mounts: dict[str, AgentMount]
+    """The agents by their names; the only one of a server may have none."""
+    index: AgentIndex
+    """The agents by what stands on their cards, on a server for several."""
+    listed: AgentList | None
+    _shared: Shared
+    _pool: EnginePool | None
+    _check: Callable[[Agent], None] | None
+    _naming: dict[str, Naming]
+    """The hosts and tenants of those that have any."""
+    _leaving: dict[str, asyncio.Task[None]]
+    """The agents that were removed, and have not stopped yet."""
+    _registration: RegistrationEndpoints | None
+
+    async def add_agent(
+        self,
+        name: str,
+        agent: Agent,
+        peer: ServedPeer | None = None,
+        *,
+        naming: Naming | None = None,
+    ) -> None:
+        """Serves one more agent at `/agents/{name}`, at once and beside all others. `peer` runs its
+        tasks; None: an engine over the store of the server. `naming` is its host and its tenant;
+        None: as the settings say. `ConfigError` if the name is taken or cannot be one, or if the
+        agent cannot be served."""
+        self._may_change(name)
+        while name in self._leaving:  # one of this name gives back its tasks
+            await asyncio.wait({self._leaving[name]})
+        if name in self.mounts:
+            raise ConfigError(f"There is an agent at /agents/{name} already.")
+        mount = self._checked(name, agent, peer, naming)
+        self.mounts[name] = mount  # so that nobody else takes the name
+        if self.ready:
+            try:
+                await mount.start()
+            except BaseException:
+                del self.mounts[name]
+                raise
+        self._publish(mount)
+        self.log.info("agent_added", agent=name)
+
+    async def replace_agent(
+        self,
+        name: str,
+        agent: Agent,
+        peer: ServedPeer | None = None,
+        *,
+        naming: Naming | None = None,
+    ) -> None:
+        """Serves another agent in place of the one at `/agents/{name}`. New calls reach the new
+        one; tasks that run, and the streams of them, go on where both have the same engine."""
+        self._may_change(name)
+        before = self.mounts.get(name)
+        if before is None:
+            await self.add_agent(name, agent, peer, naming=naming)
+            return
+        stays = peer is None and replace_agent(before.peer, agent, self.settings)
+        try:
+            mount = self._checked(name, agent, before.peer if stays else peer, naming)
+            if self.ready:
+                await mount.start(peer=not stays)
+        except BaseException:
+            if stays:
+                replace_agent(before.peer, before.agent, self.settings)
+            raise
+        mount.succeed(before)
+        self._withdraw(before)
+        self._publish(mount)
+        self.log.info("agent_replaced", agent=name)
+        await before.stop(GRACE)
+
+    async def remove_agent(self, name: str, grace: float = GRACE) -> None:
+        """Takes an agent away: no new call reaches it from now on. Its runs have `grace` seconds to
+        end and are given back to the store then, where an agent of this name finds them again; its
+        streams are served until then. `LookupError` if there is none of this name."""
+        self._may_change(name)
+        mount = self.mounts.pop(name, None)
+        if mount is None:
+            raise LookupError(f"There is no agent at /agents/{name}.")
+        self._withdraw(mount)
+        self.log.info("agent_removed", agent=name)
+        leaving = asyncio.get_running_loop().create_task(mount.stop(grace))
+        self._leaving[name] = leaving
+        leaving.add_done_callback(lambda _: self._leaving.pop(name, None))
+        await asyncio.shield(leaving)
+
+    def _may_change(self, name: str) -> None:
+        if not self.several:
+            raise ConfigError(
+                f"There is no place for '{name}': this server has one agent, at its root. Make it "
+                "one for several: create_app({}, several=True)."
+            )
+        checked(name)
+
+    def _checked(
+        self, name: str, agent: Agent, peer: ServedPeer | None, naming: Naming | None
+    ) -> AgentMount:
+        """The mount of an agent that may be served here."""
+        if self._check is not None:
+            self._check(agent)
+        if peer is None:
+            if self._pool is None:
+                raise ConfigError(f"'{name}' needs a peer: this server has no engines to share.")
+            peer = self._pool.engine(agent, name)
+        mount = self._made(name, agent, peer, naming)
+        mount.check_card()
+        return mount
+
+    def _publish(self, mount: AgentMount) -> None:
+        """Routes calls to an agent."""
+        host, tenant = mount.naming.host, mount.naming.tenant
+        if host:
+            self._shared.hosts.add(host)
+        if self.listed is not None:
+            page = self.listed.entry_of(mount.name)
+            mount.routes["/"] = {**mount.routes.get("/", {}), "GET": page, "HEAD": page}
+            if self._registration is not None:
+                unregister = self._registration.unregister
+                mount.routes["/"] = {**mount.routes["/"], "DELETE": unregister}
+            mount.on_card_change = partial(self.reindex, mount.name)
+            self.mount(mount.name, mount.router, host, tenant)
+            self.mounts[mount.name] = mount
+            self.reindex(mount.name)
+            for service in self._shared.services:
+                service.add_agent(mount.name, mount.server, host, tenant)
+
+    def reindex(self, name: str) -> None:
+        """Takes into account what has changed about an agent: its card, or its tags."""
+        mount = self.mounts.get(name)
+        if mount is not None and self.listed is not None:
+            tags = self.listed.about(name).get("tags")
+            known = [each for each in tags if isinstance(each, str)] if tags else ()
+            self.index.put(name, mount.agent.card(()), known)
+
+    def _withdraw(self, mount: AgentMount) -> None:
+        """Routes no more calls to an agent."""
+        if mount.naming.host:
+            self._shared.hosts.remove(mount.naming.host)
+        if self._naming.get(mount.name) is mount.naming:
+            del self._naming[mount.name]
+        self.index.remove(mount.name)
+        self.unmount(mount.name)
+        for service in self._shared.services:
+            service.remove_agent(mount.name)
+
+    def _made(
+        self, name: str, agent: Agent, peer: ServedPeer, naming: Naming | None = None
+    ) -> AgentMount:
+        if naming is None:
+            said = self.settings.agents.get(name)
+            naming = Naming(said.host, said.tenant) if said is not None else Naming()
+        others = {other: its for other, its in self._naming.items() if other != name}
+        check_naming(name, naming, others, self.mounts)
+        if naming != Naming():
+            self._naming[name] = naming
+        mount_point = MountPoint(self.base, f"{AGENTS}/{name}" if self.several else "")
+        return AgentMount(name, agent, peer, mount_point, self._shared, naming)
