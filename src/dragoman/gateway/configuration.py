@@ -18,8 +18,10 @@ from dragoman.core.auth_schemes import Secret
 from dragoman.core.errors import BadParams, ConfigError
 from dragoman.security.verifiers import read_secret
 from dragoman.settings import HostedAgent, Settings
+from dragoman.store.registry import RegistryEntry
 
 from .cards import CardGuard
+from .registry import Factory
 from .upstream_agent import UpstreamAgent
 from .upstream_pool import Closing, UpstreamPool
 
@@ -103,6 +105,16 @@ def _circle(name: str, settings: Settings) -> list[str]:
                 seen.add(other)
                 ways.append([*way, other])
     return []
+
+
+def registered(settings: Settings) -> Factory:
+    """Returns what makes agents of the entries of a registry: they are called without credentials
+    of ours, and in the best dialect of their cards."""
+
+    def make(entry: RegistryEntry) -> UpstreamAgent:
+        return upstream_of(entry.name, HostedAgent(url=entry.addresses[0]), settings)
+
+    return make
 
 
 def _check_url(name: str, key: str, url: str, agent: HostedAgent) -> None:

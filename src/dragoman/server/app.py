@@ -115,6 +115,7 @@ class App(AgentRouter):
                     settings=settings,
                     meter=shared.meter,
                     several=self.several,
+                    base=self.base,
                     agents=lambda: {name: each.context for name, each in self.mounts.items()},
                 )
             )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from dragoman.agent import Agent
-from dragoman.core.errors import BadParams
+from dragoman.core.errors import BadParams, ConfigError
 from dragoman.core.operations import Operation, R, Streamed
 from dragoman.core.peer import AGENT, Batch, Context, Peer
 from dragoman.net.server_context import ServerContext
@@ -16,6 +17,8 @@ from dragoman.net.service import Service
 from dragoman.security.access_control import AccessControl
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
+
+from .agent_names import slug
 
 GRACE = 3.0
 """Seconds that runs get to finish when we stop."""
@@ -135,7 +138,9 @@ class SharedContext(Struct, frozen=True, kw_only=True):
     meter: Meter
     several: bool
     agents: Callable[[], Mapping[str, ServiceContext]]
-    """The agents of a server for several, as they are now."""
+    """The agents as they are now."""
+    base: str = ""
+    """The address of the server; empty if only callers know it."""
 
 
 def _grpc(shared: SharedContext) -> Service | None:
@@ -160,7 +165,26 @@ def _mcp_of_all(shared: SharedContext) -> Service | None:
     )
 
 
-SERVER_SERVICES: list[Callable[[SharedContext], Service | None]] = [_grpc, _mcp_of_all]
+def _registrant(shared: SharedContext) -> Service | None:
+    gateway = shared.settings.server.register
+    if not gateway:
+        return None
+    from .registrant import Registrant
+
+    def addresses() -> dict[str, str]:
+        return {
+            name or slug(each.agent.name): each.server.mount_point.url
+            for name, each in shared.agents().items()
+        }
+
+    if not shared.base:
+        raise ConfigError(
+            f"To register with {gateway}, say where the agents are reached: set public_url."
+        )
+    return Registrant(gateway, addresses, os.environ)
+
+
+SERVER_SERVICES: list[Callable[[SharedContext], Service | None]] = [_grpc, _mcp_of_all, _registrant]
 """Each makes the service of a whole server, or None where the settings do not ask for it."""
 
 

@@ -29,6 +29,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: str = "sqlite:///dragoman.db"
     public_url: str = ""
     """The address of the agent on the card. Empty: the address that the caller used."""
+    register: str = ""
+    """The address of a gateway with which the agents are registered while they are served. The
+    token is $DRAGOMAN_REGISTRY_TOKEN."""
     hosts: tuple[str, ...] = ()
     """Host names that callers may use, in addition to loopback, the bound and the public host;
     `.example.com` matches all names under it, `*` any name."""

@@ -19,6 +19,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import lost_between
 from dragoman.gateway import UpstreamAgent
+from dragoman.gateway.configuration import registered
 from dragoman.net.http.mount_point import AGENTS
 from dragoman.server.agent_loader import load_agents
 from dragoman.server.agent_names import by_name
@@ -67,6 +68,14 @@ def serve(
     insecure: Annotated[
         bool | None, Parameter(help="Listen to the network although no authentication is set up.")
     ] = None,
+    registry: Annotated[
+        bool | None,
+        Parameter(
+            help="Serve agents that are registered, too; then every agent is at /agents/NAME. "
+            "[default: unless there is exactly one]",
+            negative="--no-registry",
+        ),
+    ] = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
         Parameter(help="How much to log. [default: info]"),
@@ -87,8 +96,15 @@ def serve(
         "insecure": insecure,
         "log_level": log_level,
     }
-    settings, agents = _loaded(file, flags)
-    run(agents, settings, lambda url: announce(agents, settings, url))
+    settings, agents = _loaded(file, flags, registry=bool(registry))
+    several = len(agents) != 1 or bool(registry)
+    run(
+        agents,
+        settings,
+        lambda url: announce(agents, settings, url, several=several),
+        several=several,
+        registers=registered(settings) if several and registry is not False else None,
+    )
 
 
 @gateway.command
@@ -139,20 +155,24 @@ def _dialects(name: str | None, *, served: bool) -> list[Dialect]:
     return [known[name]]
 
 
-def _loaded(file: Path | None, flags: Mapping[str, object]) -> tuple[Settings, Mapping[str, Agent]]:
+def _loaded(
+    file: Path | None, flags: Mapping[str, object], *, registry: bool = False
+) -> tuple[Settings, Mapping[str, Agent]]:
     path = file or Path(config.FILE)
     if not path.is_file():
         raise ConfigError(f"There is no file {path}. {SMALLEST}")
     settings = config.load(flags, os.environ, path)
-    if not settings.agents:
+    if not settings.agents and not registry:
         raise ConfigError(f"{path} names no agents. {SMALLEST}")
-    return settings, by_name(load_agents((), settings))
+    return settings, by_name(load_agents((), settings), several=registry)
 
 
-def announce(agents: Mapping[str, Agent], settings: Settings, url: str) -> None:
+def announce(
+    agents: Mapping[str, Agent], settings: Settings, url: str, *, several: bool | None = None
+) -> None:
     """Says on the terminal which agents are served where, and in which dialect each is called."""
     console = _console()
-    several = len(agents) > 1
+    several = len(agents) > 1 if several is None else several
     console.print(f"[bold]The gateway[/bold] listens at [cyan]{url}/[/cyan]")
     for name, agent in agents.items():
         here = f"{url}{AGENTS}/{name}/" if several else f"{url}/"

@@ -62,6 +62,10 @@ def serve(
     public_url: Annotated[
         str | None, Parameter(help="Where others reach this agent; stands on its card.")
     ] = None,
+    register: Annotated[
+        str | None,
+        Parameter(help="Gateway to register with while it runs. [token: DRAGOMAN_REGISTRY_TOKEN]"),
+    ] = None,
     signing_key: Annotated[
         tuple[str, ...] | None,
         Parameter(help="Key that signs the card, or a folder of them; the newest signs."),
@@ -113,6 +117,7 @@ def serve(
         "mcp": mcp,
         "store": store,
         "public_url": public_url,
+        "register": register,
         "signing_keys": signing_key,
         "workspace": workspace,
         "allow_private": allow_private,
