@@ -14,7 +14,7 @@ import pytest
 from dragoman import Agent, Turn
 from dragoman.cli import main
 from dragoman.client import connect
-from dragoman.client.credentials import Bearer
+from dragoman.client.credentials import Credentials, Fixed
 from dragoman.client.registry import TOKEN, RegistryClient
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.core.errors import ConfigError
@@ -99,7 +99,7 @@ async def test_agents_are_added_found_and_removed_over_http(
         assert await names(capsys, "search", "--mode", "image/png", *at) == []
         async with connect(
             f"{two.url}/agents/trips",
-            auth=Bearer(OPERATOR),
+            auth=Fixed(Credentials(headers={"authorization": f"Bearer {OPERATOR}"})),
             allow_private=True,
         ) as agent:
             assert (await agent.send("Kyoto")).text == "to Kyoto"
