@@ -14,13 +14,13 @@ import pytest
 from dragoman import Agent, Turn
 from dragoman.cli import main
 from dragoman.client import connect
-from dragoman.client.credentials import Credentials, Fixed
+from dragoman.client.credentials import Fixed
 from dragoman.client.registry import TOKEN, RegistryClient
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.configuration import registered
-from dragoman.server import registrant
 from dragoman.server.app import create_app
+from dragoman.server.registry import registrant
 from dragoman.settings import Server, Settings
 from server.two_agents import TwoAgents, desk, serving
 from waiting import until
@@ -99,7 +99,7 @@ async def test_agents_are_added_found_and_removed_over_http(
         assert await names(capsys, "search", "--mode", "image/png", *at) == []
         async with connect(
             f"{two.url}/agents/trips",
-            auth=Fixed(Credentials(headers={"authorization": f"Bearer {OPERATOR}"})),
+            auth=Fixed(OPERATOR),
             allow_private=True,
         ) as agent:
             assert (await agent.send("Kyoto")).text == "to Kyoto"

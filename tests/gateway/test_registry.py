@@ -201,7 +201,7 @@ async def test_one_token_cannot_fill_the_registry(people: dict[str, Any]) -> Non
 async def test_a_lease_that_is_not_renewed_ends(
     people: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.server.registration.SHORTEST_LEASE", 0.01)
+    monkeypatch.setattr("dragoman.server.registry.registration.SHORTEST_LEASE", 0.01)
     monkeypatch.setattr(registries, "SWEEP", 0.1)
     async with gateway(people) as house:
         house.app.registry._offline_ms = 2_000

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.server.agent_index import AgentIndex, Search
 from dragoman.server.app import create_app
+from dragoman.server.registry.agent_index import AgentIndex, Search
 from dragoman.settings import Server, Settings
 from server.two_agents import TwoAgents, desk, serving
 

@@ -16,8 +16,8 @@ from dragoman.net.http.mount_point import AGENTS
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.route_policy import Policy, policy, refuse
 
-from .agent_index import AgentIndex, Search
 from .agent_mount import AgentMount
+from .registry.agent_index import AgentIndex, Search
 
 PAGE, MOST = 50, 100
 """How many agents stand on a page, if the caller does not say, and at most."""

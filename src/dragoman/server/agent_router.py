@@ -13,12 +13,12 @@ from dragoman.net.http.router import Router
 from dragoman.observability.log import Log
 from dragoman.settings import Settings
 
-from .agent_index import AgentIndex
 from .agent_list import AgentList
 from .agent_mount import AgentMount, Shared
 from .agent_names import Naming, check_naming, checked
 from .engines import EnginePool, replace_agent
-from .registration import RegistrationEndpoints
+from .registry.agent_index import AgentIndex
+from .registry.registration import RegistrationEndpoints
 from .services import GRACE, ServedPeer
 
 

@@ -26,7 +26,6 @@ from dragoman.security.authentication import anyone
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
-from .agent_index import AgentIndex
 from .agent_list import AgentList
 from .agent_loader import load_agents
 from .agent_mount import AgentMount, Shared
@@ -35,7 +34,8 @@ from .agent_router import AgentRouter
 from .card_signer import card_signer
 from .engines import EnginePool, engine_for, engines_for
 from .heap_trimmer import HeapTrimmer
-from .registration import PATTERN, RegistrationEndpoints, is_entry
+from .registry.agent_index import AgentIndex
+from .registry.registration import PATTERN, RegistrationEndpoints, is_entry
 from .services import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
 

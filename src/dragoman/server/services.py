@@ -169,7 +169,7 @@ def _registrant(shared: SharedContext) -> Service | None:
     gateway = shared.settings.server.register
     if not gateway:
         return None
-    from .registrant import Registrant
+    from .registry.registrant import Registrant
 
     def addresses() -> dict[str, str]:
         return {

@@ -37,7 +37,7 @@ from dragoman.settings import Settings
 from dragoman.store.clock import wall_clock
 from dragoman.store.registry import RegistryEntry, Source
 
-from .agent_names import checked
+from ..agent_names import checked
 
 REGISTER, ADMIN = "agents:register", "agents:admin"
 """The scopes that a caller needs."""

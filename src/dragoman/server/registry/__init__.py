@@ -1,0 +1,1 @@
+"""The registry as a server offers it: searches, registrations, and calls by skill."""
