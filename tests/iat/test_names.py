@@ -12,7 +12,7 @@ from dragoman import Agent, Turn
 from dragoman.iat import Host
 from dragoman.testing.client import Client
 from dragoman.testing.served import served
-from iat.flat_agent import Asked, FlatAgent, Welcoming, running
+from iat.flat_agent import FlatAgent, Welcoming, running
 from iat.team import SECRET, WAYS, engine_host, joining, registering, settings, story
 from net.iat.sub_agent import signed
 from waiting import until
@@ -32,13 +32,14 @@ def echo() -> Agent:
 
 
 class Later(Welcoming):
-    """Answers only when it is told to."""
+    """Answers only when it is told to, so that it never has the name before the agent whose name
+    that is."""
 
     open = False
 
-    def status(self, asked: Asked) -> int:
-        """503 until then."""
-        return 200 if self.open else 503
+    def verify_request(self, request: object, client_address: object) -> bool:
+        """Hangs up until then: an answer is one with any status."""
+        return self.open
 
 
 async def registered(host_url: str, name: str, endpoint: str) -> int:
