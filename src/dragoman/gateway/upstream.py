@@ -216,21 +216,7 @@ class RemoteUpstream(Upstream):
 
     def told(self, exc: DragomanError) -> DragomanError:
         """Returns an error without our addresses, and without what is between the agent and us."""
-        log.info("A call failed", agent=self.name, task=self._turn.task_id, why=exc)
-        if isinstance(exc, PeerUnreachable):
-            return PeerUnreachable(
-                f"{self.name} cannot be reached; try again later",
-                sent=exc.sent,
-                retry_after=exc.public.get("retry_after", str(RETRY_AFTER)),
-            )
-        if type(exc) in (Unauthenticated, Forbidden):
-            # These were our credentials, and not those of our caller.
-            return PeerRefused(f"{self.name} refused the credentials of the gateway")
-        if isinstance(exc, CardUntrusted):
-            return CardUntrusted(f"The card of {self.name} is not trusted")
-        if isinstance(exc, TaskNotFound):
-            return Failed(f"{self.name} does not know the task any more", reason="task_lost")
-        return exc
+        return told(self.name, exc)
 
     async def started(self, task_id: str, context_id: str) -> None:
         """Remembers what the agent calls our task and our conversation, and notes on our task what
@@ -293,6 +279,10 @@ class RemoteUpstream(Upstream):
         message = Message(message_id=key, role=Role.USER, parts=parts, task_id=op.task_id)
         await peer.call(SendMessage(message=message, wait=False), replace(ctx, idempotency_key=key))
 
+    def details(self, body: Json) -> Json:
+        """Returns the details of the agent: our caller knows whom it has asked."""
+        return body
+
     async def run_tool(self, turn: Turn, asked: Asked) -> Json:
         """Has our caller run its tool, and returns the result or the error."""
         try:
@@ -310,6 +300,26 @@ def parsed(address: str) -> tuple[str, str]:
     """Returns the name of the agent and the label of its address, from the journal."""
     name, _, label = address.removeprefix(PREFIX).partition("@")
     return name, label
+
+
+def told(name: str, exc: DragomanError) -> DragomanError:
+    """Returns what our caller is told of an error of the agent: nothing of our addresses, and
+    nothing of what is between the agent and us."""
+    log.info("A call failed", agent=name, why=exc)
+    if isinstance(exc, PeerUnreachable):
+        return PeerUnreachable(
+            f"{name} cannot be reached; try again later",
+            sent=exc.sent,
+            retry_after=exc.public.get("retry_after", str(RETRY_AFTER)),
+        )
+    if type(exc) in (Unauthenticated, Forbidden):
+        # These were our credentials, and not those of our caller.
+        return PeerRefused(f"{name} refused the credentials of the gateway")
+    if isinstance(exc, CardUntrusted):
+        return CardUntrusted(f"The card of {name} is not trusted")
+    if isinstance(exc, TaskNotFound):
+        return Failed(f"{name} does not know the task any more", reason="task_lost")
+    return exc
 
 
 async def cancel(peer: RemoteAgent, task_id: str) -> None:

@@ -330,7 +330,7 @@ class Relay:
         question."""
         approved = await self._turn.approve(
             event.message.text or "Approve?",
-            details={"agent": self._upstream.name, "details": event.body},
+            details=self._upstream.details(event.body),
             key=event.question,
             expires=self._upstream.approval_expires,
         )

@@ -69,6 +69,10 @@ class Upstream(ABC):
     async def started(self, task_id: str, context_id: str) -> None:  # noqa: B027  few need it
         """Called with the ids of the remote task, when its first event has arrived."""
 
+    def details(self, body: Json) -> Json:
+        """Returns what our caller is told that an approval is about."""
+        return {"agent": self.name, "details": body}
+
     @abstractmethod
     def request(self, turn: Turn, key: str) -> SendMessage:
         """Returns the message that creates the remote task; `key` is its message id."""
