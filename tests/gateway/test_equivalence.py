@@ -55,7 +55,8 @@ async def test_every_scenario_holds_through_a_gateway(tmp_path: Path, dialect: s
     )
     wrong: list[str] = []
     async with serving(make_agent(), own) as (_, url):
-        agent = UpstreamAgent("far", UpstreamPool(url, {"auth": TOKEN, "dialect": dialect}))
+        pool = UpstreamPool("far", {url: {"auth": TOKEN, "dialect": dialect}})
+        agent = UpstreamAgent("far", pool)
         async with open_house(tmp_path / "callers", agent) as house:
             await until(lambda: agent.dialect)
             for row in SCENARIOS:
