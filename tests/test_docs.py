@@ -194,7 +194,7 @@ def test_every_public_member_is_used_in_an_example(owner: type) -> None:
 INNER: dict[type, set[str]] = {
     # the engine asks it which skill a message wants; what App, Gate and Guarded read; what an agent
     # of the gateway says to those who serve it
-    Agent: {"choose", "unknown", "stop_remote", "card_changed"},
+    Agent: {"choose", "unknown", "stop_remote", "card_changed", "invoke_elsewhere"},
     Turn: {"next_artifact"},  # the engine names a result with it
     Answer: {"of"},  # how the turn makes one
 }

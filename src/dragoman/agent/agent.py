@@ -13,9 +13,11 @@ from msgspec import Struct
 
 from dragoman.core import card as cards
 from dragoman.core.auth_schemes import Scheme
-from dragoman.core.errors import BadParams, ConfigError
+from dragoman.core.errors import BadParams, ConfigError, UnknownMethod
 from dragoman.core.extensions import CURSOR, IDEMPOTENCY, SKILLS, TRANSITIONS, WORK
 from dragoman.core.model import Json
+from dragoman.core.operations import Invoke
+from dragoman.core.peer import Context
 from dragoman.workspace import Space, space_of
 
 from .parameters import Params
@@ -366,6 +368,11 @@ class Agent:
         }
         # An author may say more of one of ours, such as that it is required.
         return tuple((ours | self.extensions).values())
+
+    async def invoke_elsewhere(self, op: Invoke, ctx: Context) -> Json:
+        """Answers a method that the agent does not have. An agent whose work is done elsewhere
+        asks there."""
+        raise UnknownMethod(f"There is no method {op.method[:80]!r}")
 
     def card_changed(self) -> None:
         """Tells those who serve the agent that its card is another one now."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from dragoman.core.errors import UnknownMethod
 from dragoman.core.model import Json
 from dragoman.core.operations import Invoke
 from dragoman.core.peer import Context
@@ -18,7 +17,7 @@ async def invoke(agent: Agent, op: Invoke, ctx: Context) -> Json:
     a thread."""
     method = agent.methods.get(op.method)
     if method is None:
-        raise UnknownMethod(f"There is no method {op.method[:80]!r}")
+        return await agent.invoke_elsewhere(op, ctx)
     arguments = method.params.take({} if op.params is None else op.params)
     if method.shape is Shape.COROUTINE:
         value = await method.function(ctx, **arguments)

@@ -40,7 +40,9 @@ from dragoman.core.log import Logger
 from dragoman.core.model import AnyPart, Json, Message, Role
 from dragoman.core.operations import Resolve, SendMessage
 from dragoman.core.peer import Context, Peer
+from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
+from dragoman.dialects.losses import lost_from
 from dragoman.relay import Upstream
 
 from .upstream_peer import UpstreamPeer
@@ -56,6 +58,9 @@ RELAY = "relay"
 """The id of the only skill that an upstream agent runs."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between attempts to reach an agent whose connection broke."""
+REFERENCES = "references to other tasks"
+_OF_OURS = frozenset(("the id of a message", "a send that does not wait"))
+"""Features of the message that are ours, and not our caller's."""
 _BETWEEN_US = frozenset((CURSOR, IDEMPOTENCY, TRANSITIONS))
 """Extensions of ours that hold between two sides; each side has its own."""
 
@@ -87,6 +92,8 @@ class RemoteUpstream(Upstream):
     def __init__(self, agent: UpstreamAgent, turn: Turn) -> None:
         self._agent, self._turn = agent, turn
         self.name = agent.name
+        self._lost: list[str] = []
+        """What of the message the dialect of the agent has no words for."""
         self._lost_since = 0.0
         self._pause = FIRST_PAUSE
         self._asked = agent
@@ -209,27 +216,17 @@ class RemoteUpstream(Upstream):
 
     def told(self, exc: DragomanError) -> DragomanError:
         """Returns an error without our addresses, and without what is between the agent and us."""
-        log.info("A call failed", agent=self.name, task=self._turn.task_id, why=exc)
-        if isinstance(exc, PeerUnreachable):
-            return PeerUnreachable(
-                f"{self.name} cannot be reached; try again later",
-                sent=exc.sent,
-                retry_after=exc.public.get("retry_after", str(RETRY_AFTER)),
-            )
-        if type(exc) in (Unauthenticated, Forbidden):
-            # These were our credentials, and not those of our caller.
-            return PeerRefused(f"{self.name} refused the credentials of the gateway")
-        if isinstance(exc, CardUntrusted):
-            return CardUntrusted(f"The card of {self.name} is not trusted")
-        if isinstance(exc, TaskNotFound):
-            return Failed(f"{self.name} does not know the task any more", reason="task_lost")
-        return exc
+        return told(self.name, exc)
 
-    def started(self, task_id: str, context_id: str) -> None:
-        """Remembers what the agent calls our task and our conversation."""
+    async def started(self, task_id: str, context_id: str) -> None:
+        """Remembers what the agent calls our task and our conversation, and notes on our task what
+        could not be carried to it."""
         self._asked.tasks.put(self._turn.task_id, task_id)
         if context_id and context_id != self._context_id:
             self._asked.contexts.put(self._whose, context_id)
+        if self._lost:
+            what, dialect = ", ".join(self._lost), self._asked.dialect
+            await self._turn.log(f"{dialect} cannot carry: {what}", level="warning")
 
     @property
     def _context_id(self) -> str:
@@ -242,7 +239,8 @@ class RemoteUpstream(Upstream):
         opened = self._opened
         metadata = dict(opened.metadata or {})
         assert self._peer is not None  # noqa: S101  it was found just now
-        if opened.tools and DIALECTS[self._peer.dialect].conversation is None:
+        dialect = DIALECTS[self._peer.dialect]
+        if opened.tools and dialect.conversation is None:
             # Envelopes have a place for tools; elsewhere our extension is it.
             metadata[TOOLS] = msgspec.to_builtins(opened.tools)
         message = replace(
@@ -255,12 +253,17 @@ class RemoteUpstream(Upstream):
             ),
             metadata=_without_relay(turn.message.metadata),
         )
-        return SendMessage(
+        op = SendMessage(
             message=message,
             metadata=_without_relay(metadata),
             accepts=turn.accepts,
             context=turn.context,
         )
+        lost = lost_from(dialect, Call(id=None, op=op, stream=True))
+        self._lost = [each for each in lost if each not in _OF_OURS]
+        if len(message.references) < len(turn.references) and REFERENCES not in self._lost:
+            self._lost.append(REFERENCES)
+        return op
 
     async def answer(
         self, peer: Peer, op: Resolve, parts: tuple[AnyPart, ...], ctx: Context
@@ -275,6 +278,10 @@ class RemoteUpstream(Upstream):
         key = f"{self._turn.task_id}.{mark}"
         message = Message(message_id=key, role=Role.USER, parts=parts, task_id=op.task_id)
         await peer.call(SendMessage(message=message, wait=False), replace(ctx, idempotency_key=key))
+
+    def details(self, body: Json) -> Json:
+        """Returns the details of the agent: our caller knows whom it has asked."""
+        return body
 
     async def run_tool(self, turn: Turn, asked: Asked) -> Json:
         """Has our caller run its tool, and returns the result or the error."""
@@ -293,6 +300,26 @@ def parsed(address: str) -> tuple[str, str]:
     """Returns the name of the agent and the label of its address, from the journal."""
     name, _, label = address.removeprefix(PREFIX).partition("@")
     return name, label
+
+
+def told(name: str, exc: DragomanError) -> DragomanError:
+    """Returns what our caller is told of an error of the agent: nothing of our addresses, and
+    nothing of what is between the agent and us."""
+    log.info("A call failed", agent=name, why=exc)
+    if isinstance(exc, PeerUnreachable):
+        return PeerUnreachable(
+            f"{name} cannot be reached; try again later",
+            sent=exc.sent,
+            retry_after=exc.public.get("retry_after", str(RETRY_AFTER)),
+        )
+    if type(exc) in (Unauthenticated, Forbidden):
+        # These were our credentials, and not those of our caller.
+        return PeerRefused(f"{name} refused the credentials of the gateway")
+    if isinstance(exc, CardUntrusted):
+        return CardUntrusted(f"The card of {name} is not trusted")
+    if isinstance(exc, TaskNotFound):
+        return Failed(f"{name} does not know the task any more", reason="task_lost")
+    return exc
 
 
 async def cancel(peer: RemoteAgent, task_id: str) -> None:

@@ -12,14 +12,18 @@ from collections.abc import Container, Iterable, Sequence
 from msgspec.structs import replace
 
 from dragoman.agent import Agent, Skill, Turn
-from dragoman.agent.remote_calls import StartedCall
+from dragoman.agent.remote_calls import MOST_HOPS, StartedCall
 from dragoman.core.card import Card, Interface
+from dragoman.core.errors import DragomanError, Unsupported
 from dragoman.core.log import Logger
+from dragoman.core.model import Json
+from dragoman.core.operations import GetExtendedCard, Invoke
+from dragoman.core.peer import Context
 from dragoman.relay import Relay
 
 from .cards import changes, relayed
 from .service import UpstreamService
-from .upstream import PREFIX, RELAY, KnownIds, RemoteUpstream, cancel, parsed
+from .upstream import PREFIX, RELAY, KnownIds, RemoteUpstream, cancel, parsed, told
 from .upstream_pool import UpstreamPool
 
 log = Logger("gateway")
@@ -55,6 +59,7 @@ class UpstreamAgent(Agent):
         self._read: dict[str, Card] = {}
         """The card that each address showed last."""
         self.tasks, self.contexts = KnownIds(), KnownIds()
+        self.extended = self._extended_card
         self.skill(
             RELAY,
             name=name,
@@ -77,10 +82,6 @@ class UpstreamAgent(Agent):
             if skill_id not in known and not theirs.extended:
                 raise self.unknown(skill_id)
         return self.skills[RELAY]
-
-    def shown_skills(self) -> tuple[str, ...]:
-        """Returns the ids of the skills on the card."""
-        return tuple(each.id for each in self.theirs.skills) if self.theirs is not None else ()
 
     def card(self, interfaces: Iterable[Interface] = (), also: Container[str] = ()) -> Card:
         """Returns the card of the agent elsewhere as ours, with these addresses."""
@@ -107,12 +108,33 @@ class UpstreamAgent(Agent):
             changed = ", ".join(changes(before, card)) or "something else"
             log.warning("The card of an agent changed", agent=self.served_as, changed=changed)
         self.theirs = card
+        self.may_extend = card.extended
         self.name = card.name or self.served_as
         self.description = card.description or self.name
         self.version = card.version
         self.provider = card.provider
         self.documentation_url, self.icon_url = card.documentation_url, card.icon_url
         self.card_changed()
+
+    async def _extended_card(self, caller: Context) -> Card:
+        """Returns the extended card that the agent shows to us, as ours."""
+        try:
+            async with self.pool.peer() as peer:
+                card = await peer.call(GetExtendedCard(), Context(hops=caller.hops + 1))
+        except DragomanError as exc:
+            raise told(self.name, exc) from exc
+        return relayed(card, super().card().extensions)
+
+    async def invoke_elsewhere(self, op: Invoke, ctx: Context) -> Json:
+        """Has the agent answer a method that it has beyond the protocol."""
+        if ctx.hops >= MOST_HOPS:
+            raise Unsupported(f"More than {MOST_HOPS} agents call each other in a row")
+        about = Context(hops=ctx.hops + 1, trace=ctx.trace, deadline=ctx.deadline)
+        try:
+            async with self.pool.peer() as peer:
+                return await peer.call(op, about)
+        except DragomanError as exc:
+            raise told(self.name, exc) from exc
 
     def service(self) -> UpstreamService:
         """Returns the service that reads the card while the agent is served."""

@@ -210,7 +210,7 @@ class Relay:
             raise PeerMisbehaved(f"{self._upstream.name} tells of another task than ours")
         if not self._started:
             self._started = True
-            self._upstream.started(entry.task_id, entry.context_id)
+            await self._upstream.started(entry.task_id, entry.context_id)
         await _MIRROR[type(entry.event)](self, entry, peer)
 
     async def _emit(self, event: events.AnyEvent) -> None:
@@ -330,7 +330,7 @@ class Relay:
         question."""
         approved = await self._turn.approve(
             event.message.text or "Approve?",
-            details={"agent": self._upstream.name, "details": event.body},
+            details=self._upstream.details(event.body),
             key=event.question,
             expires=self._upstream.approval_expires,
         )

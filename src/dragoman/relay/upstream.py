@@ -66,8 +66,12 @@ class Upstream(ABC):
         """Returns the error that our caller is told, if a call failed with this one."""
         return exc
 
-    def started(self, task_id: str, context_id: str) -> None:  # noqa: B027  few need it
+    async def started(self, task_id: str, context_id: str) -> None:  # noqa: B027  few need it
         """Called with the ids of the remote task, when its first event has arrived."""
+
+    def details(self, body: Json) -> Json:
+        """Returns what our caller is told that an approval is about."""
+        return {"agent": self.name, "details": body}
 
     @abstractmethod
     def request(self, turn: Turn, key: str) -> SendMessage:

@@ -1,0 +1,241 @@
+"""Every dialect in front of a gateway and every dialect behind it: what comes through.
+
+Each scenario gives plain values by name. A dialect that loses one of them says so in `LOSSES`, with
+the value that is there instead; it is the same when the agent is called in that dialect directly.
+What a cell gives is what the caller's dialect and the agent's dialect leave of it, and nothing else
+may be missing. `python -m gateway.matrix` writes docs/gateway-matrix.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dragoman import State, Task, connect
+from dragoman.client import SharedSecret
+from dragoman.client.agent import RemoteAgent
+from dragoman.core.events import ArtifactChunk, Stamped
+from dragoman.core.model import Blob
+from gateway.behind import DIALECTS, SECRET
+
+PAGE = Path(__file__).parents[2] / "docs" / "gateway-matrix.md"
+NAMES = {
+    "a2a-1.0": "A2A 1.0 JSON-RPC",
+    "a2a-1.0-rest": "A2A 1.0 REST",
+    "a2a-1.0-grpc": "A2A 1.0 gRPC",
+    "a2a-0.3": "A2A 0.3 JSON-RPC",
+    "a2a-0.3-rest": "A2A 0.3 REST",
+    "a2a-0.3-grpc": "A2A 0.3 gRPC",
+    "a2a-0.1": "A2A 0.1",
+    "a2a-go": "a2a-go",
+    "iat": "IAT HTTP",
+    "iat-ws": "IAT WebSocket",
+}
+assert tuple(NAMES) == DIALECTS
+
+
+class Loss(NamedTuple):
+    """What a dialect gives instead of a value, and why."""
+
+    dialect: str
+    scenario: str
+    value: str
+    gives: Any
+    why: str
+
+
+LOSSES: tuple[Loss, ...] = (
+    Loss(
+        *("a2a-0.1", "rejection", "state", "failed"),
+        "A2A 0.1 has no word for rejected: the task is failed, and its message says why",
+    ),
+)
+
+Seen = dict[str, Any]
+SCENARIOS: dict[str, tuple[Callable[[RemoteAgent], Awaitable[Seen]], Seen]] = {}
+
+
+def scenario(**gives: Any) -> Callable[[Callable[[RemoteAgent], Awaitable[Seen]]], None]:
+    """Adds a function to the table: its name is that of the row."""
+
+    def add(run: Callable[[RemoteAgent], Awaitable[Seen]]) -> None:
+        SCENARIOS[run.__name__.replace("_", " ")] = run, gives
+
+    return add
+
+
+def _task(found: object) -> Task:
+    assert isinstance(found, Task), found
+    return found
+
+
+@scenario(state="completed", text="HI")
+async def send(caller: RemoteAgent) -> Seen:
+    task = _task(await caller.send("hi", skill="echo"))
+    return {"state": task.state.value, "text": task.text}
+
+
+@scenario(pieces=["0 ", "1 ", "2 ", "3 "], state="completed")
+async def stream(caller: RemoteAgent) -> Seen:
+    async with caller.stream("4", skill="count") as events:
+        pieces = [
+            entry.event.artifact.text
+            async for entry in events
+            if isinstance(entry, Stamped) and isinstance(entry.event, ArtifactChunk)
+        ]
+        task = _task(events.task)
+    return {"pieces": [each for each in pieces if each], "state": task.state.value}
+
+
+@scenario(asked=["Which city?", "How many days?"], state="completed", text="3 days in Rome")
+async def question_and_answer(caller: RemoteAgent) -> Seen:
+    asked = []
+    task = _task(await caller.send("go", skill="trip"))
+    for answer in ("Rome", "3"):
+        assert task.state is State.INPUT_REQUIRED, task.status
+        asked.append(task.status.message.text if task.status.message else "")
+        task = await caller.answer(task, answer)
+    return {"asked": asked, "state": task.state.value, "text": task.text}
+
+
+@scenario(before="working", after="canceled")
+async def cancel(caller: RemoteAgent) -> Seen:
+    async with caller.stream("go", skill="slow") as events:
+        async for entry in events:
+            task = events.task
+            if isinstance(entry, Stamped) and task is not None and task.state is State.WORKING:
+                break
+    found = await caller.get(_task(task))
+    return {"before": found.state.value, "after": (await caller.cancel(found)).state.value}
+
+
+@scenario(content=b"cba\xff\x00", filename="back.bin", media_type="application/x-back")
+async def file(caller: RemoteAgent) -> Seen:
+    given = Blob(b"\x00\xffabc", filename="a.bin", media_type="application/x-a")
+    task = _task(await caller.send(given, skill="file"))
+    parts = [part for made in task.artifacts for part in made.parts]
+    assert len(parts) == 1, task
+    (part,) = parts
+    assert isinstance(part, Blob), part
+    return {"content": part.content, "filename": part.filename, "media_type": part.media_type}
+
+
+@scenario(state="failed", says="No paper left", reason="paper")
+async def failure(caller: RemoteAgent) -> Seen:
+    task = _task(await caller.send("go", skill="fail"))
+    message = task.status.message
+    assert message is not None
+    reason = (message.metadata or {}).get("reason")
+    return {"state": task.state.value, "says": message.text, "reason": reason}
+
+
+@scenario(state="rejected", says="Not for me")
+async def rejection(caller: RemoteAgent) -> Seen:
+    task = _task(await caller.send("go", skill="refuse"))
+    message = task.status.message
+    return {"state": task.state.value, "says": message.text if message is not None else ""}
+
+
+@scenario(state="completed", text="first second")
+async def resume(caller: RemoteAgent) -> Seen:
+    async with caller.stream("go", skill="halves") as events:
+        async for entry in events:
+            if isinstance(entry, Stamped) and isinstance(entry.event, ArtifactChunk):
+                break
+        opened, cursor = _task(events.task), events.cursor
+    await caller.send(opened.context_id, skill="let-go", wait=True)
+    async with aclosing(caller.watch(opened, cursor or None)) as events:
+        async for _ in events:
+            pass
+    task = await caller.get(opened)
+    return {"state": task.state.value, "text": task.text}
+
+
+def expected(scenario: str, *dialects: str) -> Seen:
+    """What a way through these dialects gives."""
+    _, perfect = SCENARIOS[scenario]
+    return {
+        name: next(
+            (
+                loss.gives
+                for loss in LOSSES
+                if (loss.scenario, loss.value) == (scenario, name) and loss.dialect in dialects
+            ),
+            value,
+        )
+        for name, value in perfect.items()
+    }
+
+
+async def outcome(scenario: str, caller: RemoteAgent, seconds: float = 120.0) -> Any:
+    """What a scenario gives; that it broke is something to give too."""
+    run, _ = SCENARIOS[scenario]
+    try:
+        async with asyncio.timeout(seconds):
+            return await run(caller)
+    except Exception as exc:  # every cell is shown, whatever is wrong with one
+        return f"{type(exc).__name__}: {str(exc)[:300]}"
+
+
+@asynccontextmanager
+async def calling(
+    url: str, dialect: str, *, agent: str = "", to: str = "", grpc_port: int = 0
+) -> AsyncIterator[RemoteAgent]:
+    """A caller that speaks this dialect. `agent` names it on a gRPC port that several share, `to`
+    in signed messages."""
+    host = url.partition("://")[2]
+    options: dict[str, Any] = {}
+    match dialect:
+        case "iat" | "iat-ws":
+            scheme, path = ("iat+http", "/iat") if dialect == "iat" else ("iat+ws", "/iat/ws")
+            url = f"{scheme}://{host}{path}"
+            options["auth"] = SharedSecret(SECRET, to=to, me="")
+        case "a2a-1.0-grpc" | "a2a-0.3-grpc":
+            url = f"a2a+grpc://127.0.0.1:{grpc_port}"
+            options["dialect"] = dialect
+            if agent:
+                options["auth"] = {"dragoman-agent": agent}
+        case _:
+            options["dialect"] = dialect
+    async with connect(url, **options) as caller:
+        yield caller
+
+
+INTRO = """\
+# Every dialect in front, every dialect behind
+
+A [gateway](guide/gateway.md) serves an agent of any dialect in every dialect. This page shows \
+what comes through, for every dialect of a caller (rows) and every dialect of an agent (columns). \
+It is generated by `tests/gateway/matrix.py`; `make test` runs a selection of the cells over real \
+sockets, `make test-full` all of them.
+
+In each cell these scenarios are run: {scenarios}. A check mark means that a caller sees exactly \
+what it would see if it called the agent itself in A2A 1.0. A number means that one of the two \
+dialects has no words for something, which is told below; it is the same without a gateway. \
+[Losses](losses.md) lists everything else that a dialect cannot say.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    whys = list(dict.fromkeys(loss.why for loss in LOSSES))
+
+    def cell(caller: str, agent: str) -> str:
+        lost = [loss.why for loss in LOSSES if loss.dialect in (caller, agent)]
+        return " ".join(f"[{whys.index(why) + 1}]" for why in dict.fromkeys(lost)) or "✓"
+
+    names = list(NAMES.values())
+    lines = [INTRO.format(scenarios=", ".join(SCENARIOS))]
+    lines.append("| caller \\ agent | " + " | ".join(names) + " |")
+    lines.append("|---" * (len(names) + 1) + "|")
+    for caller, name in NAMES.items():
+        lines.append(f"| {name} | " + " | ".join(cell(caller, agent) for agent in NAMES) + " |")
+    lines += ["", *(f"{number}. {why}." for number, why in enumerate(whys, 1)), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
