@@ -33,6 +33,9 @@ from dragoman import Agent, Answer, Turn, showcase
 from dragoman.cli import COMMANDS, build
 from dragoman.core.lifecycle import NEXT
 from dragoman.core.model import State
+from dragoman.gateway import UpstreamAgent
+from dragoman.gateway.status import GatewayStatus
+from dragoman.gateway.upstream_pool import UpstreamPool
 from dragoman.observability.metrics import AgentFigures, Metrics, exposition
 from dragoman.settings import NAMED, Settings
 from dragoman.testing import Client
@@ -318,8 +321,11 @@ def test_every_variable_is_told() -> None:
             assert f"`{variable}`" in told, variable
 
 
-def test_every_metric_is_told() -> None:
-    text = exposition([AgentFigures("", Metrics(), {}, None)], streams=0, blocked=0).decode()
+async def test_every_metric_is_told() -> None:
+    upstream = UpstreamAgent("a", UpstreamPool("a", {"http://127.0.0.1:1": {}}))
+    more = GatewayStatus(lambda: [upstream]).metrics()
+    figures = [AgentFigures("", Metrics(), {}, None)]
+    text = exposition(figures, streams=0, blocked=0, more=more).decode()
     kinds = dict(re.findall(r"# TYPE (\w+) (\w+)", text))
     told = {row[0].strip("`"): row[1] for row in pages.rows(pages.section(OPERATING, "metrics"))}
     assert told == kinds

@@ -54,6 +54,30 @@ URL = '[agents.a]\nurl = "http://127.0.0.1:9001"\n'
             '[agents.a]\nfile = "gamma.py"\n\nsecret = { env = "X" }\n',
             "dragoman.toml:4: [agents.a] secret: only an agent with a url has this",
         ),
+        (URL + "queue = -1\n", "dragoman.toml:3: [agents.a]: Expected `int` >= 0"),
+        (URL + "concurrency = 0\n", "dragoman.toml:3: [agents.a]: Expected `int` >= 1"),
+        (URL + "probe = 0\n", "(at probe)"),
+        (URL + 'sticky = "agent"\n', "dragoman.toml:3: [agents.a]: Invalid enum value 'agent'"),
+        (URL + 'urls = ["ftp://x"]\n', "dragoman.toml:3: [agents.a] urls: An address begins"),
+        (
+            '[agents.a]\nfile = "gamma.py"\nurls = ["http://x"]\n',
+            "dragoman.toml:3: [agents.a] urls: it has a file as well",
+        ),
+        (URL + 'fallbacks = ["b"]\n', "dragoman.toml:3: [agents.a] fallbacks: there is no agent"),
+        (
+            URL + 'fallbacks = ["b"]\n[agents.b]\nfile = "gamma.py"\n',
+            "dragoman.toml:3: [agents.a] fallbacks: 'b' has no url",
+        ),
+        (
+            URL + 'fallbacks = ["a"]\n',
+            "dragoman.toml:3: [agents.a] fallbacks: they form a circle: a > a",
+        ),
+        (
+            URL
+            + 'fallbacks = ["b"]\n[agents.b]\nurl = "http://x"\nfallbacks = ["c"]\n'
+            + '[agents.c]\nurl = "http://y"\nfallbacks = ["a"]\n',
+            "dragoman.toml:3: [agents.a] fallbacks: they form a circle: a > b > c > a",
+        ),
         (URL + 'secret = "geheim"\n', "dragoman.toml:3: [agents.a]: a secret is never written"),
         (URL + 'secret = { env = "UNSET" }\n', "dragoman.toml:3: [agents.a] secret: the variable"),
         (

@@ -274,6 +274,59 @@ async def test_an_address_that_never_comes_back_fails_its_tasks(tmp_path: Path) 
             assert sum(worker.calls for worker, _ in found) == 1  # it was not opened elsewhere
 
 
+async def test_a_task_goes_on_at_another_address_that_has_it_too(tmp_path: Path) -> None:
+    worker = Worker("a")
+    own = settings(tmp_path, store=f"sqlite:///{tmp_path}/shared.db")
+    async with (
+        asyncio.timeout(120),
+        door_to(tmp_path, worker.agent, own) as at_one,
+        door_to(tmp_path, Worker("b").agent, own) as at_two,
+    ):
+        sections = {"a": {"urls": [at_one.url, at_two.url], **QUICK}}
+        async with gateway(sections, settings(tmp_path)) as door, connect(door.url) as caller:
+            pool = door.upstream("a").pool
+            task = await caller.send("go", skill="work", wait=False)
+            assert isinstance(task, Task)
+            await until(lambda: any(each.in_flight for each in pool.addresses))
+            await until(lambda: _has_text(caller, task))
+            gone, other = (at_one, at_two) if pool.addresses[0].in_flight else (at_two, at_one)
+            await gone.close()  # its server goes on with the task, and nobody reaches it
+            before = other.requests
+            await until(lambda: other.requests > before)
+            worker.going.set()
+            done = await finished(caller, task)
+            assert done.state is State.COMPLETED
+            assert done.text.endswith("begins and ends")
+
+
+async def _has_text(caller: RemoteAgent, task: Task) -> bool:
+    return bool((await caller.get(task)).text)
+
+
+async def test_a_restarted_gateway_follows_a_task_at_its_address(tmp_path: Path) -> None:
+    own = settings(tmp_path, store=f"sqlite:///{tmp_path}/gateway.db")
+    async with asyncio.timeout(120), doors(tmp_path, "a", "b") as found:
+        sections = {"a": {"urls": [there.url for _, there in found], **QUICK}}
+        async with gateway(sections, own) as door, connect(door.url) as caller:
+            tasks = [await caller.send("go", skill="work", wait=False) for _ in range(4)]
+            for task in tasks:
+                assert isinstance(task, Task)
+                await until(lambda task=task: _has_text(caller, task))
+        for worker, _ in found:
+            assert worker.calls == 2
+        async with gateway(sections, own) as door, connect(door.url) as caller:
+            pool = door.upstream("a").pool
+            await until(lambda: [each.in_flight for each in pool.addresses] == [2, 2])
+            for worker, _ in found:
+                worker.going.set()
+            for task in tasks:
+                assert isinstance(task, Task)
+                done = await finished(caller, task)
+                assert done.text in ("a begins and ends", "b begins and ends")
+        for worker, _ in found:
+            assert worker.calls == 2
+
+
 async def test_a_full_queue_refuses_in_the_dialect_of_the_caller(tmp_path: Path) -> None:
     async with asyncio.timeout(120), doors(tmp_path, "a") as [(worker, there)]:
         more = {**QUICK, "concurrency": 1, "queue": 1}

@@ -130,7 +130,7 @@ class Finder:
         failures: list[DragomanError] = []
         for url in places(address):
             try:
-                body = await self._fetch(url)
+                body = await self.fetch(url)
                 card = await self.believed(body, self._http.address(url).origin)
             except PeerRefused as exc:
                 failures.append(exc)
@@ -151,7 +151,7 @@ class Finder:
         if _base(address).endswith(".json"):
             return []
         try:
-            listed = _read_list(await self._fetch(_base(address) + AGENTS)).agents
+            listed = _read_list(await self.fetch(_base(address) + AGENTS)).agents
         except (DragomanError, msgspec.DecodeError):
             return []
         # Others chose the names, and the message is for people: only what can be one is shown.
@@ -159,19 +159,20 @@ class Finder:
 
     async def changed(self, found: FoundCard) -> bool:
         """Returns whether the card at the address of this one is another one now."""
-        return await self._fetch(found.url) != found.raw
+        return await self.fetch(found.url) != found.raw
 
     async def manifest(self, url: str, dialect: Dialect) -> Introduction | None:
         """Returns the manifest of an agent in a dialect without cards, or None if it has none."""
         if dialect.manifest is None:
             return None
         try:
-            body = await self._fetch(mount_of(url, dialect) + dialect.manifest.path)
+            body = await self.fetch(mount_of(url, dialect) + dialect.manifest.path)
             return dialect.manifest.read(body)
         except (PeerRefused, PeerMisbehaved, Unauthenticated, Forbidden):
             return None
 
-    async def _fetch(self, url: str) -> bytes:
+    async def fetch(self, url: str) -> bytes:
+        """Returns the document at this address, with credentials only if it needs them."""
         address = self._http.address(url)
         kept = self._cache.get(url)
         headers = {**_HEADERS, "if-none-match": kept.etag} if kept else _HEADERS

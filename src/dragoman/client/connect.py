@@ -19,7 +19,7 @@ from dragoman.dialects import DIALECTS
 
 from .addresses import dialects_of, origins_of, paths_at, web_form
 from .agent import RemoteAgent
-from .cards import Finder, FoundCard, Trusts, introduced_card
+from .cards import Cache, Finder, FoundCard, Trusts, introduced_card
 from .credentials import Auth, Certificate, Wallet, auth_of, origin_of
 from .failover import FailoverPeer
 from .files import Files
@@ -226,3 +226,29 @@ def _listed(card: Card, dialect: str) -> str:
                 if isinstance(each, dict) and each.get("dialect") == dialect:
                     return str(each.get("url", ""))
     return ""
+
+
+async def read_document(
+    url: str,
+    *,
+    auth: Auth | None = None,
+    ca: str | Path = "",
+    allow_private: bool = False,
+    timeout: float = 30.0,  # noqa: ASYNC109  (of the request)
+) -> bytes:
+    """Returns a document of a server that is no card, such as its status. The credentials of `auth`
+    are sent only if the server asks for them. Raises a `DragomanError` if there is none."""
+    typed = urlsplit(url)
+    wallet = Wallet(auth, (origin_of(url),), None)
+    http = Http(
+        ClientLimits(answer=timeout, card_size=ClientLimits().answer_size),
+        host=(typed.hostname or "").removesuffix("."),
+        scheme=typed.scheme,
+        allow_private=allow_private,
+        ca=str(ca),
+        certificate=wallet.certificate,
+    )
+    try:
+        return await Finder(http, wallet, cache=Cache()).fetch(url)
+    finally:
+        await http.close()

@@ -1,9 +1,9 @@
 """A queue in front of something with few places, which is fair between principals.
 
-Theory. Whoever waits is served in turn with the other principals, first come first served only
-among calls of the same one. A queue that is full refuses the newest call of the principal with the
-most calls in it, and not simply the one that comes last: somebody who fills the queue must not lock
-out the others.
+Theory. A call that waits is served in turn with the calls of other principals, first come first
+served only among calls of the same one. A queue that is full refuses the newest call of the
+principal with the most calls in it, and not simply the one that comes last: one principal that
+fills the queue must not lock out the others.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class HealthChecks:
     """Runs checks, each again and again until it is removed."""
 
     def __init__(self) -> None:
-        self._due: list[tuple[float, int, object]] = []
+        self._due: list[tuple[float, int, object, Check]] = []
         self._checks: dict[object, Check] = {}
         self._running: dict[asyncio.Task[None], object] = {}
         self._numbers = count()
@@ -40,7 +40,7 @@ class HealthChecks:
     def add(self, key: object, check: Check) -> None:
         """Begins to run a check, the first time as soon as possible."""
         self._checks[key] = check
-        self._schedule(key, 0.0)
+        self._schedule(key, check, 0.0)
         if self._loop is None or self._loop.done():
             self._loop = asyncio.get_running_loop().create_task(self._run())
 
@@ -58,9 +58,9 @@ class HealthChecks:
             loop.cancel()
             await asyncio.wait([loop])
 
-    def _schedule(self, key: object, seconds: float) -> None:
+    def _schedule(self, key: object, check: Check, seconds: float) -> None:
         at = asyncio.get_running_loop().time() + seconds
-        heapq.heappush(self._due, (at, next(self._numbers), key))
+        heapq.heappush(self._due, (at, next(self._numbers), key, check))
         self._news.set()
 
     async def _run(self) -> None:
@@ -68,9 +68,9 @@ class HealthChecks:
         while True:
             self._news.clear()
             while self._due and self._due[0][0] <= loop.time() and len(self._running) < AT_ONCE:
-                _, _, key = heapq.heappop(self._due)
-                if key in self._checks:
-                    task = loop.create_task(self._check(key))
+                _, _, key, check = heapq.heappop(self._due)
+                if self._checks.get(key) is check:  # else it was removed
+                    task = loop.create_task(self._check(key, check))
                     self._running[task] = key
                     task.add_done_callback(self._ended)
             pause: float | None = None
@@ -86,14 +86,14 @@ class HealthChecks:
         del self._running[task]
         self._news.set()
 
-    async def _check(self, key: object) -> None:
-        check, seconds = self._checks[key], 60.0
+    async def _check(self, key: object, check: Check) -> None:
+        seconds = 60.0
         try:
             seconds = await check()
         except Exception as exc:  # one check must not end those of all others
             log.error("A health check failed", exc)
         if self._checks.get(key) is check:
-            self._schedule(key, seconds * random.uniform(1 - JITTER, 1 + JITTER))
+            self._schedule(key, check, seconds * random.uniform(1 - JITTER, 1 + JITTER))
 
 
 _of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, HealthChecks] = WeakKeyDictionary()

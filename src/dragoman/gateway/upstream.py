@@ -101,6 +101,8 @@ class RemoteUpstream(Upstream):
         self._peer: UpstreamPeer | None = None
         self._passed: set[str] = set()
         """The addresses to which the message could not be sent."""
+        self._found_at = ""
+        """The address at which the task was found after its own was gone."""
         self._opened = access_of(turn).run.opened
         caller = turn.caller
         self._principal = f"{caller.tenant}\0{caller.principal}"
@@ -121,7 +123,9 @@ class RemoteUpstream(Upstream):
         """Returns the agent. A task that it has already waits for it while it is away, and so does
         a message that may have arrived."""
         label = self._recorded(address)
-        if not task_id and (label in self._passed or self._asked.repeat):
+        if task_id:
+            label = self._found_at or label or self._asked.pool.url
+        elif label in self._passed or self._asked.repeat:
             label = ""
         while True:
             try:
@@ -135,6 +139,9 @@ class RemoteUpstream(Upstream):
                     raise
                 if not task_id:
                     exc.sent = True  # it may have been, by an earlier run
+                elif found := await self._asked.pool.find(task_id, besides=label):
+                    self._found_at = label = found
+                    continue
                 await self._wait(exc)
         try:
             self._asked.learn(self._peer.card, self._peer.dialect, self._peer.label)

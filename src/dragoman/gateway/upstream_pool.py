@@ -13,15 +13,17 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from math import ceil
 from typing import Any, Protocol
 
 from dragoman.client.agent import RemoteAgent
 from dragoman.client.connection_cache import ConnectionCache
 from dragoman.client.limits import ClientLimits
-from dragoman.core.errors import DragomanError, PeerError, PeerUnreachable, TooMany
+from dragoman.core.errors import CallError, DragomanError, PeerError, PeerUnreachable, TooMany
 from dragoman.core.log import Logger
+from dragoman.core.operations import GetTask
+from dragoman.core.peer import ANYONE
 from dragoman.engine.circuit_breaker import BreakerState, CircuitBreaker
 from dragoman.observability.metrics import Histogram
 from dragoman.settings import UpstreamLimits
@@ -150,6 +152,18 @@ class UpstreamPool:
         finally:
             peer.release()
             await way.__aexit__(None, None, None)
+
+    async def find(self, task_id: str, *, besides: str) -> str:
+        """Returns the label of another address that has this task, because the addresses share a
+        store; empty if there is none."""
+        for each in self.addresses:
+            if each.label == besides or self.state(each) is not BreakerState.CLOSED:
+                continue
+            with suppress(CallError, PeerError):
+                async with self.peer(at=each.label) as peer:
+                    await peer.call(GetTask(task_id=task_id), ANYONE)
+                    return each.label
+        return ""
 
     def _pinned(self, label: str, *, urgent: bool) -> UpstreamAddress:
         """Takes an address by its label. If it has been configured away, the agent has moved."""

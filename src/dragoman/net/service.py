@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from dragoman.core.card import Interface
 from dragoman.core.dialect import Dialect
@@ -10,6 +11,9 @@ from dragoman.core.session import Session
 
 from .driver import Driver
 from .http.asgi import Handler
+
+if TYPE_CHECKING:
+    from dragoman.observability.metrics import Family
 from .server_context import ServerContext
 
 Factory = Callable[[], Session]
@@ -59,6 +63,10 @@ class Service:
 
     def remove_agent(self, name: str) -> None:
         """A service of a whole server answers no more calls for this agent."""
+
+    def metrics(self) -> Iterable[Family]:
+        """Returns figures for `/metrics`; only those of services of the whole server are told."""
+        return ()
 
     def interfaces(self, url: str, agent: str = "") -> tuple[Interface, ...]:
         """Returns the service's interfaces for the card of the agent at `url`. `agent` is its name,

@@ -12,7 +12,7 @@ from dragoman.net.server_context import ServerContext
 from dragoman.security.route_policy import Policy, policy
 
 from .log import Log
-from .metrics import AgentFigures, exposition
+from .metrics import AgentFigures, Family, exposition
 
 
 class TaskCounts(Protocol):
@@ -54,11 +54,13 @@ class HealthEndpoints:
         ready: Callable[[], bool],
         blocked: Callable[[], int],
         streams: Collection[object],
+        more: Callable[[], Iterable[Family]] = tuple,
     ) -> None:
         """`agents` tells those that the server has now, each with its label in the metrics, which
-        the only one does not have. `streams` are those that are open."""
+        the only one does not have. `streams` are those that are open, and `more` the figures
+        of services."""
         self._log, self._agents, self._ready, self._blocked = log, agents, ready, blocked
-        self._streams = streams
+        self._streams, self._more = streams, more
         self._looking = asyncio.Lock()
         self._look_at = 0.0
         self._kept = False
@@ -113,7 +115,9 @@ class HealthEndpoints:
             await self._figures(label, server, counted)
             for label, server, counted in tuple(self._agents())
         ]
-        text = exposition(figures, streams=len(self._streams), blocked=self._blocked())
+        text = exposition(
+            figures, streams=len(self._streams), blocked=self._blocked(), more=self._more()
+        )
         await answer(send, 200, text, (b"content-type", b"text/plain; version=0.0.4"))
 
     async def _figures(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -56,6 +57,16 @@ class Metrics:
         self.errors[key] = self.errors.get(key, 0) + 1
 
 
+class Family(NamedTuple):
+    """The figures of one name."""
+
+    name: str
+    kind: str
+    help: str
+    lines: Iterable[str]
+    """Each begins with what follows the name: the labels, or a suffix of a histogram."""
+
+
 class AgentFigures(Struct, frozen=True):
     """The figures of one agent."""
 
@@ -74,8 +85,10 @@ class AgentFigures(Struct, frozen=True):
         return f"{{{both}}}" if both else ""
 
 
-def exposition(agents: Sequence[AgentFigures], *, streams: int, blocked: int) -> bytes:
-    """All figures of a server, as Prometheus reads them."""
+def exposition(
+    agents: Sequence[AgentFigures], *, streams: int, blocked: int, more: Iterable[Family] = ()
+) -> bytes:
+    """All figures of a server, as Prometheus reads them; `more` are those of its services."""
     out: list[str] = []
 
     def family(name: str, kind: str, help_text: str, lines: Iterable[str]) -> None:
@@ -108,7 +121,11 @@ def exposition(agents: Sequence[AgentFigures], *, streams: int, blocked: int) ->
         "request_seconds",
         "histogram",
         "Time to the answer or the first event.",
-        (line for each, said, found in latency for line in _histogram(each, said, found)),
+        (
+            line
+            for each, said, found in latency
+            for line in histogram_lines(each.labels(said)[1:-1], found)
+        ),
     )
     family(
         "tasks",
@@ -136,6 +153,8 @@ def exposition(agents: Sequence[AgentFigures], *, streams: int, blocked: int) ->
         family(name, kind, help_text, lines)
     family("streams", "gauge", "Streams open now.", (f" {streams}",))
     family("loop_blocked_total", "counter", "Times code blocked the event loop.", (f" {blocked}",))
+    for each in more:
+        family(*each)
     return ("\n".join(out) + "\n").encode()
 
 
@@ -169,10 +188,11 @@ _FIGURES: tuple[tuple[str, str, str, Callable[[AgentFigures], float]], ...] = (
 )
 
 
-def _histogram(agent: AgentFigures, said: str, histogram: Histogram) -> Iterator[str]:
+def histogram_lines(labels: str, histogram: Histogram) -> Iterator[str]:
+    """Yields the lines of a histogram with these labels."""
     running = 0
     for bound, count in zip((*map(str, BOUNDS), "+Inf"), histogram.buckets, strict=True):
         running += count
-        yield "_bucket" + agent.labels(f'{said},le="{bound}"') + f" {running}"
-    yield f"_sum{agent.labels(said)} {histogram.total:.6f}"
-    yield f"_count{agent.labels(said)} {running}"
+        yield f'_bucket{{{labels},le="{bound}"}} {running}'
+    yield f"_sum{{{labels}}} {histogram.total:.6f}"
+    yield f"_count{{{labels}}} {running}"

@@ -128,9 +128,12 @@ class App(AgentRouter):
             lambda: self.ready,
             lambda: self.watchdog.blocked if self.watchdog is not None else 0,
             shared.opened.streams,
+            lambda: (figures for service in shared.services for figures in service.metrics()),
         )
         everywhere = self.signer.routes() if self.signer is not None else {}
         routes: dict[str, Mapping[str, Handler]] = {**everywhere, **status.routes()}
+        for service in shared.services:
+            routes |= service.routes()
         self._own_access: ServerAccess | None = None
         self.index = AgentIndex()
         """The agents by what stands on their cards, on a server for several."""
@@ -150,8 +153,6 @@ class App(AgentRouter):
                 )
                 for path, methods in self._registration.routes().items():
                     routes[path] = {**routes.get(path, {}), **methods}
-            for service in shared.services:
-                routes |= service.routes()
             guarded = access.policed(routes)
             if self.registry is not None:
                 patterns[PATTERN] = is_entry

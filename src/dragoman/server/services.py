@@ -184,7 +184,21 @@ def _registrant(shared: SharedContext) -> Service | None:
     return Registrant(gateway, addresses, os.environ)
 
 
-SERVER_SERVICES: list[Callable[[SharedContext], Service | None]] = [_grpc, _mcp_of_all, _registrant]
+def _gateway(shared: SharedContext) -> Service | None:
+    agents = (context.agent for context in shared.agents().values())
+    if not shared.several and not any(isinstance(agent, HasService) for agent in agents):
+        return None
+    from dragoman.gateway.status import GatewayStatus
+
+    return GatewayStatus(lambda: (context.agent for context in shared.agents().values()))
+
+
+SERVER_SERVICES: list[Callable[[SharedContext], Service | None]] = [
+    _grpc,
+    _mcp_of_all,
+    _registrant,
+    _gateway,
+]
 """Each makes the service of a whole server, or None where the settings do not ask for it."""
 
 

@@ -146,7 +146,8 @@ def _check_agent(path: Path, text: str, name: str, value: dict[str, Any]) -> Non
             name, "", 'it needs url = "http://..." (an agent elsewhere) or file = "agent.py"'
         )
     if agent.file and agent.addresses:
-        raise agent.error(name, "url", "it has a file as well; keep one of the two")
+        key = "url" if agent.url else "urls"
+        raise agent.error(name, key, "it has a file as well; keep one of the two")
     remote = [key for key in value if key not in LOCAL]
     if agent.file and remote:
         raise agent.error(name, remote[0], "only an agent with a url has this; delete it")

@@ -28,11 +28,13 @@ from dragoman.settings import Settings
 
 from ..json_output import show
 from ..store_access import AsJson
+from .gateway_status import status
 
 gateway = App(
     name="gateway",
     help="Serve agents that are elsewhere, in any dialect, in every dialect.",
 )
+gateway.command(status)
 REACHED = 5.0
 """Seconds after the start in which it is told which agents were reached."""
 SMALLEST = 'Write one:\n\n  [agents.alpha]\n  url = "http://127.0.0.1:9001"\n'

@@ -1,0 +1,102 @@
+"""`dragoman gateway status`: how the agents behind a running gateway are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from msgspec import Struct
+from rich.console import Console
+from rich.markup import escape
+
+from dragoman.client.auth import CardAuth
+from dragoman.client.connect import read_document
+from dragoman.core.errors import PeerMisbehaved
+from dragoman.gateway.status import PATH
+
+from ..formatting import line
+from ..session_options import completed
+from ..store_access import AsJson
+
+HERE = "http://127.0.0.1:8420"
+_COLOURS = {"healthy": "green", "half-open": "yellow", "open": "red"}
+
+
+class _Address(Struct, rename="camel"):
+    address: str
+    state: str
+    in_flight: int = 0
+    latency: float = 0.0
+    last_seen: str = ""
+    last_error: str = ""
+
+
+class _Agent(Struct, rename="camel"):
+    name: str
+    addresses: list[_Address]
+    dialect: str = ""
+    queued: int = 0
+    fallbacks: list[str] = []
+
+
+class _Status(Struct):
+    agents: list[_Agent]
+
+
+def status(
+    *,
+    url: Annotated[
+        str, Parameter(help="Where the gateway listens. [default: http://127.0.0.1:8420]")
+    ] = HERE,
+    ca: Annotated[
+        Path | None, Parameter(help="File (PEM) with the certificate authority to trust.")
+    ] = None,
+    allow_private: Annotated[bool, Parameter(help="Allow addresses in private networks.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the agents behind a running gateway are: where they are, whether they can be
+    reached, what they have to do, and their last errors. The exit code is 1 if an agent cannot be
+    reached at any of its addresses."""
+    address = completed(url).rstrip("/") + PATH
+    body = asyncio.run(_read(address, ca, allow_private=allow_private))
+    try:
+        found = msgspec.json.decode(body, type=_Status)
+    except msgspec.DecodeError:
+        raise PeerMisbehaved(f"This is not the status of a gateway: {address}") from None
+    if as_json:
+        print(body.decode(), flush=True)
+    else:
+        _print(found)
+    if any(all(each.state == "open" for each in agent.addresses) for agent in found.agents):
+        raise SystemExit(1)
+
+
+async def _read(address: str, ca: Path | None, *, allow_private: bool) -> bytes:
+    async with CardAuth.of(os.environ, allow_private=allow_private) as auth:
+        return await read_document(address, auth=auth, ca=ca or "", allow_private=allow_private)
+
+
+def _print(found: _Status) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if not found.agents:
+        console.print("All agents of this server are in files; none is elsewhere.")
+    for agent in found.agents:
+        about = [agent.dialect or "not reached yet", f"{agent.queued} queued"]
+        if agent.fallbacks:
+            about.append(f"then {', '.join(agent.fallbacks)}")
+        console.print(f"[bold]{escape(line(agent.name))}[/bold]  {escape(line(', '.join(about)))}")
+        for each in agent.addresses:
+            colour = _COLOURS.get(each.state, "cyan")
+            words = [f"{each.in_flight} in flight", f"{each.latency * 1000:.0f} ms"]
+            if each.last_seen:
+                words.append(f"last seen {each.last_seen}")
+            console.print(
+                f"  [{colour}]{escape(line(each.state))}[/{colour}]  {escape(line(each.address))}  "
+                f"{escape(line(', '.join(words)))}"
+            )
+            if each.last_error and each.state != "healthy":
+                console.print(f"    {escape(line(each.last_error))}")

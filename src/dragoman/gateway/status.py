@@ -1,0 +1,157 @@
+"""How the agents elsewhere are: `/gateway/status`, and figures for `/metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from dragoman.agent import Agent
+from dragoman.core.model import Json
+from dragoman.engine.circuit_breaker import BreakerState
+from dragoman.net.http.asgi import Handler, Receive, Scope, Send, answer
+from dragoman.net.service import Service
+from dragoman.observability.metrics import Family, histogram_lines
+from dragoman.security.route_policy import Policy, policy
+
+from .upstream_address import UpstreamAddress
+from .upstream_agent import UpstreamAgent
+from .upstream_pool import UpstreamPool
+
+PATH = "/gateway/status"
+_STATES = {
+    BreakerState.CLOSED: "healthy",
+    BreakerState.OPEN: "open",
+    BreakerState.HALF_OPEN: "half-open",
+}
+_BREAKERS = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
+
+
+class GatewayStatus(Service):
+    """Tells operators of the agents elsewhere. Nothing is said of callers, and no secret is in an
+    address."""
+
+    name = "gateway"
+
+    def __init__(self, agents: Callable[[], Iterable[Agent]]) -> None:
+        """`agents` tells those that the server has now."""
+        self._agents = agents
+
+    def routes(self) -> Mapping[str, Mapping[str, Handler]]:
+        """The address of the status."""
+        return {PATH: {"GET": self.page, "HEAD": self.page}}
+
+    @policy(Policy.METRICS)
+    async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers with the status of all agents elsewhere."""
+        body = msgspec.json.encode({"agents": [_agent(each) for each in self._upstream()]})
+        headers = ((b"cache-control", b"no-store"),)
+        await answer(send, 200, body, extra=headers, head=scope["method"] == "HEAD")
+
+    def _upstream(self) -> Iterator[UpstreamAgent]:
+        return (each for each in self._agents() if isinstance(each, UpstreamAgent))
+
+    def metrics(self) -> Iterable[Family]:
+        """Returns the figures of all agents elsewhere."""
+        pools = [each.pool for each in self._upstream()]
+        if not pools:
+            return
+        for name, kind, text, figure in _OF_ADDRESSES:
+            lines = (
+                f"{_labels(pool, address)} {figure(pool, address)}"
+                for pool in pools
+                for address in pool.addresses
+            )
+            yield Family(name, kind, text, lines)
+        yield Family(
+            "upstream_failures_total",
+            "counter",
+            "Failed calls and health checks of agents elsewhere, by reason.",
+            (
+                _labels(pool, address, f'reason="{reason}"') + f" {count}"
+                for pool in pools
+                for address in pool.addresses
+                for reason, count in sorted(address.failures.items())
+            ),
+        )
+        yield Family(
+            "upstream_queued",
+            "gauge",
+            "Calls that wait for a place at an agent elsewhere.",
+            (f'{{agent="{pool.name}"}} {pool.queued}' for pool in pools),
+        )
+        yield Family(
+            "upstream_refused_total",
+            "counter",
+            "Calls refused because the queue was full.",
+            (f'{{agent="{pool.name}"}} {pool.refused}' for pool in pools),
+        )
+        yield Family(
+            "upstream_seconds",
+            "histogram",
+            "Time to the first answer of an agent elsewhere.",
+            (
+                line
+                for pool in pools
+                for line in histogram_lines(f'agent="{pool.name}"', pool.latency)
+            ),
+        )
+
+
+_OF_ADDRESSES: tuple[tuple[str, str, str, Callable[[UpstreamPool, UpstreamAddress], int]], ...] = (
+    (
+        "upstream_in_flight",
+        "gauge",
+        "Tasks that an address of an agent elsewhere works on.",
+        lambda pool, address: address.in_flight,
+    ),
+    (
+        "upstream_breaker",
+        "gauge",
+        "The circuit breaker of an address: 0 closed, 1 half-open, 2 open.",
+        lambda pool, address: _BREAKERS[pool.state(address)],
+    ),
+)
+
+
+def _labels(pool: UpstreamPool, address: UpstreamAddress, more: str = "") -> str:
+    # An address has neither quotes nor backslashes, or nothing could be called there.
+    said = f'agent="{pool.name}",address="{_quoted(address.label)}"'
+    return f"{{{said},{more}}}" if more else f"{{{said}}}"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _agent(agent: UpstreamAgent) -> dict[str, Json]:
+    pool = agent.pool
+    return {
+        "name": agent.served_as,
+        "dialect": agent.dialect,
+        "addresses": [_address(pool, each) for each in pool.addresses],
+        "queued": pool.queued,
+        "refused": pool.refused,
+        "fallbacks": [each.served_as for each in agent.fallbacks],
+    }
+
+
+def _address(pool: UpstreamPool, address: UpstreamAddress) -> dict[str, Json]:
+    state = _STATES[pool.state(address)]
+    if state == "healthy" and not address.seen_at:
+        state = "unknown"
+    return {
+        "address": address.label,
+        "state": state,
+        "inFlight": address.in_flight,
+        "latency": round(address.latency, 6),
+        "lastSeen": _time(address.seen_at),
+        "lastError": address.last_error,
+        "lastFailed": _time(address.failed_at),
+        "failures": dict(address.failures),
+    }
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds") if at else ""
