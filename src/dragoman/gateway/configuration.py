@@ -112,7 +112,8 @@ def registered(settings: Settings) -> Factory:
     of ours, and in the best dialect of their cards."""
 
     def make(entry: RegistryEntry) -> UpstreamAgent:
-        return upstream_of(entry.name, HostedAgent(url=entry.addresses[0]), settings)
+        section = HostedAgent(url=entry.addresses[0], urls=entry.addresses[1:])
+        return upstream_of(entry.name, section, settings)
 
     return make
 

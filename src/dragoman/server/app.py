@@ -36,6 +36,7 @@ from .engines import EnginePool, engine_for, engines_for
 from .heap_trimmer import HeapTrimmer
 from .registry.agent_index import AgentIndex
 from .registry.registration import PATTERN, RegistrationEndpoints, is_entry
+from .registry.skill_mounts import SkillMounts
 from .services import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
 
@@ -161,6 +162,10 @@ class App(AgentRouter):
         seen = proxies.seen if proxies is not None else None
         super().__init__(guarded, self.start, self.stop, patterns, seen, shared.hosts)
         self.everywhere = frozenset((*everywhere, *OPEN_PATHS))
+        self.skills: SkillMounts | None = None
+        if self.several:
+            self.skills = SkillMounts(self.mounts, self.index, shared, self.base, self._is_online)
+            self.by_skill = self.skills.find
         self.by_body = TenantEndpoint(self, self.server, self._tenants)
         for each in self.mounts.values():
             each.check_card()
@@ -169,6 +174,9 @@ class App(AgentRouter):
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():
             yield name if self.several else "", each.server, each.peer
+
+    def _is_online(self, name: str) -> bool:
+        return self.registry is None or self.registry.is_online(name)
 
     def _tenants(self) -> Iterator[ServerContext]:
         """The agents that have a tenant."""
@@ -243,6 +251,8 @@ class App(AgentRouter):
             self.server.opened.end_streams()
             for each in self.mounts.values():
                 await each.stop(GRACE)
+            if self.skills is not None:
+                await self.skills.stop()
             for service in reversed(self._shared.services):
                 await service.stop()
             if self._own_access is not None:

@@ -50,6 +50,8 @@ class Router:
         self._by_tenant: dict[str, Router] = {}
         self.everywhere: frozenset[str] = frozenset()
         """The paths that are the server's own, even at the host of an agent."""
+        self.by_skill: Callable[[Scope], tuple[Router, Scope] | None] | None = None
+        """Returns the router for what is below `/agents/-`, and the request as it sees it."""
         self.by_body: Handler | None = None
         """Serves `POST /` where agents have tenants: over JSON-RPC, only the body names one."""
 
@@ -124,6 +126,8 @@ class Router:
             router = self._by_tenant.get(path[1:].partition("/")[0])
             return (self, scope) if router is None else (router, scope)
         name = rest.partition("/")[0]
+        if name == "-" and self.by_skill is not None:
+            return self.by_skill(scope) or (self, scope)
         router = self._mounts.get(name)
         return (self, scope) if router is None else (router, below(scope, f"{AGENTS}/{name}"))
 

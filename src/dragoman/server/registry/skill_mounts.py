@@ -1,0 +1,238 @@
+"""`/agents/-/skills/{id}`: asks the best agent that has a skill, in every dialect.
+
+Below each such path lies a mount like that of an agent. Its peer chooses one of the agents that
+have the skill and asks that one, as if its caller had. A task belongs to the agent that was chosen
+for it, so later calls about the task, or in its context, reach the same agent.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from dragoman.agent import Agent
+from dragoman.core import operations as ops
+from dragoman.core.errors import BadParams, PeerUnreachable, TaskNotFound, Unsupported
+from dragoman.core.events import Stamped
+from dragoman.core.model import Message, Task
+from dragoman.core.peer import Batch, Context
+from dragoman.engine import Engine
+from dragoman.engine.circuit_breaker import BreakerState
+from dragoman.gateway import UpstreamAgent
+from dragoman.net.http.asgi import Scope
+from dragoman.net.http.mount_point import AGENTS, IN_PATHS, MountPoint, below
+from dragoman.net.http.router import Router
+from dragoman.net.service import Service
+from dragoman.security.authorization import task_in
+
+from ..agent_mount import AgentMount, Shared
+from ..agent_names import Naming
+from .agent_index import AgentIndex, Search
+
+PREFIX = f"{AGENTS}/-/skills/"
+MOST_MOUNTS = 256
+"""How many skills have a mount at a time; the one that was asked least lately goes first."""
+MOST_REMEMBERED = 10_000
+"""How many tasks and contexts are known by heart. Other tasks are looked for."""
+MOST_ASKED = 32
+"""How many agents are asked for a task that nobody remembers."""
+
+Online = Callable[[str], bool]
+"""Whether nothing is known that keeps an agent from answering."""
+
+
+class SkillPeer:
+    """Asks, for a skill, one of the agents that have it."""
+
+    def __init__(
+        self, skill: str, mounts: Mapping[str, AgentMount], index: AgentIndex, online: Online
+    ) -> None:
+        self._skill, self._mounts, self._index, self._online = skill, mounts, index, online
+        self._chosen: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+        """The agents of tasks, contexts and names of tasks, by their callers."""
+        self._turn = 0
+
+    async def start(self) -> None:
+        """Has nothing to start."""
+
+    async def stop(self, grace: float) -> None:
+        """Has nothing to stop: the agents run the tasks."""
+
+    async def counts(self) -> Mapping[str, int]:
+        """Returns nothing: the agents have the tasks."""
+        return {}
+
+    async def call(self, op: ops.Operation[ops.R], ctx: Context) -> ops.R:
+        """Asks the agent of the task, or the best one."""
+        mount = await self._mount_for(op, ctx)
+        answer: ops.R = await mount.server.peer.call(self._told(op), ctx)
+        if isinstance(answer, Task):
+            self._remember(ctx, mount.name, answer.id, answer.context_id)
+        return answer
+
+    async def stream(self, op: ops.Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """The same, for a stream."""
+        mount = await self._mount_for(op, ctx)
+        known = False
+        async with aclosing(mount.server.peer.stream(self._told(op), ctx)) as batches:
+            async for batch in batches:
+                if not known and batch.entries:
+                    first = batch.entries[0]
+                    if isinstance(first, Stamped):
+                        self._remember(ctx, mount.name, first.task_id, first.context_id)
+                    known = True
+                yield batch
+
+    def _told(self, op: Any) -> Any:
+        """A message for a new task, with the skill that is meant."""
+        if not isinstance(op, ops.SendMessage) or op.message.task_id:
+            return op
+        named = (op.message.metadata or {}).get("skillId") or (op.metadata or {}).get("skillId")
+        if named not in (None, self._skill):
+            raise BadParams(
+                f"This address is for the skill {self._skill}.", field="metadata.skillId"
+            )
+        return replace(op, metadata={**(op.metadata or {}), "skillId": self._skill})
+
+    # Which agent.
+
+    async def _mount_for(self, op: ops.Operation[Any], ctx: Context) -> AgentMount:
+        if isinstance(op, ops.ListTasks | ops.GetExtendedCard | ops.Invoke):
+            raise Unsupported(f"Ask one of the agents at {AGENTS} for this; a skill has several.")
+        task_id = task_in(op)
+        if task_id:
+            return await self._mount_of_task(task_id, ctx)
+        message = op.message if isinstance(op, ops.SendMessage) else None
+        assert message is not None  # noqa: S101  all others are about a task
+        open_as = op.open_as if isinstance(op, ops.SendMessage) else ""
+        for key in filter(None, (open_as, message.context_id)):
+            mount = self._remembered(ctx, key)
+            if mount is not None:
+                return mount
+        best = self._best()
+        self._remember(ctx, best.name, open_as, message.context_id)
+        return best
+
+    async def _mount_of_task(self, task_id: str, ctx: Context) -> AgentMount:
+        mount = self._remembered(ctx, task_id)
+        if mount is not None:
+            return mount
+        for count, mount in enumerate(self._candidates()):
+            if count >= MOST_ASKED:
+                break
+            try:
+                await mount.server.peer.call(ops.GetTask(task_id=task_id, history_length=0), ctx)
+            except TaskNotFound:
+                continue
+            self._remember(ctx, mount.name, task_id)
+            return mount
+        raise TaskNotFound(taskId=task_id)
+
+    def _best(self) -> AgentMount:
+        """The agent that runs the fewest tasks, of those that are well; they take turns."""
+        found = [each for each in self._candidates() if self._is_well(each)]
+        if not found:
+            raise PeerUnreachable(f"No agent with the skill {self._skill} can be reached now.")
+        self._turn += 1
+        turned = found[self._turn % len(found) :] + found[: self._turn % len(found)]
+        return min(turned, key=_load)
+
+    def _candidates(self) -> Iterator[AgentMount]:
+        """The agents that have the skill. One whose code has schemes of its own knows its callers
+        in its own way, so it is asked at its own address only."""
+        for name in list(self._index.find(Search(skill=self._skill))):
+            mount = self._mounts.get(name)
+            if mount is not None and not mount.agent.auth:
+                yield mount
+
+    def _is_well(self, mount: AgentMount) -> bool:
+        agent = mount.agent
+        if isinstance(agent, UpstreamAgent):
+            pool = agent.pool
+            if all(pool.state(each) is BreakerState.OPEN for each in pool.addresses):
+                return False
+        return self._online(mount.name)
+
+    def _remembered(self, ctx: Context, key: str) -> AgentMount | None:
+        name = self._chosen.get((ctx.tenant, ctx.principal, key))
+        return self._mounts.get(name) if name is not None else None
+
+    def _remember(self, ctx: Context, name: str, *keys: str) -> None:
+        for key in filter(None, keys):
+            place = (ctx.tenant, ctx.principal, key)
+            self._chosen[place] = name
+            self._chosen.move_to_end(place)
+        while len(self._chosen) > MOST_REMEMBERED:
+            self._chosen.popitem(last=False)
+
+
+def _load(mount: AgentMount) -> int:
+    return len(mount.peer.runner.runs) if isinstance(mount.peer, Engine) else 0
+
+
+class SkillMounts:
+    """The mounts of skills, made when somebody asks for them."""
+
+    def __init__(
+        self,
+        mounts: Mapping[str, AgentMount],
+        index: AgentIndex,
+        shared: Shared,
+        base: str,
+        online: Online,
+    ) -> None:
+        self._mounts, self._index, self._online = mounts, index, online
+        self._shared, self._base = shared, base
+        self._made: OrderedDict[str, tuple[AgentMount, Router]] = OrderedDict()
+
+    def find(self, scope: Scope) -> tuple[Router, Scope] | None:
+        """Returns the router of the skill that a request is for, and the request as it sees it;
+        None if no agent has it."""
+        path: str = scope["path"]
+        if not path.startswith(PREFIX):
+            return None
+        skill = path[len(PREFIX) :].partition("/")[0]
+        if not skill or next(self._index.find(Search(skill=skill)), None) is None:
+            return None
+        found = self._made.get(skill)
+        if found is None:
+            mount = self._mount(skill)
+            found = self._made[skill] = mount, mount.router
+            for service in self._grpc():
+                service.add_agent(mount.name, mount.server)
+            while len(self._made) > MOST_MOUNTS:
+                _, (oldest, _) = self._made.popitem(last=False)
+                for service in self._grpc():
+                    service.remove_agent(oldest.name)
+        self._made.move_to_end(skill)
+        return found[1], below(scope, f"{PREFIX}{skill}")
+
+    def _grpc(self) -> list[Service]:
+        # The card names the mount as the tenant of its gRPC interface, as that of an agent does.
+        return [each for each in self._shared.services if each.name == "grpc"]
+
+    def _mount(self, skill: str) -> AgentMount:
+        first = self._mounts[next(self._index.find(Search(skill=skill)))]
+        shown = next(each for each in first.agent.card(()).skills if each.id == skill)
+        agent = Agent(shown.name, description=shown.description, push=first.agent.push)
+        agent.skill(
+            skill, name=shown.name, description=shown.description, tags=shown.tags, default=True
+        )(_elsewhere)
+        peer = SkillPeer(skill, self._mounts, self._index, self._online)
+        point = MountPoint(self._base, quote(f"{PREFIX}{skill}", safe=IN_PATHS))
+        return AgentMount(f"-/skills/{skill}", agent, peer, point, self._shared, Naming())
+
+    async def stop(self) -> None:
+        """Ends what is open at the mounts."""
+        made, self._made = self._made, OrderedDict()
+        for mount, _ in made.values():
+            await mount.stop(0.0)
+
+
+async def _elsewhere(turn: object) -> Message:
+    raise AssertionError("the agents that have the skill run its tasks")
