@@ -3,8 +3,10 @@ several."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,11 +17,15 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 from msgspec.structs import replace
 
-from dragoman import Agent, Turn
+from cli.run import AGENT, serving
+from dragoman import Agent, Turn, connect
 from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.core.errors import ConfigError
+from dragoman.core.model import State
 from dragoman.mcp import extra
+from dragoman.net.http.granian_server import GranianServer, bind
 from dragoman.server.app import create_app
+from dragoman.server.serve import address, wind_down
 from dragoman.settings import Limits, Rates, Settings
 from dragoman.testing import served
 
@@ -264,3 +270,49 @@ async def test_a_changed_request_state_reaches_no_task_of_others(tokens: dict[st
                 found = await mcp.session.call_tool("ask", {"message": "x"}, request_state=state)
                 assert isinstance(found, CallToolResult)
                 assert found.is_error
+
+
+async def test_agents_that_come_and_go_leave_a_session_open() -> None:
+    """The session is the caller's, whichever agents there are."""
+    app = create_app({"alpha": greeter("Alpha")}, settings(), several=True)
+    sock = bind("127.0.0.1", 0, limits=Limits())
+    await app.start()
+    listener = GranianServer(app.route, sock, Limits(), Settings().tls, app.server.trusts)
+    listener.begin()
+    try:
+        async with Client(f"{address(sock)}/mcp", mode="legacy") as mcp:
+            assert len((await mcp.list_tools()).tools) == 3
+            await app.add_agent("beta", greeter("Beta"))
+            found = await mcp.call_tool("beta__hello", {"message": "x"})
+            assert text(found) == "Beta greets anonymous"
+            await app.remove_agent("alpha")
+            names = [each.name for each in (await mcp.list_tools()).tools]
+            assert names == ["beta__hello", "beta__ask", "answer_task"]
+    finally:
+        await wind_down(app, listener)
+        sock.close()
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_task_goes_on_when_the_server_stops_during_its_call(
+    tmp_path: Path, mode: str
+) -> None:
+    (tmp_path / "agent.py").write_text(AGENT)
+    with serving("agent.py", cwd=tmp_path) as first:
+        started = asyncio.Event()
+
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            started.set()
+
+        async with Client(f"{first.url}/mcp", mode=mode) as mcp:
+            call = asyncio.create_task(
+                mcp.call_tool("long", {"message": "x"}, progress_callback=told)
+            )
+            await started.wait()
+            await asyncio.to_thread(first.end)
+            with pytest.raises(MCPError):
+                await call
+    with serving("agent.py", cwd=tmp_path) as second:
+        async with connect(second.url) as agent:
+            (task,) = (await agent.list()).tasks
+            assert task.state in (State.SUBMITTED, State.WORKING)

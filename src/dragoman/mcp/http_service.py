@@ -9,7 +9,7 @@ it takes a second, and most servers are never asked for MCP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,9 @@ class HttpAgent(OfferedAgent, frozen=True, kw_only=True):
     identify: Identify
     """Returns the caller as this agent knows it, without counting a call, or raises
     `Unauthenticated`."""
+    kind: Hashable
+    """Agents of one kind know every caller as the same one, so that one of them needs to be
+    asked."""
     shows_card: Callable[[Context, str], bool]
     """Returns whether a caller from this address may read the card, and so the list of tools."""
 
@@ -146,13 +149,15 @@ class McpService(Service):
         address = str((scope.get("client") or ("",))[0])
         found: dict[str, Context] = {}
         refusal: DragomanError = Forbidden()
-        for name, agent in self._agents.items():
-            try:
-                caller = await agent.identify(told, target, certificate)
-            except DragomanError as error:
-                refusal = error
-                continue
-            if agent.shows_card(caller, address):
+        known: dict[Hashable, Context | None] = {}
+        for name, agent in tuple(self._agents.items()):  # they may come and go meanwhile
+            if agent.kind not in known:
+                try:
+                    known[agent.kind] = await agent.identify(told, target, certificate)
+                except DragomanError as error:
+                    refusal, known[agent.kind] = error, None
+            caller = known[agent.kind]
+            if caller is not None and agent.shows_card(caller, address):
                 found[name] = caller
         if not found:
             raise refusal

@@ -78,9 +78,10 @@ class HttpSessions:
 
 
 def _principal(callers: Mapping[str, Context]) -> AccessToken:
-    """The caller in the terms of the package, which compares it with the owner of a session."""
-    names = [f"{name}={each.tenant}/{each.principal}" for name, each in sorted(callers.items())]
-    return AccessToken(token="", client_id="\n".join(names), scopes=[])
+    """The caller in the terms of the package, which compares it with the owner of a session. The
+    agents do not count, since they may come and go during a session."""
+    known = {f"{each.tenant}/{each.principal}" for each in callers.values() if each.schemes}
+    return AccessToken(token="", client_id="\n".join(sorted(known)), scopes=[])
 
 
 def _callers(request: Request) -> Mapping[str, Context]:

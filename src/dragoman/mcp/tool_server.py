@@ -25,7 +25,7 @@ from dragoman.core.peer import Context
 
 from .content import refusal
 from .tool_call import ToolCall, ToolResult
-from .tools import ANSWER, ANSWERS, OfferedAgent, SkillTool, check, tool_names, tools_of
+from .tools import ANSWER, ANSWERS, BETWEEN, OfferedAgent, SkillTool, check, prefix_of, tools_of
 
 log = Logger("mcp")
 
@@ -74,7 +74,10 @@ class ToolServer:
     async def _list(
         self, request: Request, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        found = await self._tools(self._callers(request))
+        callers = self._callers(request)
+        found: dict[str, SkillTool] = {}
+        for name in callers:
+            found |= await self._tools(name, callers)
         tools = [
             Tool(
                 name=name,
@@ -82,7 +85,7 @@ class ToolServer:
                 description=tool.description,
                 input_schema=tool.schema,
             )
-            for name, (_, tool) in found.items()
+            for name, tool in found.items()
         ]
         tools.append(
             Tool(
@@ -95,22 +98,18 @@ class ToolServer:
         )
         return ListToolsResult(tools=tools)
 
-    async def _tools(
-        self, callers: Mapping[str, Context]
-    ) -> dict[str, tuple[OfferedAgent, SkillTool]]:
-        found: list[tuple[OfferedAgent, SkillTool]] = []
-        for name, ctx in callers.items():
-            agent = self._agents.get(name)
-            if agent is None:  # it was removed a moment ago
-                continue
-            try:
-                card = await agent.card(ctx)
-            except DragomanError as exc:  # the others are there all the same
-                log.warning("An agent is not offered", agent=name, why=exc.message)
-                continue
-            found += [(agent, tool) for tool in tools_of(name if self._several else "", card)]
-        names = tool_names(tool.name for _, tool in found)
-        return dict(zip(names, found, strict=True))
+    async def _tools(self, name: str, callers: Mapping[str, Context]) -> dict[str, SkillTool]:
+        """The tools of one agent, by their names. No other agent has tools of these names: those of
+        several begin with the name of their agent, in which there is no underscore."""
+        agent = self._agents.get(name)
+        if agent is None or name not in callers:  # it was removed a moment ago
+            return {}
+        try:
+            card = await agent.card(callers[name])
+        except DragomanError as exc:  # the others are there all the same
+            log.warning("An agent is not offered", agent=name, why=exc.message)
+            return {}
+        return tools_of(name if self._several else "", card)
 
     async def _call(self, request: Request, params: CallToolRequestParams) -> ToolResult:
         try:
@@ -133,15 +132,22 @@ class ToolServer:
                 raise TaskNotFound()
             with self._open(request, agent, callers[agent.name]) as call:
                 return await call.answer(task_id, arguments["answer"])
-        found = (await self._tools(callers)).get(params.name)
-        if found is None:
+        name = self._agent_of(params.name, callers)
+        tool = (await self._tools(name, callers)).get(params.name)
+        if tool is None:
             raise MCPError(INVALID_PARAMS, f"There is no tool {params.name!r}; see tools/list.")
-        agent, tool = found
         message = tool.message(arguments)
-        with self._open(request, agent, callers[agent.name]) as call:
+        with self._open(request, self._agents[name], callers[name]) as call:
             if params.request_state is not None:
                 return await call.resume(params.request_state, params.input_responses)
             return await call.send(message)
+
+    def _agent_of(self, tool: str, callers: Mapping[str, Context]) -> str:
+        """The name of the only agent that may have this tool."""
+        if not self._several:
+            return next(iter(callers), "")
+        prefix = tool.partition(BETWEEN)[0]
+        return next((name for name in callers if prefix_of(name) == prefix), "")
 
     def _named(self, reference: str) -> tuple[OfferedAgent, str]:
         """The agent and the id of a task that a client was told."""

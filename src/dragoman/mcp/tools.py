@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from uuid import uuid4
 
 from msgspec import Struct
@@ -21,6 +21,10 @@ from dragoman.core.peer import Context, Peer
 
 MOST_CHARS = 64
 """The length of a tool's name. MCP allows 128, but many models only 64."""
+MOST_PREFIX = 40
+"""The part of it that is the name of the agent."""
+BETWEEN = "__"
+"""What stands between the name of an agent and the id of its skill."""
 ANSWER = "answer_task"
 """The tool that answers a task which waits, for clients that cannot be asked themselves."""
 MESSAGE: dict[str, Json] = {
@@ -57,7 +61,6 @@ class OfferedAgent(Struct, frozen=True, kw_only=True):
 class SkillTool(Struct, frozen=True, kw_only=True):
     """A skill as a tool."""
 
-    name: str
     title: str
     description: str
     schema: dict[str, Json]
@@ -66,8 +69,6 @@ class SkillTool(Struct, frozen=True, kw_only=True):
     """The id of the skill; empty for an agent that lists none."""
     takes_text: bool
     """Whether the arguments are the text of a message, since the skill publishes no schema."""
-    streaming: bool
-    """Whether the agent streams."""
 
     def message(self, arguments: Mapping[str, Json]) -> Message:
         """Returns the message that a call of the tool sends. Raises `BadParams`, which says what is
@@ -86,13 +87,38 @@ def check(schema: Mapping[str, Json], arguments: Mapping[str, Json]) -> None:
         raise BadParams(f"These arguments do not fit: {wrong}")
 
 
-def tools_of(name: str, card: Card) -> list[SkillTool]:
-    """Returns the skills of an agent as tools. `name` is what their names begin with; empty if the
-    ids of the skills are enough."""
+def tools_of(name: str, card: Card) -> dict[str, SkillTool]:
+    """Returns the skills of an agent as tools, by their names. `name` is that of the agent, which
+    the names begin with; empty if the ids of the skills are enough."""
     skills: Sequence[CardSkill] = card.skills
     if not skills:  # some dialects have no list of skills
         skills = (CardSkill(id="", name=card.name, description=card.description),)
-    return [_tool(name, card, skill) for skill in skills]
+    found: dict[str, SkillTool] = {}
+    for skill in skills:
+        found[_tool_name(name, skill.id or ("" if name else card.name), found)] = _tool(
+            name, card, skill
+        )
+    return found
+
+
+def prefix_of(name: str) -> str:
+    """Returns what the names of an agent's tools begin with: its name, if that is not too long."""
+    return name if len(name) <= MOST_PREFIX else f"{name[: MOST_PREFIX - 9]}-{_digest(name)}"
+
+
+def _tool_name(name: str, skill: str, taken: Container[str]) -> str:
+    """The name of a tool as MCP and models accept it."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", skill).strip("_")
+    if skill and not plain:
+        plain = "skill"
+    full = BETWEEN.join(filter(None, (prefix_of(name), plain)))
+    if len(full) > MOST_CHARS or full in taken or full == ANSWER:
+        full = f"{full[: MOST_CHARS - 9]}_{_digest(skill)}"  # the same in every list
+    return full
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _tool(name: str, card: Card, skill: CardSkill) -> SkillTool:
@@ -104,25 +130,9 @@ def _tool(name: str, card: Card, skill: CardSkill) -> SkillTool:
     if skill.examples:
         words.append("Examples: " + " | ".join(skill.examples[:3]))
     return SkillTool(
-        name="__".join(filter(None, (name, skill.id))) or card.name,
         title=skill.name,
         description="\n".join(words),
         schema=takes if typed else MESSAGE,
         skill=skill.id,
         takes_text=not typed,
-        streaming=card.streaming,
     )
-
-
-def tool_names(names: Iterable[str]) -> list[str]:
-    """Returns the names as MCP and models accept them, each only once, in the same order."""
-    taken = {ANSWER}
-    found = []
-    for name in names:
-        plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_") or "skill"
-        if len(plain) > MOST_CHARS or plain in taken:
-            # The digest keeps the name the same in every list.
-            plain = f"{plain[: MOST_CHARS - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-        taken.add(plain)
-        found.append(plain)
-    return found

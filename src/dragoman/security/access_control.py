@@ -63,6 +63,8 @@ class AccessControl:
             self.admit_or_anyone = self.authenticator.admit_or_anyone
         known_only = self.locked and not self.anonymous
         self.recognizes = Recognizer(self.authenticator if known_only else None)
+        self.identifies_as = Recognizer(self.authenticator), bool(self.anonymous)
+        """Agents for which this is equal give the same answer to `identify`."""
         self._access = _accesses(settings)
         if not schemes and any(each.authenticated for each in self._access.values()):
             raise ConfigError(

@@ -76,5 +76,6 @@ def _offered(name: str, context: ServiceContext) -> HttpAgent:
         peer=server.peer,
         card=card,
         identify=access.identify,
+        kind=access.identifies_as,
         shows_card=access.shows_card,
     )
