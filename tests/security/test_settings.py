@@ -66,9 +66,9 @@ def test_every_kind_of_door(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "what"),
     [
-        ('\n[auth.k]\ntype = "bearer"\ncallers.a = { secret = "hunter2hunter2" }', 2, "env"),
-        ('[auth.a]\ntype = "mtls"\n\n[auth.b]\ntype = "magic"', 4, "magic"),
-        ('[auth.b]\ntype = "bearer"\ncallers = {}\nflavour = 1', 1, "flavour"),
+        ('\n[auth.k]\ntype = "bearer"\ncallers.a = { secret = "hunter2hunter2" }', 4, "env"),
+        ('[auth.a]\ntype = "mtls"\n\n[auth.b]\ntype = "magic"', 5, "magic"),
+        ('[auth.b]\ntype = "bearer"\ncallers = {}\nflavour = 1', 4, "flavour"),
         ("[auth.b]\ncallers = {}", 1, "type"),
         ('[auth.j]\ntype = "jwt"\nissuer = "x"\naudience = []\nalgorithms = ["HS256"]', 1, "HS256"),
         ("[retention.x]\ntenant = 'a'", 1, "keep_tasks"),
