@@ -79,12 +79,13 @@ class UpstreamPeer:
             await steps.aclose()
 
     async def _first(self, steps: AsyncGenerator[Batch, None]) -> Batch | None:
-        seconds = self._pool.limits.answer_timeout
+        """Returns the first events. An agent without streams answers when its work is done."""
+        seconds = self._pool.limits.answer_timeout if self.card.streaming else None
         try:
             async with asyncio.timeout(seconds):
                 return await anext(steps, None)
         except TimeoutError:
-            message = f"{self._pool.name} did not answer within {seconds:g} s"
+            message = f"{self._pool.name} did not answer within {seconds} s"
             raise PeerUnreachable(message, sent=True) from None
 
     def _answered(self, began: float) -> None:

@@ -35,6 +35,8 @@ from .upstream_peer import UpstreamPeer
 log = Logger("gateway")
 MOST_CONTEXTS = 10_000
 """The conversations whose address is remembered."""
+ANSWER = 30.0
+"""The seconds for an answer that does not wait for a task, such as a card."""
 CHECK = 10.0
 """The seconds that a health check may take."""
 RETRY_AFTER = 2
@@ -67,7 +69,8 @@ class UpstreamPool:
         self.limits = limits or UpstreamLimits()
         times = ClientLimits(
             connect=self.limits.connect_timeout,
-            answer=self.limits.answer_timeout,
+            answer=min(ANSWER, self.limits.answer_timeout),
+            wait=self.limits.timeout,
             idle=self.limits.idle_timeout,
             patience=0.0,  # a relay waits for an agent that is away
             attempts=1,
@@ -193,11 +196,12 @@ class UpstreamPool:
     ) -> UpstreamAddress | None:
         """Takes a place; None if there is none at the moment."""
         now, breaker = _now(), self._breaker
-        wanted = [each for each in self.addresses if each.label not in avoid]
-        usable = [each for each in wanted if not breaker.seconds_left(each.label, now)]
+        usable = [
+            each
+            for each in self.addresses
+            if each.label not in avoid and not breaker.seconds_left(each.label, now)
+        ]
         if not usable:
-            if any(breaker.state(each.label, now) is BreakerState.HALF_OPEN for each in wanted):
-                return None  # a probe is under way, and its outcome decides
             raise why or self._unreachable(now)
         if context:
             usable = [self._address_of(context, usable)]

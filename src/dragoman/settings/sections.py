@@ -253,10 +253,12 @@ class UpstreamLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fallbacks: tuple[str, ...] = ()
     """Other agents of this file, with a url each, which are asked in this order when none of the
     addresses can be reached."""
+    timeout: float = 3600.0
+    """The seconds that it may work on a task; time in which it waits for the caller is free."""
     connect_timeout: _Seconds = 5.0
     """The seconds in which a connection must be open."""
-    answer_timeout: _Seconds = 60.0
-    """The seconds until an agent must begin to answer."""
+    answer_timeout: _Seconds = 300.0
+    """The seconds until the first event of a new task must arrive, if the agent has streams."""
     idle_timeout: _Seconds = 60.0
     """The seconds after which a silent stream counts as broken; the task is followed again."""
     concurrency: _Count = 200
@@ -303,8 +305,6 @@ class HostedAgent(UpstreamLimits, frozen=True, kw_only=True, forbid_unknown_fiel
     """Keys that may sign its card: files (JWK, key set, PEM), or addresses of key sets."""
     repeat: bool = False
     """Whether a message may be sent to it again although the first may have arrived."""
-    timeout: float = 3600.0
-    """The seconds that it may work on a task; time in which it waits for the caller is free."""
     patience: float = 120.0
     """The seconds for which a task waits for it while it cannot be reached."""
     refresh: float = 60.0
