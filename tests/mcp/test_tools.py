@@ -46,7 +46,7 @@ def test_an_agent_that_lists_no_skills_is_one_tool() -> None:
     assert tool.message({"message": "hi"}).metadata is None
 
 
-@pytest.mark.parametrize("schema", [None, 7, [], {"type": "array"}, {}])
+@pytest.mark.parametrize("schema", [None, 7, [], {"type": "array"}, {}, {"type": "object"}])
 def test_a_schema_that_is_no_object_is_not_offered(schema: object) -> None:
     (tool,) = tools_of("", card("plan", plan={"input": schema})).values()
     assert tool.schema == MESSAGE

@@ -123,7 +123,8 @@ def _digest(text: str) -> str:
 
 def _tool(name: str, card: Card, skill: CardSkill) -> SkillTool:
     takes, _ = schemas_of(card, skill.id)
-    typed = isinstance(takes, dict) and takes.get("type") == "object"
+    # IAT writes an object without properties where a skill takes no arguments but the message.
+    typed = isinstance(takes, dict) and takes.get("type") == "object" and takes.get("properties")
     words = [skill.description or skill.name]
     if name:
         words.append(f"Skill of the agent {card.name}.")
