@@ -100,6 +100,19 @@ class Registry:
         await self.look()
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
+    async def claim(self, name: str, addresses: tuple[str, ...]) -> None:
+        """Notes that a name is that of an agent of the settings from now on, which the caller
+        serves in place of one that was registered."""
+        async with self._looking:
+            entry = RegistryEntry(name=name, source=Source.FILE, addresses=addresses)
+            await self.store.put(entry)
+            self._served.pop(name, None)
+            self._failed.pop(name, None)
+
+    async def release(self, name: str) -> None:
+        """Notes that the settings have no agent of this name any more."""
+        await self.store.remove(name, Source.FILE, "")
+
     async def stop(self) -> None:
         """Follows the registry no more. The agents stay until the server stops them."""
         if self._loop is not None:
