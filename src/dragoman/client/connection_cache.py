@@ -57,6 +57,7 @@ class ConnectionCache:
         self._allow_private = allow_private
         self._environ = environ
         self._fresh = fresh
+        self._closed = False
         self._wires: dict[object, _Wire] = {}
         self._latest: dict[str, Mapping[str, Any]] = {}
         """The latest options of each address."""
@@ -85,7 +86,9 @@ class ConnectionCache:
         if renew:
             made = await self._connected(address, options)
             wire, before = made, self._wires.get(key)
-            self._wires[key] = made
+            made.old = self._closed
+            if not self._closed:
+                self._wires[key] = made
             if before is not None:
                 before.old = True
                 await before.let_go()
@@ -96,7 +99,9 @@ class ConnectionCache:
             wire = None
         if wire is None:
             made = await self._connected(address, options)
-            wire = self._wires.setdefault(key, made)
+            # A task that goes on although its agent was replaced has a connection to itself.
+            wire = made if self._closed else self._wires.setdefault(key, made)
+            made.old = self._closed
             if wire is not made:  # another task has connected at the same time
                 made.old = True
                 await made.let_go()
@@ -121,7 +126,8 @@ class ConnectionCache:
         raise AssertionError("unreachable")  # pragma: no cover
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Ends all connections. Those that are made from now on end with their use."""
+        self._closed = True
         wires, self._wires = [*self._wires.values()], {}
         for wire in wires:
             wire.old, wire.users = True, 0

@@ -75,7 +75,8 @@ def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAg
 
 def link_fallbacks(agents: Mapping[str, Agent], settings: Settings) -> None:
     """Gives each agent the agents that are asked when it cannot be reached. Raises `ConfigError` if
-    one is not there, or if they would ask each other in a circle."""
+    one is not there, or if they would ask each other in a circle; then no agent has changed."""
+    linked: list[tuple[UpstreamAgent, tuple[UpstreamAgent, ...]]] = []
     for name, section in settings.agents.items():
         found = []
         for other in section.fallbacks:
@@ -90,7 +91,9 @@ def link_fallbacks(agents: Mapping[str, Agent], settings: Settings) -> None:
         if found:
             asking = agents[name]
             assert isinstance(asking, UpstreamAgent)  # noqa: S101  only those have fallbacks
-            asking.fallbacks = tuple(found)
+            linked.append((asking, tuple(found)))
+    for asking, others in linked:
+        asking.fallbacks = others
 
 
 def _circle(name: str, settings: Settings) -> list[str]:

@@ -21,7 +21,7 @@ from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
 from dragoman.store.clock import Clock, wall_clock
-from dragoman.store.registry import AgentHealth, RegistryEntry, RegistryStore, Source
+from dragoman.store.registry import AgentHealth, RegistryEntry, RegistryStore, Source, owns
 
 log = Logger("registry")
 
@@ -36,6 +36,10 @@ AGAIN = 5.0
 
 Factory = Callable[[RegistryEntry], Agent | Awaitable[Agent]]
 """Makes an agent of its entry."""
+
+
+_MOUNTED_ELSEWHERE = (Source.FILE, Source.LINK)
+"""The sources of agents that the registry knows, and that others mount."""
 
 
 class Mounts(Protocol):
@@ -78,6 +82,8 @@ class Registry:
         self._seen = 0
         self._served: dict[str, RegistryEntry] = {}
         """The entries of the agents that were mounted here."""
+        self._links: set[str] = set()
+        """The names of agents that came by themselves, which others may take."""
         self._failed: dict[str, float] = {}
         """When to try again to serve an agent."""
         self._looking = asyncio.Lock()
@@ -95,10 +101,53 @@ class Registry:
             if before is None or (before.source, before.addresses) != (Source.FILE, addresses):
                 await self.store.put(mine)
         for entry in known.values():
-            if entry.source is Source.FILE:
-                await self.store.remove(entry.name, Source.FILE, entry.owner)
+            if entry.source in _MOUNTED_ELSEWHERE:  # of the last start
+                await self.store.remove(entry.name, entry.source, entry.owner)
         await self.look()
         self._loop = asyncio.get_running_loop().create_task(self._run())
+
+    async def claim(self, name: str, addresses: tuple[str, ...]) -> None:
+        """Notes that a name is that of an agent of the settings from now on, which the caller
+        serves in place of one that was registered."""
+        async with self._looking:
+            entry = RegistryEntry(name=name, source=Source.FILE, addresses=addresses)
+            await self.store.put(entry)
+            self._served.pop(name, None)
+            self._failed.pop(name, None)
+            self._links.discard(name)
+
+    async def release(self, name: str) -> None:
+        """Notes that the settings have no agent of this name any more."""
+        await self.store.remove(name, Source.FILE, "")
+
+    async def belongs_to_another(self, name: str, owner: str) -> bool:
+        """Returns whether an agent that came by itself, with this owner, cannot have the name."""
+        entry = await self.store.find(name)
+        taken = entry is not None and not entry.removed_at
+        return taken and not owns(entry, Source.LINK, owner)
+
+    async def link(self, name: str, owner: str) -> None:
+        """Notes that an agent of this name has come by itself; the caller serves it. Raises
+        `Conflict` if the name is another's."""
+        health = AgentHealth.UP
+        entry = RegistryEntry(name=name, source=Source.LINK, owner=owner, health=health)
+        async with self._looking:
+            self.entries[name] = await self.store.put(entry)
+            self._links.add(name)
+
+    async def unlink(self, name: str, owner: str, *, offline: bool = False) -> None:
+        """Notes that an agent that came by itself is `offline`, or gone."""
+        entry = await self.store.find(name)
+        if not owns(entry, Source.LINK, owner):
+            return
+        assert entry is not None  # noqa: S101  it is owned
+        if offline:
+            now = self._clock()
+            left = replace(entry, health=AgentHealth.DOWN, until=now, seen_at=now)
+            self.entries[name] = await self.store.put(left)
+            return
+        self._links.discard(name)
+        await self.store.remove(name, Source.LINK, owner)
 
     async def stop(self) -> None:
         """Follows the registry no more. The agents stay until the server stops them."""
@@ -144,7 +193,7 @@ class Registry:
                 leaving.add_done_callback(self._leaving.discard)
             return
         self.entries[name] = entry
-        if entry.source is Source.FILE:
+        if entry.source in _MOUNTED_ELSEWHERE:
             self._server.reindex(name)
             return
         before = self._served.get(name)
@@ -161,7 +210,8 @@ class Registry:
         try:
             made = self._make(entry)
             agent = await made if inspect.isawaitable(made) else made
-            if name in self._served:
+            if name in self._served or name in self._links:
+                self._links.discard(name)
                 await self._server.replace_agent(name, agent)
             elif name in self._server.mounts:
                 raise ConfigError(f"An agent of the settings is at /agents/{name} already.")

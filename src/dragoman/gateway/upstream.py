@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from dragoman.agent import Turn
 from dragoman.agent.answers import Failed
 from dragoman.agent.turn import access_of
-from dragoman.client.agent import RemoteAgent
 from dragoman.core.errors import (
     CardUntrusted,
     DragomanError,
@@ -45,6 +44,7 @@ from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import lost_from
 from dragoman.relay import Upstream
 
+from .connections import ConnectedAgent
 from .upstream_peer import UpstreamPeer
 from .upstream_pool import RETRY_AFTER
 
@@ -329,7 +329,7 @@ def told(name: str, exc: DragomanError) -> DragomanError:
     return exc
 
 
-async def cancel(peer: RemoteAgent, task_id: str) -> None:
+async def cancel(peer: ConnectedAgent, task_id: str) -> None:
     """Cancels a task of an agent. It is no error if the task has ended."""
     with suppress(NotCancelable, TaskNotFound, TaskFinished):
         await peer.cancel(task_id)

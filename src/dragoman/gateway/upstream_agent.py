@@ -140,6 +140,13 @@ class UpstreamAgent(Agent):
         """Returns the service that reads the card while the agent is served."""
         return UpstreamService(self)
 
+    async def check(self) -> None:
+        """Looks at each address now: whether the agent is there, and what its card says."""
+        for address in self.pool.addresses:
+            found = await self.pool.check(address)
+            if found is not None:
+                self.learn(found.card, found.dialect, address.label)
+
     async def cancel(self, task_id: str, at: str = "") -> None:
         """Cancels a task at the address with this label. It is no error if the task has ended."""
         async with self.pool.peer(at=at or self.pool.url, urgent=True) as peer:

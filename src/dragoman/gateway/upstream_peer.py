@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dragoman.client.agent import RemoteAgent
 from dragoman.core.card import Card
 from dragoman.core.errors import DragomanError, PeerUnreachable
 from dragoman.core.operations import Operation, R, Streamed
 from dragoman.core.peer import Batch, Context
 
+from .connections import ConnectedAgent
 from .upstream_address import UpstreamAddress, failure_reason
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class UpstreamPeer:
     """A `Peer`, which has a place at an address until it is released."""
 
-    agent: RemoteAgent
+    agent: ConnectedAgent
 
     def __init__(self, pool: UpstreamPool, address: UpstreamAddress) -> None:
         self._pool, self._address = pool, address

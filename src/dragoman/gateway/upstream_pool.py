@@ -17,7 +17,6 @@ from contextlib import asynccontextmanager, suppress
 from math import ceil
 from typing import Any, Protocol
 
-from dragoman.client.agent import RemoteAgent
 from dragoman.client.connection_cache import ConnectionCache
 from dragoman.client.limits import ClientLimits
 from dragoman.core.errors import CallError, DragomanError, PeerError, PeerUnreachable, TooMany
@@ -28,6 +27,7 @@ from dragoman.engine.circuit_breaker import BreakerState, CircuitBreaker
 from dragoman.observability.metrics import Histogram
 from dragoman.settings import UpstreamLimits
 
+from .connections import ConnectedAgent, Connections
 from .fair_queue import FairQueue
 from .upstream_address import UpstreamAddress, failure_reason
 from .upstream_peer import UpstreamPeer
@@ -61,10 +61,12 @@ class UpstreamPool:
         environ: Mapping[str, str] | None = None,
         fresh: float = 300.0,
         closing: Iterable[Closing] = (),
+        connections: Connections | None = None,
     ) -> None:
         """`addresses` have the options of `connect` for each. `fresh` are the seconds after which
         the card is read again by the next call, if nothing has done it before. `closing` is closed
-        with the pool."""
+        with the pool. `connections` are those to agents that came to us; None: the addresses are
+        called."""
         self.name = name
         self.limits = limits or UpstreamLimits()
         times = ClientLimits(
@@ -81,7 +83,7 @@ class UpstreamPool:
         )
         self._by_label = {each.label: each for each in self.addresses}
         self._closing = tuple(closing)
-        self._cache = ConnectionCache(environ=environ, fresh=fresh)
+        self._cache: Connections = connections or ConnectionCache(environ=environ, fresh=fresh)
         self._breaker = CircuitBreaker(self.limits.failures, self.limits.probe, log)
         self._queue: FairQueue[UpstreamAddress] = FairQueue(
             self.limits.queue, self.limits.queue_timeout, self._give_back, self._busy
@@ -290,7 +292,7 @@ class UpstreamPool:
 
     # Health checks.
 
-    async def check(self, address: UpstreamAddress) -> RemoteAgent | None:
+    async def check(self, address: UpstreamAddress) -> ConnectedAgent | None:
         """Asks an address for a sign of life, and returns the agent there with its card as it is
         now; None if it does not answer."""
         address.checked_at = began = _now()
@@ -314,7 +316,7 @@ class UpstreamPool:
             self._queue.serve()
         return agent
 
-    async def _looked_at(self, address: UpstreamAddress) -> RemoteAgent:
+    async def _looked_at(self, address: UpstreamAddress) -> ConnectedAgent:
         async with self._cache.reach(address.url, address.options) as agent:
             if not await agent.changed():
                 return agent

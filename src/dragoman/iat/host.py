@@ -139,7 +139,7 @@ class Host(Agent):
         Everybody with the shared secret can sign for any name, so a name is not proved by it. What
         tells an agent that came back from one that wants the work of another is that the other is
         still there."""
-        place, before = _place(met, peer), self.agents.get(met.who)
+        place, before = place_of(met, peer), self.agents.get(met.who)
         if place is None or met.who in self._placed:
             return  # it gets no work
         if before is None or not before.online or before.place == place:
@@ -157,7 +157,7 @@ class Host(Agent):
             log.warning("An agent registered that is called at its own address", agent=met.who)
             return
         transport: AgentTransport | None = None
-        place = _place(met, peer)
+        place = place_of(met, peer)
         if isinstance(peer, WebSocketPeer):
             transport = peer
         elif met.card.interfaces and self.dial is not None:
@@ -362,8 +362,9 @@ class Host(Agent):
         return self.peer
 
 
-def _place(met: Introduction, peer: Peer | None) -> object:
-    """Where someone registers from: its socket, or the address that it gives."""
+def place_of(met: Introduction, peer: Peer | None) -> object:
+    """Where someone registers from: its socket, or the address that it gives; None if it is only a
+    caller."""
     if isinstance(peer, WebSocketPeer):
         return peer
     return met.card.interfaces[0].url if met.card is not None and met.card.interfaces else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -19,13 +19,17 @@ Modules = dict[Path, ModuleType]
 """What is imported already: a file with two agents runs once."""
 
 
-def load_agents(given: Sequence[str], settings: Settings) -> Agents:
+def load_agents(
+    given: Sequence[str], settings: Settings, known: Mapping[str, Agent] | None = None
+) -> Agents:
     """The agents in these files, each `file.py`, `file.py:name` or `NAME=file.py`; those of the
-    sections `[agents.NAME]` if there are none."""
+    sections `[agents.NAME]` if there are none. Those that are `known` stay as they are."""
     modules: Modules = {}
     if not given:
+        there = known or {}
         hosted = {
-            name: _hosted(name, each, settings, modules) for name, each in settings.agents.items()
+            name: there[name] if name in there else _hosted(name, each, settings, modules)
+            for name, each in settings.agents.items()
         }
         if any(each.fallbacks for each in settings.agents.values()):
             from dragoman.gateway.configuration import link_fallbacks

@@ -154,6 +154,13 @@ class App(AgentRouter):
                 )
                 for path, methods in self._registration.routes().items():
                     routes[path] = {**routes.get(path, {}), **methods}
+                from .iat_host import host_service
+
+                host = host_service(self, shared, self.registry, pool.store.sessions)
+                if host is not None:
+                    shared.services.append(host)
+            for service in shared.services:
+                routes |= service.routes()
             guarded = access.policed(routes)
             if self.registry is not None:
                 patterns[PATTERN] = is_entry

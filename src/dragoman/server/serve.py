@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +46,12 @@ def run(
     *,
     several: bool | None = None,
     registers: Factory | None = None,
+    beside: Callable[[App], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Serves the agents with these settings; `on_start` is told the address. A server for `several`
     agents has them at `/agents/{name}`, however few there are now, and may serve those that are
-    registered in its store: `registers` makes an agent of an entry."""
+    registered in its store: `registers` makes an agent of an entry. `beside` runs until the server
+    stops."""
     from dragoman.net.http.granian_server import bind, raise_file_limit
 
     named = by_name(agents, several=several)
@@ -59,7 +61,7 @@ def run(
     raise_file_limit(settings.limits.connections)
     log = set_up(settings.server.log_level)
     try:
-        _run_loop(_serve(named, settings, sock, log, on_start, several, registers))
+        _run_loop(_serve(named, settings, sock, log, on_start, several, registers, beside))
     finally:
         sock.close()
         log.close()
@@ -88,6 +90,7 @@ async def _serve(
     on_start: Callable[[str], None] | None,
     several: bool | None,
     registers: Factory | None,
+    beside: Callable[[App], Coroutine[Any, Any, None]] | None,
 ) -> None:
     from dragoman.net.http.granian_server import GranianServer
 
@@ -119,12 +122,16 @@ async def _serve(
     )
     if on_start is not None:
         on_start(url)
+    running = asyncio.create_task(beside(app)) if beside is not None else None
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             serving.result()
     finally:
         began = time.monotonic()
+        if running is not None:
+            running.cancel()
+            await asyncio.wait({running})
         await wind_down(app, listener)
         log.info("stopped", seconds=f"{time.monotonic() - began:.2f}")
 

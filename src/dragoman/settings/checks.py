@@ -46,7 +46,15 @@ def check(settings: Settings) -> None:
     for key in settings.rates.__struct_fields__:
         if getattr(settings.rates, key) < 0:
             raise ConfigError(f"rates.{key} must not be less than 0.")
-    for key in ("session", "window", "sockets", "calls", "messages_per_second", "message_size"):
+    for key in (
+        "session",
+        "window",
+        "sockets",
+        "calls",
+        "messages_per_second",
+        "message_size",
+        "offline",
+    ):
         if getattr(settings.iat, key) <= 0:
             raise ConfigError(f"iat.{key} must be more than 0.")
     if not settings.push.schedule or min(settings.push.schedule) < 0:

@@ -211,6 +211,8 @@ class Iat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The size of one WebSocket message."""
     idle: float = 120.0
     """How long a WebSocket may be idle."""
+    offline: float = 600.0
+    """How long a gateway still lists a sub-agent that has left."""
 
 
 class AgentCredentials(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +30,7 @@ from dragoman.settings import Settings
 from ..json_output import show
 from ..store_access import AsJson
 from .gateway_status import status
+from .settings_watch import SettingsWatch
 
 gateway = App(
     name="gateway",
@@ -78,6 +80,14 @@ def serve(
             negative="--no-registry",
         ),
     ] = None,
+    watch: Annotated[
+        bool,
+        Parameter(
+            help="Follow the settings file: its agents come, change and go with it. Then every "
+            "agent is at /agents/NAME.",
+            negative=(),
+        ),
+    ] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
         Parameter(help="How much to log. [default: info]"),
@@ -99,13 +109,19 @@ def serve(
         "log_level": log_level,
     }
     settings, agents = _loaded(file, flags, registry=bool(registry))
-    several = len(agents) != 1 or bool(registry)
+    several = len(agents) != 1 or bool(registry) or watch
+    path = file or Path(config.FILE)
     run(
         agents,
         settings,
         lambda url: announce(agents, settings, url, several=several),
         several=several,
         registers=registered(settings) if several and registry is not False else None,
+        beside=SettingsWatch(
+            path, partial(_settings, path, flags, registry=bool(registry)), settings, agents
+        ).run
+        if watch
+        else None,
     )
 
 
@@ -160,13 +176,17 @@ def _dialects(name: str | None, *, served: bool) -> list[Dialect]:
 def _loaded(
     file: Path | None, flags: Mapping[str, object], *, registry: bool = False
 ) -> tuple[Settings, Mapping[str, Agent]]:
-    path = file or Path(config.FILE)
+    settings = _settings(file or Path(config.FILE), flags, registry=registry)
+    return settings, by_name(load_agents((), settings), several=registry)
+
+
+def _settings(path: Path, flags: Mapping[str, object], *, registry: bool) -> Settings:
     if not path.is_file():
         raise ConfigError(f"There is no file {path}. {SMALLEST}")
     settings = config.load(flags, os.environ, path)
     if not settings.agents and not registry:
         raise ConfigError(f"{path} names no agents. {SMALLEST}")
-    return settings, by_name(load_agents((), settings), several=registry)
+    return settings
 
 
 def announce(

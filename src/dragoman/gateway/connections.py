@@ -1,0 +1,52 @@
+"""How the pool of an agent elsewhere connects to it: by an address, or because it came to us."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from dragoman.core.card import Card
+from dragoman.core.model import Task
+from dragoman.core.operations import Operation, R, Streamed
+from dragoman.core.peer import Batch, Context
+
+
+class ConnectedAgent(Protocol):
+    """An agent that is connected: a `RemoteAgent`, or what else can be called like one."""
+
+    @property
+    def card(self) -> Card:
+        """Its card."""
+
+    @property
+    def dialect(self) -> str:
+        """The dialect in use."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it recognises a repeated message by its idempotency key."""
+
+    async def changed(self) -> bool:
+        """Asks for a sign of life, and returns whether its card has changed."""
+
+    async def cancel(self, task: Task | str) -> Task | None:
+        """Cancels a task."""
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """Returns the result, or raises a `DragomanError`."""
+
+    def stream(self, op: Streamed, ctx: Context, /) -> AsyncGenerator[Batch, None]:
+        """Yields the events of a task."""
+
+
+class Connections(Protocol):
+    """The connections of a pool: `client.connection_cache.ConnectionCache`, for addresses."""
+
+    def reach(
+        self, address: str, options: Mapping[str, Any], *, renew: bool = False
+    ) -> AbstractAsyncContextManager[ConnectedAgent]:
+        """Returns a connection for the duration of the block. Raises `PeerUnreachable`."""
+
+    async def close(self) -> None:
+        """Ends all connections."""

@@ -1,0 +1,123 @@
+"""Agents that come to the gateway by themselves: served while they are connected, and listed as
+offline for a while after they have left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from dragoman.agent import Agent
+from dragoman.core.errors import DragomanError, Forbidden
+from dragoman.core.log import Logger
+
+from .registry import Mounts, Registry
+from .upstream_agent import UpstreamAgent
+
+log = Logger("gateway")
+
+
+class _DialIn:
+    """One agent that came by itself."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.lock = asyncio.Lock()
+        """Held while the agent is mounted or removed."""
+        self.agent: UpstreamAgent | None = None
+        self.online = True
+        self.removal: asyncio.TimerHandle | None = None
+
+
+class DialIns:
+    """Serves agents as they come and go. Their names are kept in the registry."""
+
+    def __init__(
+        self,
+        server: Mounts,
+        agent_at: Callable[[str], Agent | None],
+        registry: Registry,
+        *,
+        offline: float,
+    ) -> None:
+        """`agent_at` returns the agent of a name that is served. `offline` are the seconds for
+        which an agent that has left is still served, and listed as offline."""
+        self._server, self._agent_at, self._registry = server, agent_at, registry
+        self._offline = offline
+        self._known: dict[str, _DialIn] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def check(self, name: str, owner: str) -> None:
+        """Raises `Forbidden` if the name belongs to another agent."""
+        if await self._registry.belongs_to_another(name, owner):
+            log.warning("An agent may not have the name of another", agent=name, owner=owner)
+            raise Forbidden(
+                f"The name {name} belongs to another agent of this gateway.", agent=name
+            )
+
+    def arrived(self, name: str, owner: str, make: Callable[[], UpstreamAgent]) -> None:
+        """Serves an agent, or again one that had left. `make` makes it."""
+        known = self._known.get(name)
+        if known is None or known.owner != owner:
+            known = self._known[name] = _DialIn(owner)
+        known.online = True
+        if known.removal is not None:
+            known.removal.cancel()
+        self._spawn(self._serve(name, known, make))
+
+    def left(self, name: str) -> None:
+        """Lists an agent as offline, and removes it after a while."""
+        known = self._known.get(name)
+        if known is None:
+            return
+        known.online = False
+        loop = asyncio.get_running_loop()
+        known.removal = loop.call_later(
+            self._offline, lambda: self._spawn(self._remove(name, known))
+        )
+        self._spawn(self._note_offline(name, known))
+
+    async def close(self) -> None:
+        """Follows nobody any more. The agents stay until the server stops them."""
+        for known in self._known.values():
+            if known.removal is not None:
+                known.removal.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, name: str, known: _DialIn, make: Callable[[], UpstreamAgent]) -> None:
+        async with known.lock:
+            if not known.online:
+                return
+            try:
+                await self._registry.link(name, known.owner)
+                if known.agent is None or self._agent_at(name) is not known.agent:
+                    known.agent = make()
+                    await self._server.add_agent(name, known.agent)
+                await known.agent.check()
+            except DragomanError as exc:
+                log.warning("An agent that came cannot be served", agent=name, why=exc)
+                return
+            self._server.reindex(name)
+
+    async def _note_offline(self, name: str, known: _DialIn) -> None:
+        async with known.lock:
+            if not known.online:
+                log.info("An agent has left", agent=name)
+                await self._registry.unlink(name, known.owner, offline=True)
+
+    async def _remove(self, name: str, known: _DialIn) -> None:
+        async with known.lock:
+            if known.online:
+                return
+            if self._known.get(name) is known:
+                del self._known[name]
+            if known.agent is not None and self._agent_at(name) is known.agent:
+                await self._server.remove_agent(name)
+            await self._registry.unlink(name, known.owner)
