@@ -28,7 +28,7 @@ $(READY): pyproject.toml requirements.lock
 
 setup: $(READY) ## Make the virtual environment (the other targets do it by themselves)
 
-demo: $(READY) ## Start the showcase agent and show it working in A2A 1.0 and 0.3
+demo: $(READY) ## Start agents in every dialect and a gateway, and show them talking
 	@$(BIN)/dragoman demo
 
 test: check .peers/.ready debian ## Check, then all tests, with small counts

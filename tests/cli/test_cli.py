@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 import subprocess
@@ -64,23 +63,6 @@ def test_new_writes_a_project_whose_test_passes(tmp_path: Path) -> None:
         text=True,
     )
     assert tested.returncode == 0, tested.stdout
-
-
-@pytest.mark.slow
-def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
-    shown = dragoman("demo", "--port", "0", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    for words in (
-        "HELLO, DRAGOMAN   (completed)",
-        "29 chunks",
-        "BONJOUR   (completed, kind: task)",
-        "How many days in Kyoto?   (input-required)",
-        "10 steps done in attempt 2",
-        "Try it yourself",
-        "gRPC     127.0.0.1:",
-    ):
-        assert words in shown.stdout
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ COMMANDS = {
     "serve": ("serve", "Serve the agent in a Python file, or several agents, until Ctrl-C."),
     "gateway": ("serve", "Serve agents that are elsewhere, in any dialect, in every dialect."),
     "agents": ("operate", "List, find, add and remove the agents of a gateway."),
-    "demo": ("serve", "Start the showcase agent and watch it work."),
+    "demo": ("serve", "Start agents in every dialect and a gateway, and watch them talk."),
     "new": ("serve", "Create an agent project with a test."),
     "send": ("talk", "Send a message to an agent and show the result."),
     "chat": ("talk", "Chat with an agent in the terminal."),

@@ -1,0 +1,7 @@
+"""The tour of `dragoman demo`: agents in every dialect, a gateway, and callers in every dialect."""
+
+from .speakers import Speaker, speakers
+from .stage import Stage
+from .steps import Tour
+
+__all__ = ["Speaker", "Stage", "Tour", "speakers"]

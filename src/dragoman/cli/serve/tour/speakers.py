@@ -1,0 +1,72 @@
+"""The dialects of the tour: for each of them there is an agent that is asked in it, and a caller
+that speaks it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from msgspec import Struct
+
+from dragoman.core.dialect import Dialect, Wire
+from dragoman.dialects import DIALECTS
+from dragoman.net.http.mount_point import AGENTS
+
+_SCHEMES = {Wire.HTTP: "http", Wire.WEBSOCKET: "ws", Wire.GRPC: "grpc"}
+
+
+class Ports(Struct, frozen=True):
+    """The ports of one server."""
+
+    http: int
+    grpc: int
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.http}"
+
+
+class Speaker(Struct, frozen=True):
+    """A dialect, and the agent that is asked in it."""
+
+    dialect: Dialect
+
+    @property
+    def name(self) -> str:
+        """The name of the agent in addresses."""
+        return self.label.replace(".", "-")
+
+    @property
+    def label(self) -> str:
+        """The dialect as short as a table needs it."""
+        return self.dialect.name.removeprefix("a2a-")
+
+    @property
+    def secret(self) -> bool:
+        """Whether callers and agents of this dialect share a secret."""
+        return self.dialect.proof is not None
+
+    def address(self, ports: Ports, agent: str) -> str:
+        """Returns the address at which a caller in this dialect reaches an agent of a server."""
+        wire, where = self.dialect.wire, f"{AGENTS}/{agent}"
+        if wire is Wire.GRPC:
+            return f"a2a+grpc://127.0.0.1:{ports.grpc}{where}"
+        if not self.secret:
+            return f"{ports.url}{where}"
+        path = self.dialect.routes[0].path
+        return f"{self.dialect.scheme}+{_SCHEMES[wire]}://127.0.0.1:{ports.http}{where}{path}"
+
+    def section(self, ports: Ports) -> str:
+        """Returns the `[agents.NAME]` of a gateway for the agent of this dialect."""
+        more = (
+            'secret = { env = "IAT_SECRET" }' if self.secret else f'dialect = "{self.dialect.name}"'
+        )
+        return f'[agents.{self.name}]\nurl = "{self.address(ports, self.name)}"\n{more}\n'
+
+
+def speakers() -> list[Speaker]:
+    """Returns a speaker of each dialect that a server of ours offers, the newest first."""
+    # gRPC is an extra, so the demo does without where it is not installed.
+    grpc = find_spec("grpc") is not None
+    offered = [each for each in DIALECTS.values() if each.interface or each.listed_as]
+    return [Speaker(each) for each in offered if grpc or each.wire is not Wire.GRPC]

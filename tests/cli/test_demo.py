@@ -1,0 +1,100 @@
+"""`dragoman demo`: the tour of everything, as its user sees it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.run import ENVIRON, dragoman
+from dragoman.cli.serve.tour.steps import program
+
+pytestmark = pytest.mark.slow
+FAREWELL = "Still serving."
+
+
+def test_the_demo_shows_everything_and_ends_by_itself(tmp_path: Path) -> None:
+    shown = dragoman("demo", "--port", "0", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    for words in (
+        "The gateway listens at",
+        "100 of 100 answers were right",
+        "hello from iat-ws -> HELLO FROM IAT-WS",
+        "29 chunks",
+        "How many days in Kyoto?   (input-required)",
+        "Day 3 in Kyoto",
+        "10 steps done in attempt 2",
+        "Try it yourself",
+    ):
+        assert words in shown.stdout, shown.stdout
+    rows = re.findall(r"^ {3}(\S+) +(?:\d+ +){9}\d+$", shown.stdout, re.MULTILINE)
+    assert len(rows) == 10, shown.stdout
+    assert os.listdir(tmp_path) == []
+
+
+def test_its_commands_run_as_they_are_and_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "dragoman", "demo", "--port", "0", "--stay"],
+        cwd=tmp_path,
+        env=ENVIRON,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert demo.stdout is not None
+        said = ""
+        for line in demo.stdout:
+            said += line
+            if FAREWELL in line:
+                break
+        _, _, ending = said.partition("Try it yourself")
+        commands = [each for each in ending.split("\n\n") if "agents/" in each]
+        assert len(commands) == 6, said
+        found = {}
+        for command in commands:
+            ran = subprocess.run(
+                ["/bin/sh", "-c", command],
+                cwd=tmp_path,
+                env=ENVIRON,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            assert ran.returncode == 0, (command, ran.stderr)
+            found[command.strip()] = ran.stdout
+        card, stream, _chat, older, iat, grpc = found.values()
+        assert '"Showcase"' in card
+        assert "dragoman " in stream
+        assert [each.strip() for each in (older, iat, grpc)] == ["HELLO"] * 3
+        pids = re.findall(r"\(process (\d+)\)", said) + re.findall(r"process (\d+) takes", said)
+        demo.send_signal(signal.SIGINT)
+        rest, wrong = demo.communicate(timeout=120)
+        assert (demo.returncode, wrong) == (0, "")
+        assert "The demo has ended" in rest
+        assert len(pids) == 3
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(pid), 0)
+    finally:
+        if demo.poll() is None:
+            demo.kill()
+        demo.communicate()
+
+
+def test_commands_name_the_program_as_the_shell_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "dragoman"
+    there.write_text("#!/bin/sh\n")
+    there.chmod(0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert program([str(there)]) == str(there)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert program([str(there)]) == "dragoman"
