@@ -14,6 +14,7 @@ import pytest
 
 from cards.forge import public
 from dragoman import State, Task, connect
+from dragoman.client.limits import ClientLimits
 from dragoman.core.errors import DragomanError
 from dragoman.dialects.a2a.cards import signatures
 from dragoman.security.card_signing import new_key
@@ -65,7 +66,7 @@ async def test_an_agent_that_comes_late_is_there_then(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(LIMIT),
         gateway(sections, settings(tmp_path), wait=False) as door,
-        connect(door.at("late")) as caller,
+        connect(door.at("late"), limits=ClientLimits(patience=1.0)) as caller,
     ):
         assert caller.card.name == "late"
         with pytest.raises(DragomanError, match="cannot be reached") as away:
