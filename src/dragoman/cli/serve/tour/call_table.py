@@ -17,7 +17,7 @@ WIDTH = 3
 """The characters of a cell, at least."""
 
 
-class Exchange(Struct, frozen=True):
+class TourCall(Struct, frozen=True):
     """One message, and its answer."""
 
     caller: str
@@ -38,8 +38,8 @@ class CallTable:
 
     def __init__(self, console: Console, labels: Sequence[str]) -> None:
         self._console, self._labels = console, labels
-        self._rows: dict[str, list[Exchange]] = {}
-        self._last: deque[Exchange] = deque(maxlen=SHOWN)
+        self._rows: dict[str, list[TourCall]] = {}
+        self._last: deque[TourCall] = deque(maxlen=SHOWN)
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._watched = console.is_terminal
 
@@ -59,7 +59,7 @@ class CallTable:
         for each in self.failed:
             self._print(f"   {each}")
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: TourCall) -> None:
         """Fills the next cell of the caller's row."""
         row = self._rows.setdefault(exchange.caller, [])
         row.append(exchange)
@@ -72,12 +72,12 @@ class CallTable:
             self._print(self._line(exchange.caller))
 
     @property
-    def exchanges(self) -> list[Exchange]:
+    def exchanges(self) -> list[TourCall]:
         """All of them."""
         return [each for row in self._rows.values() for each in row]
 
     @property
-    def failed(self) -> list[Exchange]:
+    def failed(self) -> list[TourCall]:
         """Those without the right answer."""
         return [each for each in self.exchanges if each.error]
 

@@ -17,7 +17,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.doctor.guard import Guard
 from dragoman.doctor.http import NoAnswer, RawHttp
 
-from .speakers import Ports, Speaker
+from .speakers import DialectSpeaker, Ports
 
 START = 60.0
 """The seconds that a server may take to answer for the first time."""
@@ -27,7 +27,7 @@ class Stage:
     """Agents in every dialect, and the gateway between them and their callers. Everything that they
     store is in one folder."""
 
-    def __init__(self, port: int, speakers: Sequence[Speaker], folder: Path) -> None:
+    def __init__(self, port: int, speakers: Sequence[DialectSpeaker], folder: Path) -> None:
         self.speakers = speakers
         self.secret = secrets.token_hex(16)
         self.ports = Ports(free_port(port), free_port(port + 1 if port else 0))

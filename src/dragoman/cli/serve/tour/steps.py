@@ -20,8 +20,8 @@ from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.model import Message, State, Task
 from dragoman.net.http.mount_point import AGENTS
 
-from .call_table import CallTable, Exchange
-from .speakers import Speaker
+from .call_table import CallTable, TourCall
+from .speakers import DialectSpeaker
 from .stage import Stage
 
 
@@ -144,11 +144,13 @@ class Tour:
         for line in text.splitlines():
             self.console.print(f"   {line}", markup=False)
 
-    def _speaker(self, dialect: str) -> Speaker:
+    def _speaker(self, dialect: str) -> DialectSpeaker:
         return self._by_dialect[dialect]
 
     @asynccontextmanager
-    async def _call(self, caller: Speaker, agent: Speaker) -> AsyncIterator[RemoteAgent]:
+    async def _call(
+        self, caller: DialectSpeaker, agent: DialectSpeaker
+    ) -> AsyncIterator[RemoteAgent]:
         """Connects a caller of this dialect with the agent, through the gateway."""
         address = caller.address(self.stage.ports, agent.name)
         auth = SharedSecret(self.stage.secret, to=agent.name) if caller.secret else None
@@ -157,7 +159,9 @@ class Tour:
             yield found
 
 
-async def _exchange(caller: Speaker, speaker: Speaker, agent: RemoteAgent) -> Exchange:
+async def _exchange(
+    caller: DialectSpeaker, speaker: DialectSpeaker, agent: RemoteAgent
+) -> TourCall:
     said, began = f"hello from {caller.label}", time.monotonic()
     answer = error = ""
     try:
@@ -166,7 +170,7 @@ async def _exchange(caller: Speaker, speaker: Speaker, agent: RemoteAgent) -> Ex
             error = f"the answer to {said!r} was {answer!r}"
     except DragomanError as exc:
         error = exc.message
-    return Exchange(
+    return TourCall(
         caller=caller.label,
         agent=speaker.label,
         said=said,
