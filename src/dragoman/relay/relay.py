@@ -34,12 +34,13 @@ from dragoman.core.errors import (
     PeerMisbehaved,
     PeerUnreachable,
     TaskFinished,
+    TaskNotFound,
 )
 from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
 from dragoman.core.model import AnyPart, Json, Message, State, Status, Task
-from dragoman.core.operations import Resolve, Watch
+from dragoman.core.operations import GetTask, Resolve, Watch
 from dragoman.core.peer import Context, Peer
 from dragoman.core.questions import answer_value, first_data, question_in
 from dragoman.core.stream_state import Entry, StreamState
@@ -133,6 +134,8 @@ class Relay:
                 lost = True
                 name = self._upstream.name
                 log.info("The connection was lost", agent=name, task=self._turn.task_id)
+                if self._remote.id and not self._state.seq and await self._look(peer):
+                    return
         heard = seq != self._state.seq or (not seq and task != self._state.task())
         if not lost:
             if not self._state.begun:
@@ -141,6 +144,21 @@ class Relay:
                 return  # a stream may end with a question, and the next one resumes after it
         self._state.connected(cursor=True)
         await self._upstream.lost(heard=heard)
+
+    async def _look(self, peer: Peer) -> bool:
+        """Mirrors a remote task that rests, and returns whether it is over. Some agents break off
+        the subscription to such a task instead of saying so."""
+        try:
+            task = await peer.call(GetTask(task_id=self._remote.id), self._ctx)
+        except TaskNotFound:
+            raise
+        except (DragomanError, TimeoutError):
+            return False  # it cannot be reached at all
+        if task.state in FINAL | WAITING:
+            at, whole = task.status.at, events.Snapshot(task=task)
+            for new in self._new(events.Stamped(task.id, task.context_id, 0, at, whole)):
+                await self._mirror(new, peer)
+        return self._over
 
     async def _before_sending(self, peer: Peer) -> None:
         """Makes sure that the message is not executed twice, whatever happens from here on."""
@@ -326,8 +344,7 @@ class Relay:
         await self._asked(replace(entry, event=asked), peer)
 
     async def _approval(self, event: events.Asked) -> Said:
-        """Returns a person's decision, which is bound to this task, this action and this
-        question."""
+        """Returns a person's decision, bound to this task, this action and this question."""
         approved = await self._turn.approve(
             event.message.text or "Approve?",
             details=self._upstream.details(event.body),
