@@ -16,23 +16,19 @@ from msgspec.structs import replace
 
 from dragoman import Agent, State, Task, Turn, connect
 from dragoman.client import Events, RemoteAgent
+from dragoman.core.auth_schemes import Known, Secret, Tokens
 from dragoman.core.errors import DragomanError, PeerUnreachable, TooMany
 from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Message
 from dragoman.engine.circuit_breaker import BreakerState
-from dragoman.settings import Iat, Settings
-from gateway.behind import gateway, settings
+from dragoman.testing.served import served
+from gateway.behind import DIALECTS, gateway, section, settings
 from gateway.faulty import Door, door_to, frozen
 from ports import own_port
 from waiting import until
 
 QUICK: dict[str, Any] = {"connect_timeout": 2.0, "probe": 0.3, "failures": 2, "health": 0.1}
-
-
-def several(folder: Path) -> Settings:
-    """Settings of a gateway with several agents."""
-    return replace(settings(folder), iat=Iat())
 
 
 class Worker:
@@ -364,7 +360,7 @@ async def test_a_fallback_is_asked_when_no_address_can_be_reached(tmp_path: Path
             "a": {"urls": gone, "fallbacks": ["b"], **QUICK},
             "b": {"url": there.url, **QUICK},
         }
-        async with gateway(sections, several(tmp_path), wait=False) as door:
+        async with gateway(sections, settings(tmp_path), wait=False) as door:
             url = door.at("a")
             for _ in range(4):
                 assert (await ask(url, "hi")).text == "b"
@@ -384,7 +380,7 @@ async def test_a_frozen_agent_does_not_hold_up_the_others(tmp_path: Path) -> Non
             name: {"url": url, **more}
             for name, url in zip("abc", (cold, found[0][1].url, found[1][1].url), strict=True)
         }
-        async with gateway(sections, several(tmp_path), wait=False) as door:
+        async with gateway(sections, settings(tmp_path), wait=False) as door:
             await until(lambda: door.upstream("b").dialect and door.upstream("c").dialect)
             stuck = [asyncio.create_task(_ended(door.at("a"))) for _ in range(50)]
             began = time.monotonic()
@@ -436,3 +432,73 @@ async def test_tasks_survive_an_agent_that_comes_and_goes(tmp_path: Path, kind: 
                 done = await finished(caller, task)
                 assert (done.state, done.text) == (State.COMPLETED, "a begins and ends")
             assert worker.calls == 5
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_every_dialect_has_a_health_check(tmp_path: Path, dialect: str) -> None:
+    grpc_port = own_port() if "grpc" in dialect else 0
+    async with (
+        asyncio.timeout(120),
+        served(Worker("a").agent, settings(tmp_path, grpc_port=grpc_port, name="worker")) as url,
+        gateway(
+            {"a": {**section(tmp_path, url, dialect, grpc_port), **QUICK, "refresh": 0.2}},
+            settings(tmp_path),
+        ) as door,
+    ):
+        pool = door.upstream("a").pool
+        (address,) = pool.addresses
+        for _ in range(3):
+            last = address.checked_at
+            await until(lambda last=last: address.checked_at > last)
+        assert not address.failures, (address.failures, address.last_error)
+        assert (await ask(door.url, "hi")).text == "a"
+
+
+async def test_callers_are_served_in_turn(tmp_path: Path) -> None:
+    (tmp_path / "ann").write_text("the-token-of-ann")
+    (tmp_path / "bob").write_text("the-token-of-bob")
+    callers = {name: Known(secret=Secret(file=str(tmp_path / name))) for name in ("ann", "bob")}
+    own = replace(settings(tmp_path), auth={"all": Tokens(callers=callers)})
+    order: list[str] = []
+    worker = Worker("a")
+
+    @worker.agent.skill("note")
+    async def note(turn: Turn) -> str:
+        order.append(turn.text)
+        return turn.text
+
+    async with asyncio.timeout(120), door_to(tmp_path, worker.agent) as there:
+        sections = {"a": {"url": there.url, **QUICK, "concurrency": 1}}
+        async with gateway(sections, own) as door:
+            pool = door.upstream("a").pool
+            async with (
+                connect(door.url, auth="the-token-of-ann") as ann,
+                connect(door.url, auth="the-token-of-bob") as bob,
+            ):
+                await ann.send("go", skill="work", wait=False)
+                await until(lambda: worker.calls == 1)
+                waiting = []
+                for caller, name in [(ann, "ann")] * 4 + [(bob, "bob")] * 2:
+                    waiting.append(asyncio.create_task(caller.send(name, skill="note")))
+                    await until(lambda: pool.queued == len(waiting))
+                worker.going.set()
+                await asyncio.gather(*waiting)
+    assert order == ["ann", "bob", "ann", "bob", "ann", "ann"]
+
+
+async def test_a_slow_agent_is_waited_for(tmp_path: Path) -> None:
+    agent, going = Agent("Slow", description="Slow.", version="1.0.0"), asyncio.Event()
+
+    @agent.skill("late", default=True)
+    async def late(turn: Turn) -> str:
+        await going.wait()
+        return "at last"
+
+    async with asyncio.timeout(120), door_to(tmp_path, agent) as there:
+        more = {**QUICK, "idle_timeout": 0.3, "answer_timeout": 30.0}
+        async with gateway({"a": {"url": there.url, **more}}, settings(tmp_path)) as door:
+            asked = asyncio.create_task(ask(door.url, "hi"))
+            before = there.requests
+            await until(lambda: there.requests > before + 3)  # silence, and the stream again
+            going.set()
+            assert (await asked).text == "at last"
