@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from cli.run import AGENT, serving
 from dragoman import Agent, Turn, connect
 from dragoman.core.auth_schemes import Known, Secret, Tokens
+from dragoman.core.card import Card
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import State
 from dragoman.mcp import extra
@@ -316,3 +317,29 @@ async def test_a_task_goes_on_when_the_server_stops_during_its_call(
         async with connect(second.url) as agent:
             (task,) = (await agent.list()).tasks
             assert task.state in (State.SUBMITTED, State.WORKING)
+
+
+class Counted(Agent):
+    """An agent that counts how often its card is read."""
+
+    read = 0
+
+    def card(self, *args: Any, **options: Any) -> Card:
+        self.read += 1
+        return super().card(*args, **options)
+
+
+async def test_a_call_reads_the_card_of_its_own_agent_only(client: Callable[..., Client]) -> None:
+    agents = {name: Counted(name) for name in ("alpha", "beta")}
+    for each in agents.values():
+
+        @each.skill("hello")
+        async def hello(turn: Turn) -> str:
+            return "hello"
+
+    async with served(agents, settings()) as url, client(f"{url}/mcp") as mcp:
+        await mcp.list_tools()
+        before = {name: each.read for name, each in agents.items()}
+        assert text(await mcp.call_tool("beta__hello", {"message": "x"})) == "hello"
+        assert agents["alpha"].read == before["alpha"]
+        assert agents["beta"].read > before["beta"]

@@ -61,6 +61,9 @@ class ToolServer:
             instructions=instructions or None,
             on_list_tools=self._list,
             on_call_tool=self._call,
+            # No argument of ours is repeated in a header. Without this, every call would list all
+            # tools to find that out.
+            get_tool_input_schema=lambda tool: None,
         )
         self.server.middleware.clear()  # traces of its own, which nobody reads here
 
