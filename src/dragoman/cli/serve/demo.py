@@ -28,7 +28,7 @@ def demo(
     ] = None,
 ) -> None:
     """Start agents in every dialect and a gateway, watch them talk, then talk to them yourself."""
-    from .tour import Stage, Tour, speakers
+    from .tour import Stage, Tour, tour_dialects
 
     console = Console(highlight=False, soft_wrap=True)
     staying = sys.stdout.isatty() if stay is None else stay
@@ -37,7 +37,7 @@ def demo(
     folder = Path(tempfile.mkdtemp(prefix="dragoman-demo-"))
     stage: Stage | None = None
     try:
-        stage = Stage(port, speakers(), folder)
+        stage = Stage(port, tour_dialects(), folder)
         stage.start()
         asyncio.run(Tour(console, stage).run())
         if staying:

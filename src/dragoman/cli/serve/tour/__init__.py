@@ -1,7 +1,7 @@
 """The tour of `dragoman demo`: agents in every dialect, a gateway, and callers in every dialect."""
 
-from .speakers import DialectSpeaker, speakers
+from .dialects import TourDialect, tour_dialects
 from .stage import Stage
 from .steps import Tour
 
-__all__ = ["DialectSpeaker", "Stage", "Tour", "speakers"]
+__all__ = ["Stage", "Tour", "TourDialect", "tour_dialects"]

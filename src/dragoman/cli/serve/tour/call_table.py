@@ -12,13 +12,13 @@ from rich.live import Live
 from rich.text import Text
 
 SHOWN = 5
-"""How many of the last exchanges are shown below the table."""
+"""How many of the last calls are shown below the table."""
 WIDTH = 3
 """The characters of a cell, at least."""
 
 
-class TourCall(Struct, frozen=True):
-    """One message, and its answer."""
+class CallRecord(Struct, frozen=True):
+    """One message, its answer, and how long it took."""
 
     caller: str
     agent: str
@@ -34,12 +34,12 @@ class TourCall(Struct, frozen=True):
 
 class CallTable:
     """A row for each caller and a column for each agent. On a terminal it fills cell by cell, above
-    the last exchanges; elsewhere each row is a line when it is complete."""
+    the last calls; elsewhere each row is a line when it is complete."""
 
     def __init__(self, console: Console, labels: Sequence[str]) -> None:
         self._console, self._labels = console, labels
-        self._rows: dict[str, list[TourCall]] = {}
-        self._last: deque[TourCall] = deque(maxlen=SHOWN)
+        self._rows: dict[str, list[CallRecord]] = {}
+        self._last: deque[CallRecord] = deque(maxlen=SHOWN)
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._watched = console.is_terminal
 
@@ -59,27 +59,27 @@ class CallTable:
         for each in self.failed:
             self._print(f"   {each}")
 
-    def add(self, exchange: TourCall) -> None:
+    def add(self, record: CallRecord) -> None:
         """Fills the next cell of the caller's row."""
-        row = self._rows.setdefault(exchange.caller, [])
-        row.append(exchange)
-        self._last.append(exchange)
+        row = self._rows.setdefault(record.caller, [])
+        row.append(record)
+        self._last.append(record)
         if self._watched:
             lines = [self._heading(), *map(self._line, self._rows), ""]
             lines += [f"   {each}" for each in self._last]
             self._live.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
         elif len(row) == len(self._labels):
-            self._print(self._line(exchange.caller))
+            self._print(self._line(record.caller))
 
     @property
-    def exchanges(self) -> list[TourCall]:
+    def records(self) -> list[CallRecord]:
         """All of them."""
         return [each for row in self._rows.values() for each in row]
 
     @property
-    def failed(self) -> list[TourCall]:
+    def failed(self) -> list[CallRecord]:
         """Those without the right answer."""
-        return [each for each in self.exchanges if each.error]
+        return [each for each in self.records if each.error]
 
     def _heading(self) -> str:
         return f"   {'caller':9} " + " ".join(label.rjust(WIDTH) for label in self._labels)

@@ -17,7 +17,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.doctor.guard import Guard
 from dragoman.doctor.http import NoAnswer, RawHttp
 
-from .speakers import DialectSpeaker, Ports
+from .dialects import Ports, TourDialect
 
 START = 60.0
 """The seconds that a server may take to answer for the first time."""
@@ -27,20 +27,20 @@ class Stage:
     """Agents in every dialect, and the gateway between them and their callers. Everything that they
     store is in one folder."""
 
-    def __init__(self, port: int, speakers: Sequence[DialectSpeaker], folder: Path) -> None:
-        self.speakers = speakers
+    def __init__(self, port: int, dialects: Sequence[TourDialect], folder: Path) -> None:
+        self.dialects = dialects
         self.secret = secrets.token_hex(16)
         self.ports = Ports(free_port(port), free_port(port + 1 if port else 0))
-        grpc = any(each.dialect.wire == "grpc" for each in speakers)
+        grpc = any(each.dialect.wire == "grpc" for each in dialects)
         behind = Ports(free_port(0), free_port(0))
         files = []
-        for each in speakers:
+        for each in dialects:
             # A file for each, so that they are agents of their own, with tasks of their own.
             file = folder / f"agent_{each.name.replace('-', '_')}.py"
             shutil.copyfile(showcase.__file__, file)
             files.append(f"{each.name}={file.name}")
         settings = folder / "gateway.toml"
-        settings.write_text("\n".join(each.section(behind) for each in speakers), "utf-8")
+        settings.write_text("\n".join(each.section(behind) for each in dialects), "utf-8")
         environ = {**os.environ, "IAT_SECRET": self.secret}
         self.agents = ServerProcess(
             "The agents", ["serve", *files], behind, folder, environ, grpc=grpc

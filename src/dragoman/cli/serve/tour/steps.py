@@ -20,8 +20,8 @@ from dragoman.core.events import ArtifactChunk, Stamped
 from dragoman.core.model import Message, State, Task
 from dragoman.net.http.mount_point import AGENTS
 
-from .call_table import CallTable, TourCall
-from .speakers import DialectSpeaker
+from .call_table import CallRecord, CallTable
+from .dialects import TourDialect
 from .stage import Stage
 
 
@@ -30,12 +30,12 @@ class Tour:
 
     def __init__(self, console: Console, stage: Stage) -> None:
         self.console, self.stage = console, stage
-        self._by_dialect = {each.dialect.name: each for each in stage.speakers}
+        self._by_dialect = {each.dialect.name: each for each in stage.dialects}
 
     async def run(self) -> None:
         """Runs the whole tour."""
         url = self.stage.ports.url
-        count = len(self.stage.speakers)
+        count = len(self.stage.dialects)
         self.console.print(
             f"[bold]The gateway[/bold] listens at [cyan]{url}/[/cyan]"
             f" (process {self.stage.gateway.pid})"
@@ -57,24 +57,24 @@ class Tour:
 
     async def table(self) -> None:
         """Asks every agent in every dialect."""
-        speakers = self.stage.speakers
-        with CallTable(self.console, [each.label for each in speakers]) as table:
-            for caller in speakers:
+        dialects = self.stage.dialects
+        with CallTable(self.console, [each.label for each in dialects]) as table:
+            for caller in dialects:
                 async with AsyncExitStack() as stack:
                     agents = await asyncio.gather(
-                        *(stack.enter_async_context(self._call(caller, each)) for each in speakers)
+                        *(stack.enter_async_context(self._call(caller, each)) for each in dialects)
                     )
-                    for speaker, agent in zip(speakers, agents, strict=True):
-                        table.add(await _exchange(caller, speaker, agent))
-        right, failed = len(table.exchanges), len(table.failed)
-        self.show(str(table.exchanges[-1]))
+                    for asked, agent in zip(dialects, agents, strict=True):
+                        table.add(await _record(caller, asked, agent))
+        right, failed = len(table.records), len(table.failed)
+        self.show(str(table.records[-1]))
         self.show(f"{right - failed} of {right} answers were right")
 
     async def stream(self) -> None:
         """Shows chunks as they come."""
         chunks, began = 0, time.monotonic()
         self.console.print("   ", end="")
-        async with self._call(self._speaker("a2a-0.3"), self._speaker("iat")) as agent:
+        async with self._call(self._dialect("a2a-0.3"), self._dialect("iat")) as agent:
             async for entry in agent.stream("a story", skill="write"):
                 if isinstance(entry, Stamped) and isinstance(entry.event, ArtifactChunk):
                     chunks += 1
@@ -84,7 +84,7 @@ class Tour:
 
     async def question(self) -> None:
         """Shows a question of an agent and the answer to it."""
-        async with self._call(self._speaker("a2a-0.1"), self._speaker("iat")) as agent:
+        async with self._call(self._dialect("a2a-0.1"), self._dialect("iat")) as agent:
             task = _task(await agent.send("Kyoto", skill="trip"))
             asked = task.status.message.text if task.status.message else ""
             self.show(f"Kyoto -> {asked}   ({task.state.value})")
@@ -94,7 +94,7 @@ class Tour:
     async def crash(self) -> None:
         """Shows that a task outlives the process that runs it, and that its caller waits on."""
         agents = self.stage.agents
-        async with self._call(self._speaker("a2a-0.3"), self._speaker("a2a-1.0")) as agent:
+        async with self._call(self._dialect("a2a-0.3"), self._dialect("a2a-1.0")) as agent:
             task = _task(await agent.send("go", skill="slow", wait=False))
             await asyncio.sleep(0.7)
             before = agents.pid
@@ -118,7 +118,7 @@ class Tour:
     def commands(self) -> list[str]:
         """Returns commands that a shell takes as they are."""
         dragoman, ports = program(), self.stage.ports
-        iat, first = self._speaker("iat"), self._speaker("a2a-1.0")
+        iat, first = self._dialect("iat"), self._dialect("a2a-1.0")
         url = f"{ports.url}{AGENTS}"
         secret = f"IAT_SECRET={self.stage.secret}"
         body = (
@@ -133,7 +133,7 @@ class Tour:
             f"{dragoman} send {url}/{iat.name} hello --dialect a2a-0.1",
             f"{secret} {dragoman} send {iat.address(ports, first.name)} hello --to {first.name}",
         ]
-        for each in self.stage.speakers:
+        for each in self.stage.dialects:
             if each.dialect.wire is Wire.GRPC:
                 lines.append(f"{dragoman} send {each.address(ports, iat.name)} hello")
                 break
@@ -144,13 +144,11 @@ class Tour:
         for line in text.splitlines():
             self.console.print(f"   {line}", markup=False)
 
-    def _speaker(self, dialect: str) -> DialectSpeaker:
+    def _dialect(self, dialect: str) -> TourDialect:
         return self._by_dialect[dialect]
 
     @asynccontextmanager
-    async def _call(
-        self, caller: DialectSpeaker, agent: DialectSpeaker
-    ) -> AsyncIterator[RemoteAgent]:
+    async def _call(self, caller: TourDialect, agent: TourDialect) -> AsyncIterator[RemoteAgent]:
         """Connects a caller of this dialect with the agent, through the gateway."""
         address = caller.address(self.stage.ports, agent.name)
         auth = SharedSecret(self.stage.secret, to=agent.name) if caller.secret else None
@@ -159,9 +157,7 @@ class Tour:
             yield found
 
 
-async def _exchange(
-    caller: DialectSpeaker, speaker: DialectSpeaker, agent: RemoteAgent
-) -> TourCall:
+async def _record(caller: TourDialect, asked: TourDialect, agent: RemoteAgent) -> CallRecord:
     said, began = f"hello from {caller.label}", time.monotonic()
     answer = error = ""
     try:
@@ -170,9 +166,9 @@ async def _exchange(
             error = f"the answer to {said!r} was {answer!r}"
     except DragomanError as exc:
         error = exc.message
-    return TourCall(
+    return CallRecord(
         caller=caller.label,
-        agent=speaker.label,
+        agent=asked.label,
         said=said,
         answer=answer,
         seconds=time.monotonic() - began,

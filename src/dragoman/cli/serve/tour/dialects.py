@@ -26,7 +26,7 @@ class Ports(Struct, frozen=True):
         return f"http://127.0.0.1:{self.http}"
 
 
-class DialectSpeaker(Struct, frozen=True):
+class TourDialect(Struct, frozen=True):
     """A dialect, and the agent that is asked in it."""
 
     dialect: Dialect
@@ -64,9 +64,9 @@ class DialectSpeaker(Struct, frozen=True):
         return f'[agents.{self.name}]\nurl = "{self.address(ports, self.name)}"\n{more}\n'
 
 
-def speakers() -> list[DialectSpeaker]:
-    """Returns a speaker of each dialect that a server of ours offers, the newest first."""
+def tour_dialects() -> list[TourDialect]:
+    """Returns each dialect that a server of ours offers, the newest first."""
     # gRPC is an extra, so the demo does without where it is not installed.
     grpc = find_spec("grpc") is not None
     offered = [each for each in DIALECTS.values() if each.interface or each.listed_as]
-    return [DialectSpeaker(each) for each in offered if grpc or each.wire is not Wire.GRPC]
+    return [TourDialect(each) for each in offered if grpc or each.wire is not Wire.GRPC]
