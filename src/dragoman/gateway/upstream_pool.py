@@ -27,9 +27,9 @@ from dragoman.engine.circuit_breaker import BreakerState, CircuitBreaker
 from dragoman.observability.metrics import Histogram
 from dragoman.settings import UpstreamLimits
 
-from .connections import ConnectedAgent, Connections
 from .fair_queue import FairQueue
 from .upstream_address import UpstreamAddress, failure_reason
+from .upstream_connections import ConnectedAgent, UpstreamConnections
 from .upstream_peer import UpstreamPeer
 
 log = Logger("gateway")
@@ -61,7 +61,7 @@ class UpstreamPool:
         environ: Mapping[str, str] | None = None,
         fresh: float = 300.0,
         closing: Iterable[Closing] = (),
-        connections: Connections | None = None,
+        connections: UpstreamConnections | None = None,
     ) -> None:
         """`addresses` have the options of `connect` for each. `fresh` are the seconds after which
         the card is read again by the next call, if nothing has done it before. `closing` is closed
@@ -83,7 +83,9 @@ class UpstreamPool:
         )
         self._by_label = {each.label: each for each in self.addresses}
         self._closing = tuple(closing)
-        self._cache: Connections = connections or ConnectionCache(environ=environ, fresh=fresh)
+        self._cache: UpstreamConnections = connections or ConnectionCache(
+            environ=environ, fresh=fresh
+        )
         self._breaker = CircuitBreaker(self.limits.failures, self.limits.probe, log)
         self._queue: FairQueue[UpstreamAddress] = FairQueue(
             self.limits.queue, self.limits.queue_timeout, self._give_back, self._busy

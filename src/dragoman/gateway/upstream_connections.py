@@ -40,7 +40,7 @@ class ConnectedAgent(Protocol):
         """Yields the events of a task."""
 
 
-class Connections(Protocol):
+class UpstreamConnections(Protocol):
     """The connections of a pool: `client.connection_cache.ConnectionCache`, for addresses."""
 
     def reach(
