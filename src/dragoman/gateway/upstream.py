@@ -44,7 +44,7 @@ from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import lost_from
 from dragoman.relay import Upstream
 
-from .connections import ConnectedAgent
+from .upstream_connections import ConnectedAgent
 from .upstream_peer import UpstreamPeer
 from .upstream_pool import RETRY_AFTER
 

@@ -12,8 +12,8 @@ from dragoman.core.errors import DragomanError, PeerUnreachable
 from dragoman.core.operations import Operation, R, Streamed
 from dragoman.core.peer import Batch, Context
 
-from .connections import ConnectedAgent
 from .upstream_address import UpstreamAddress, failure_reason
+from .upstream_connections import ConnectedAgent
 
 if TYPE_CHECKING:
     from .upstream_pool import UpstreamPool

@@ -27,9 +27,9 @@ from dragoman.engine.circuit_breaker import BreakerState, CircuitBreaker
 from dragoman.observability.metrics import Histogram
 from dragoman.settings import UpstreamLimits
 
-from .connections import ConnectedAgent, UpstreamConnections
 from .fair_queue import FairQueue
 from .upstream_address import UpstreamAddress, failure_reason
+from .upstream_connections import ConnectedAgent, UpstreamConnections
 from .upstream_peer import UpstreamPeer
 
 log = Logger("gateway")

@@ -96,7 +96,7 @@ def serve(
     """Serve the agents of the settings until Ctrl-C: those at an address and those in files.
 
     Each `[agents.NAME]` has a `url`, in any dialect, or a `file`. It is served at /agents/NAME in
-    every dialect, or at / if it is the only one.
+    every dialect, or at / if it is the only one. With an IAT secret, sub-agents register at /iat.
     """
     flags = {
         "host": host,
@@ -110,13 +110,15 @@ def serve(
     }
     settings, agents = _loaded(file, flags, registry=bool(registry))
     several = len(agents) != 1 or bool(registry) or watch
+    registers = several and registry is not False
+    host_side = registers and settings.iat.enabled and settings.iat.secret is not None
     path = file or Path(config.FILE)
     run(
         agents,
         settings,
-        lambda url: announce(agents, settings, url, several=several),
+        lambda url: announce(agents, settings, url, several=several, host_side=host_side),
         several=several,
-        registers=registered(settings) if several and registry is not False else None,
+        registers=registered(settings) if registers else None,
         beside=SettingsWatch(
             path, partial(_settings, path, flags, registry=bool(registry)), settings, agents
         ).run
@@ -190,9 +192,15 @@ def _settings(path: Path, flags: Mapping[str, object], *, registry: bool) -> Set
 
 
 def announce(
-    agents: Mapping[str, Agent], settings: Settings, url: str, *, several: bool | None = None
+    agents: Mapping[str, Agent],
+    settings: Settings,
+    url: str,
+    *,
+    several: bool | None = None,
+    host_side: bool = False,
 ) -> None:
-    """Says on the terminal which agents are served where, and in which dialect each is called."""
+    """Says on the terminal which agents are served where, and in which dialect each is called.
+    `host_side` says whether sub-agents may register."""
     console = _console()
     several = len(agents) > 1 if several is None else several
     console.print(f"[bold]The gateway[/bold] listens at [cyan]{url}/[/cyan]")
@@ -202,6 +210,8 @@ def announce(
         console.print(f"  [bold]{name}[/bold]  [cyan]{here}[/cyan]  {where}")
     if several:
         console.print(f"  list   {url}{AGENTS}")
+    if host_side:
+        console.print(f"  IAT    sub-agents register at {url}/iat")
     console.print(f"  store  {shown(settings.server.store)}")
     console.print("  Ctrl-C stops it")
     upstream = [agent for agent in agents.values() if isinstance(agent, UpstreamAgent)]
