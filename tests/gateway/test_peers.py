@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from gateway.behind import gateway, settings
+from gateway.behind import SECRET, gateway, settings
+from gateway.test_sub_agents import appears
+from gateway.test_sub_agents import gateway as registering
+from iat.test_foreign import node
 from interop.client.servers import SERVERS, SUFFIX, running
-from interop.peers import A2A_SDK, A2A_SDK_0_3, Peer, PeerUnavailable
+from interop.peers import A2A_JS, A2A_SDK, A2A_SDK_0_3, Peer, PeerUnavailable
 from ports import own_port
 
 pytestmark = pytest.mark.slow  # starts processes
@@ -56,3 +60,28 @@ async def test_a_client_of_others_reaches_a_server_of_others(
             }, binding
     finally:
         far.__exit__(None, None, None)
+
+
+async def test_a_javascript_client_reaches_a_sub_agent_in_nodejs(tmp_path: Path) -> None:
+    try:
+        A2A_JS.ready()
+    except PeerUnavailable as exc:
+        pytest.skip(str(exc))
+    async with asyncio.timeout(240), registering(tmp_path) as door:
+        command = node(door.url)
+        environ = {"IAT_SECRET": SECRET, "IAT_AGENT": "foreign", "IAT_HOST_NAME": "host"}
+        process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **environ})
+        try:
+            await appears(door.url, "foreign")
+            done = await asyncio.to_thread(
+                A2A_JS.run, HERE / "js_client.mjs", f"{door.url}/agents/foreign", timeout=120.0
+            )
+        finally:
+            process.kill()
+            await process.wait()
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    waits = "TASK_STATE_INPUT_REQUIRED"
+    assert found["asked"] == [[waits, "tool"], [waits, "approval"]]
+    assert found["state"] == "TASK_STATE_COMPLETED"
+    assert found["text"] == "b.txt has 5 bytes, deleted"
