@@ -116,3 +116,98 @@ async def test_what_nobody_can_know_is_said_so(tmp_path: Path) -> None:
             found = await until(ended)
             assert found.status.message.metadata["reason"] == "unknown_outcome"
     assert liar.count("SendStreamingMessage") == 1
+
+
+WORKER = """
+import asyncio, os
+from dragoman import Agent, Turn
+
+agent = Agent("Worker")
+
+@agent.skill("work", on_crash="fail")
+async def work(turn: Turn):
+    with open("did", "a") as did:
+        did.write(turn.text + "\\n")
+    for number in range(20):
+        yield f"{turn.text}.{number} "
+        await asyncio.sleep(0.1)  # its work
+"""
+
+
+@asynccontextmanager
+async def serving(home: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`dragoman serve` of the worker; killed when the block ends."""
+    (home / "worker.py").write_text(WORKER)
+    command = ("serve", "worker.py", "--port", str(port), "--store", f"sqlite:///{home}/far.db")
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("DRAGOMAN_")}
+    with (home / "far.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dragoman", *command),
+            cwd=home,
+            env=environ,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        await until(lambda: _ready(port))
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+KILLS = 20 if os.environ.get("DRAGOMAN_FULL") else 2
+"""Of the gateway, and of the agent behind it."""
+
+
+async def test_every_task_ends_and_none_is_executed_twice(tmp_path: Path) -> None:
+    here, there = own_port(), own_port()
+    far, near = f"http://127.0.0.1:{there}", f"http://127.0.0.1:{here}"
+    opened: list[Task] = []
+    async with asyncio.timeout(1200 if KILLS > 2 else LIMIT):
+
+        async def begin(caller: Any, many: int = 4) -> None:
+            for _ in range(many):
+                task = await caller.send(str(len(opened)), wait=False)
+                assert isinstance(task, Task)
+                opened.append(task)
+            await until(lambda: _begun(caller, opened[-1]))
+
+        async with serving(tmp_path, there):
+            for _ in range(KILLS):
+                async with running(tmp_path, far, here), connect(near) as caller:
+                    await begin(caller)
+        for _ in range(KILLS):
+            async with (
+                serving(tmp_path, there),
+                running(tmp_path, far, here),
+                connect(near) as caller,
+            ):
+                await begin(caller)
+        async with serving(tmp_path, there), running(tmp_path, far, here), connect(near) as caller:
+            await begin(caller)
+            for number, task in enumerate(opened):
+                found = await until(lambda task=task: _final(caller, task))
+                told = [entry async for entry in caller.watch(task, 0)]
+                assert [entry.seq for entry in told] == list(range(1, len(told) + 1))
+                rest = [entry async for entry in caller.watch(task, 3)]
+                assert rest == told[3:]
+                if found.state is State.COMPLETED:
+                    assert found.text == "".join(f"{number}.{n} " for n in range(20))
+                else:
+                    reason = found.status.message.metadata["reason"]
+                    assert reason in ("worker_lost", "unknown_outcome", "unreachable"), reason
+            states = [(await caller.get(task)).state for task in opened]
+            assert states.count(State.COMPLETED) > KILLS
+    did = (tmp_path / "did").read_text().split()
+    assert sorted(did) == sorted(set(did))
+
+
+async def _begun(caller: Any, task: Task) -> bool:
+    found: Task = await caller.get(task)
+    return found.state is not State.SUBMITTED and (bool(found.text) or found.state is State.FAILED)
+
+
+async def _final(caller: Any, task: Task) -> Task | None:
+    found: Task = await caller.get(task)
+    return found if found.state in (State.COMPLETED, State.FAILED) else None
