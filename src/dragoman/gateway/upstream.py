@@ -170,7 +170,8 @@ class RemoteUpstream(Upstream):
     def _fall_back(self) -> bool:
         """Chooses the next agent to ask, when this one cannot be reached."""
         line = (self._agent, *self._agent.fallbacks)
-        rest = line[line.index(self._asked) + 1 :]
+        # The settings may have changed since this task began to ask.
+        rest = line[line.index(self._asked) + 1 :] if self._asked in line else ()
         if not rest:
             return False
         log.warning("A fallback is asked", agent=self._agent.served_as, asks=rest[0].served_as)
