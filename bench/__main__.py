@@ -105,6 +105,7 @@ def run_cell(cell: Cell, pace: Pace, cores: Cores) -> Sample:
             cell.scenario.store,
             core=cores.server,
             grpc=cell.scenario.grpc,
+            behind_core=cores.load,
         ) as server,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
@@ -236,13 +237,15 @@ def main() -> int:
         options.quick
         or repetitions < 5
         or len(options.only) < len(SCENARIOS)
-        or len(subjects) < len(SUBJECTS)
+        or any(each not in subjects for each in SUBJECTS.values() if not each.optional)
     )
     facts = facts_of(subjects, cores, repetitions=repetitions, partial=partial)
     if cores.load is not None:
         os.sched_setaffinity(0, {cores.load})
     results = run_all(plan(chosen, subjects, repetitions), pace, cores)
-    results.failures.extend(f"{name} left out: {reason}" for name, reason in absent.items())
+    for name, reason in absent.items():
+        left_out = results.notes if SUBJECTS[name].optional else results.failures
+        left_out.append(f"{name} left out: {reason}")
     # What is interrupted or failed must not replace the figures of a whole run.
     facts["partial"] = partial or bool(results.failures)
     path = report.write(results, facts, RESULTS, "partial" if facts["partial"] else "latest")

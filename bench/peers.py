@@ -13,12 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import measure
+from . import measure, proxies
 from .iat_load import SECRET as IAT_SECRET
 from .wire import A2A_1_0, FASTA2A, Requests, Words
 
@@ -131,6 +131,11 @@ class Subject:
     warm_up: float = 0.6
     # Chunks streamed to find the cost of one: the slower the server, the fewer.
     chunk_total: int = 5_000
+    # For a proxy: the command, in an empty folder, that listens at a port before the agent at
+    # another one.
+    in_front: Callable[[list[str], Path, int, int], list[str]] | None = None
+    # Whether a run without it is a whole one.
+    optional: bool = False
 
     def missing(self) -> str | None:
         """Why this server cannot be started, if it cannot."""
@@ -157,6 +162,7 @@ _A2A_JS = NodePackages("a2a-js", ("@a2a-js/sdk@1.3.0", "express@5.3.0"))
 OURS = "dragoman"
 BARE = "bare"
 BARE_POLICY = "bare-policy"
+GATEWAY, NGINX = "gateway", "nginx"
 SUBJECTS = {
     subject.name: subject
     for subject in (
@@ -211,6 +217,21 @@ SUBJECTS = {
             command=(ROOT / ".venv/bin/python", AGENTS / "bare_server.py", "--policy"),
             environment={"BENCH_BARE_ANSWER": str(BARE_ANSWER)},
         ),
+        Subject(
+            name=GATEWAY,
+            title="dragoman gateway, before dragoman",
+            command=(ROOT / ".venv/bin/dragoman", "gateway", "--log-level", "warning"),
+            stream_skill="write",
+            in_front=proxies.gateway,
+        ),
+        Subject(
+            name=NGINX,
+            title="nginx, before dragoman",
+            command=(proxies.NGINX,),
+            stream_skill="write",
+            in_front=proxies.nginx,
+            optional=True,
+        ),
     )
 }
 
@@ -246,9 +267,30 @@ class Server:
 
 @contextmanager
 def running(
-    subject: Subject, store: str, *, core: int | None, grpc: bool = False
+    subject: Subject,
+    store: str,
+    *,
+    core: int | None,
+    grpc: bool = False,
+    behind_core: int | None = None,
 ) -> Iterator[Server]:
-    """Start the server alone on its core, with an empty store; stop it in the end."""
+    """Start the server alone on its core, with an empty store; stop it in the end. The agent behind
+    a proxy is ours, on another core, and its CPU is not counted."""
+    if subject.in_front is None:
+        with _started(subject, store, core=core, grpc=grpc) as server:
+            yield server
+        return
+    with (
+        _started(SUBJECTS[OURS], store, core=behind_core) as behind,
+        _started(subject, store, core=core, behind=behind.port) as server,
+    ):
+        yield server
+
+
+@contextmanager
+def _started(
+    subject: Subject, store: str, *, core: int | None, grpc: bool = False, behind: int = 0
+) -> Iterator[Server]:
     # Beside the peers and not in /tmp, which may be memory: a commit has to reach a disk.
     PEERS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="run-", dir=PEERS) as scratch:
@@ -256,6 +298,8 @@ def running(
         port, grpc_port = _free_port(), _free_port() if grpc else 0
         command = [*map(str, subject.command), "--port", str(port), "--store", store_url]
         command += ["--grpc-port", str(grpc_port)] if grpc else []
+        if subject.in_front is not None:
+            command = subject.in_front(command, Path(scratch), port, behind)
         log_path = Path(scratch) / "server.log"
         with log_path.open("wb") as log:
             began = time.perf_counter()

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from .peers import BARE, OURS, SUBJECTS
-from .scenarios import SCENARIOS, Sample, Scenario
+from .peers import BARE, GATEWAY, OURS, SUBJECTS
+from .scenarios import CHUNKS, SCENARIOS, Sample, Scenario
 
 SDK, JS = "a2a-sdk", "a2a-js"
 # Above this share of its core, the load may be what limits the rate.
@@ -22,6 +22,7 @@ class Results:
 
     samples: dict[str, dict[str, list[Sample]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, scenario: str, subject: str, sample: Sample) -> None:
         self.samples.setdefault(scenario, {}).setdefault(subject, []).append(sample)
@@ -55,6 +56,15 @@ def _times_less(scenario: str, bound: float, text: str, *, ours_in: str | None =
     """Ours in one scenario against a2a-sdk's in the same, or in its in-memory twin."""
     ours = (ours_in or scenario, OURS)
     return Goal(text, bound, lambda results: results.ratio((scenario, SDK), ours))
+
+
+def _relayed_send(results: Results) -> float | None:
+    """What the gateway spends on a send, against a send to us and a call of our client."""
+    relayed = results.median("relay-send", GATEWAY)
+    direct, call = results.median("relay-send", OURS), results.median("client-send", OURS)
+    if relayed is None or direct is None or call is None:
+        return None
+    return relayed / (direct + call)
 
 
 GOALS = (
@@ -128,6 +138,18 @@ GOALS = (
         "client CPU of a send to our server, in us",
         400,
         lambda r: r.median("client-send", OURS),
+        at_least=False,
+    ),
+    Goal(
+        "gateway CPU of a relayed send / (direct send + call of our client)",
+        1.3,
+        _relayed_send,
+        at_least=False,
+    ),
+    Goal(
+        f"gateway CPU of a relayed stream of {CHUNKS} chunks / direct stream",
+        2.5,
+        lambda r: r.ratio(("relay-stream", GATEWAY), ("relay-stream", OURS)),
         at_least=False,
     ),
 )
@@ -252,6 +274,8 @@ def _notes(results: Results, repetitions: int) -> Iterator[str]:
     yield "- Every answer is decoded and checked; every chunk is its own event on the wire."
     yield "- Client CPU is of the client's process; both send to the same server, which is ours."
     yield "- On SQLite every answer follows its commit, on both sides."
+    yield "- CPU of a proxy is its own; that of the agent behind it, which is ours, is not in it."
+    yield from (f"- {note}." for note in results.notes)
     cells = [
         (f"{scenario} on {subject}", taken, results.median(scenario, subject, "load_share") or 0)
         for scenario, subjects in results.samples.items()

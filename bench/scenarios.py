@@ -11,7 +11,7 @@ import msgspec
 from .grpc_load import GrpcChannel, channels
 from .iat_load import Http2, WebSocket, line
 from .load import Burst, Connection, Exchange, connections, drive
-from .peers import BARE, BARE_POLICY, OURS, Server
+from .peers import BARE, BARE_POLICY, GATEWAY, NGINX, OURS, Server
 from .wire import (
     ECHO_TEXT,
     RestRequests,
@@ -317,6 +317,7 @@ async def _wait_completed(server: Server, connection: Connection, task_id: str) 
 
 A2A_SERVERS = (OURS, "a2a-sdk", "fasta2a", "a2a-js")
 DURABLE = (OURS, "a2a-sdk")
+RELAYS = (OURS, GATEWAY, NGINX)
 
 SCENARIOS = {
     scenario.name: scenario
@@ -387,6 +388,13 @@ SCENARIOS = {
             DURABLE,
             unit="stream",
             clients="stream",
+        ),
+        *(
+            Scenario(name, f"{title} through a proxy: its CPU, beside ours directly", run, RELAYS)
+            for name, title, run in (
+                ("relay-send", "Send", sends(CONNECTIONS)),
+                ("relay-stream", f"Stream of {CHUNKS} chunks", streams("chunks")),
+            )
         ),
         Scenario("idle-stream", "Memory of an idle stream", idle_streams, A2A_SERVERS),
         Scenario("cold-start", "Cold start", cold_start, A2A_SERVERS),

@@ -1,0 +1,36 @@
+"""What stands before an agent in the bench: our gateway, and nginx as the plainest of proxies."""
+
+import os
+import shutil
+from pathlib import Path
+
+
+def gateway(command: list[str], folder: Path, port: int, behind: int) -> list[str]:
+    """Our gateway, before the agent at a port."""
+    settings = folder / "dragoman.toml"
+    settings.write_text(f'[agents.bench]\nurl = "http://127.0.0.1:{behind}"\n')
+    return command
+
+
+NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "nginx"
+
+
+def nginx(command: list[str], folder: Path, port: int, behind: int) -> list[str]:
+    """nginx as a plain proxy before the agent at a port: nothing but to pass bytes on, at once."""
+    paths = "".join(
+        f"  {kind}_temp_path {folder}/{kind};\n"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    user = "user root;\n" if os.getuid() == 0 else ""
+    (folder / "nginx.conf").write_text(
+        f"{user}daemon off;\nworker_processes 1;\npid {folder}/pid;\nerror_log stderr;\n"
+        "events { worker_connections 1024; }\n"
+        f"http {{\n{paths}  access_log off;\n  keepalive_requests 1000000000;\n"
+        f"  upstream agent {{ server 127.0.0.1:{behind}; keepalive 64;"
+        " keepalive_requests 1000000000; }\n"
+        f"  server {{\n    listen 127.0.0.1:{port};\n    location / {{\n"
+        "      proxy_pass http://agent;\n      proxy_http_version 1.1;\n"
+        '      proxy_set_header Connection "";\n      proxy_set_header Host $http_host;\n'
+        "      proxy_buffering off;\n    }\n  }\n}\n"
+    )
+    return [command[0], "-p", str(folder), "-c", str(folder / "nginx.conf")]
