@@ -94,6 +94,8 @@ async def test_agents_are_added_found_and_removed_over_http(
             return await names(capsys, "search", "--skill", "plan-trip", *at) == ["trips"]
 
         await until(found)  # when its card was read
+        shown = json.loads(await run(capsys, "show", "trips", "--json", *at))
+        assert shown["health"] == "up"
         assert await names(capsys, "search", "plans", *at) == ["trips"]
         assert await names(capsys, "search", "--tag", "fast", *at) == ["trips"]
         assert await names(capsys, "search", "--mode", "image/png", *at) == []

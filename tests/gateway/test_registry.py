@@ -102,7 +102,7 @@ async def test_an_agent_that_registers_itself_is_served_when_the_call_returns(
         assert await house.names() == ["alpha", "one"]
         assert await house.says("one") == f"{FAR} hi"
         entry = (await house.client.get("/agents/one")).json()
-        assert (entry["tags"], entry["health"]) == (["fast"], "unknown")
+        assert (entry["tags"], entry["health"]) == (["fast"], "up")
         assert entry["leaseUntil"] > time.time() * 1000
         assert "addresses" not in entry  # where it is, is for operators
         found = (await house.client.get("/agents?tag=fast")).json()["agents"]
@@ -215,7 +215,7 @@ async def test_a_lease_that_is_not_renewed_ends(
         await until(lambda: _is(health, "offline"))
         renewed = await house.register("ann", "brief", "", lease=60)
         assert renewed.status_code == 200
-        await until(lambda: _is(health, "unknown"))
+        await until(lambda: _is(health, "up"))
         assert (await house.register("ann", "brief", "", lease=0.2)).status_code == 200
         await until(lambda: "brief" not in house.app.mounts)
         assert await house.names() == ["alpha", "kept"]

@@ -20,8 +20,11 @@ from dragoman.agent import Agent
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
+from dragoman.engine.circuit_breaker import BreakerState
 from dragoman.store.clock import Clock, wall_clock
 from dragoman.store.registry import AgentHealth, RegistryEntry, RegistryStore, Source, owns
+
+from .upstream_agent import UpstreamAgent
 
 log = Logger("registry")
 
@@ -31,6 +34,8 @@ SWEEP = 5.0
 """Seconds between two looks for leases that have ended."""
 OFFLINE = 3600.0
 """Seconds for which an agent whose lease has ended is still listed."""
+OFFLINE_NAME = "offline"
+"""The health of an agent whose lease has ended."""
 AGAIN = 5.0
 """Seconds before another attempt to serve an agent that could not be served."""
 
@@ -251,11 +256,22 @@ class Registry:
         return told(entry, self._clock()) if entry is not None else {"source": Source.FILE.value}
 
 
+def health_of(agent: object) -> AgentHealth:
+    """Returns how an agent elsewhere is, by what its calls and health checks told; an agent in this
+    process is up."""
+    if not isinstance(agent, UpstreamAgent):
+        return AgentHealth.UP
+    pool = agent.pool
+    if all(pool.state(each) is BreakerState.OPEN for each in pool.addresses):
+        return AgentHealth.DOWN
+    return AgentHealth.UP if agent.dialect else AgentHealth.UNKNOWN
+
+
 def told(entry: RegistryEntry, now: int) -> dict[str, Json]:
     """Returns an entry as callers see it. Its addresses are for operators."""
     found: dict[str, Json] = {
         "source": entry.source.value,
-        "health": "offline" if entry.is_expired(now) else entry.health.value,
+        "health": OFFLINE_NAME if entry.is_expired(now) else entry.health.value,
         "lastSeen": entry.seen_at,
         "addedAt": entry.added_at,
     }

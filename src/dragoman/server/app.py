@@ -11,7 +11,8 @@ from typing import TypeVar
 from dragoman import settings as config
 from dragoman.agent import Agent
 from dragoman.core.errors import ConfigError
-from dragoman.gateway.registry import Factory, Registry
+from dragoman.core.model import Json
+from dragoman.gateway.registry import OFFLINE_NAME, Factory, Registry, health_of
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.forwarded import ForwardedHeaders
@@ -148,7 +149,7 @@ class App(AgentRouter):
             routes |= self.listed.routes()
             if registers is not None and pool is not None:
                 self.registry = Registry(pool.store.registry, self, registers)
-                self.listed.about = self.registry.about
+                self.listed.about = self._about
                 self._registration = RegistrationEndpoints(
                     self.registry, access, self.server, settings
                 )
@@ -181,6 +182,14 @@ class App(AgentRouter):
     def _counted(self) -> Iterator[tuple[str, ServerContext, ServedPeer]]:
         for name, each in self.mounts.items():
             yield name if self.several else "", each.server, each.peer
+
+    def _about(self, name: str) -> Mapping[str, Json]:
+        """What the registry knows of an agent, and how it is now."""
+        assert self.registry is not None  # noqa: S101  only then it is asked
+        known, mount = self.registry.about(name), self.mounts.get(name)
+        if mount is None or known.get("health") == OFFLINE_NAME:
+            return known
+        return {**known, "health": health_of(mount.agent).value}
 
     def _is_online(self, name: str) -> bool:
         return self.registry is None or self.registry.is_online(name)

@@ -22,13 +22,13 @@ from dragoman.core.events import Stamped
 from dragoman.core.model import Message, Task
 from dragoman.core.peer import Batch, Context
 from dragoman.engine import Engine
-from dragoman.engine.circuit_breaker import BreakerState
-from dragoman.gateway import UpstreamAgent
+from dragoman.gateway.registry import health_of
 from dragoman.net.http.asgi import Scope
 from dragoman.net.http.mount_point import AGENTS, IN_PATHS, MountPoint, below
 from dragoman.net.http.router import Router
 from dragoman.net.service import Service
 from dragoman.security.authorization import task_in
+from dragoman.store.registry import AgentHealth
 
 from ..agent_mount import AgentMount, Shared
 from ..agent_names import Naming
@@ -151,12 +151,7 @@ class SkillPeer:
                 yield mount
 
     def _is_well(self, mount: AgentMount) -> bool:
-        agent = mount.agent
-        if isinstance(agent, UpstreamAgent):
-            pool = agent.pool
-            if all(pool.state(each) is BreakerState.OPEN for each in pool.addresses):
-                return False
-        return self._online(mount.name)
+        return health_of(mount.agent) is not AgentHealth.DOWN and self._online(mount.name)
 
     def _remembered(self, ctx: Context, key: str) -> AgentMount | None:
         name = self._chosen.get((ctx.tenant, ctx.principal, key))
