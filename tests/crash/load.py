@@ -153,12 +153,20 @@ class Load:
     async def _one(self, kind: Kind) -> None:
         try:
             await kind()
+            return
         except Down:
-            await asyncio.sleep(0.05)  # and tries again
+            pass
         except Lost:
             self.memory.unanswered += 1
+            return
         except Refused as exc:
-            self.memory.faults.add("refused", f"{kind.__name__}: {exc}")
+            if not self.is_honest(exc):
+                self.memory.faults.add("refused", f"{kind.__name__}: {exc}")
+        await asyncio.sleep(0.05)  # and tries again
+
+    def is_honest(self, exc: Refused) -> bool:
+        """Whether a refusal is as good as an answer."""
+        return False
 
     # Short things. Whether they were begun at all is open when they are cut off.
 

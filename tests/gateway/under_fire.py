@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from crash.check import Kept, check_kept, check_told, count, read_sqlite, text_of, unsettled_sqlite
-from crash.client import Client, Down, Lost, Refused, RestClient, message, sending
-from crash.load import Kind, Load, Memory
+from crash.client import Client, Refused, RestClient, message, sending
+from crash.load import Load, Memory
 from crash.server import Server
 from dragoman.agent.remote_calls import SENT, StartedCall
 from dragoman.core.lifecycle import FINAL
@@ -116,28 +116,17 @@ class GatewayLoad(Load):
         self.memory.keys.setdefault(key, set()).add(task_id)
         self.memory.expected[task_id] = text.upper()
 
-    async def _one(self, kind: Kind) -> None:
-        try:
-            await kind()
-        except Down:
-            await asyncio.sleep(0.05)  # and tries again
-        except Lost:
-            self.memory.unanswered += 1
-        except Refused as exc:
-            if not self._is_honest(exc):
-                self.memory.faults.add("refused", f"{kind.__name__}: {exc}")
-            await asyncio.sleep(0.05)  # and tries again
-
     async def _surely(self, method: str, params: Any, **headers: str) -> Any:
         while True:
             try:
                 return await super()._surely(method, params, **headers)
             except Refused as exc:
-                if exc.code != INTERNAL_ERROR or not self._is_honest(exc):
+                if exc.code != INTERNAL_ERROR or not self.is_honest(exc):
                     raise
             await asyncio.sleep(0.05)  # and tries again
 
-    def _is_honest(self, exc: Refused) -> bool:
+    def is_honest(self, exc: Refused) -> bool:
+        """Whether the caller is told that the agent is away, or that nobody can know."""
         said = next((each for each in HONEST if each in str(exc)), "")
         if not said and exc.code == TASK_FINISHED and self.memory.reasons:
             said = "the task has failed"
