@@ -23,7 +23,7 @@ WAITING = "TASK_STATE_INPUT_REQUIRED"
 
 Kind = Callable[[], Coroutine[Any, Any, None]]
 
-TASK_FINISHED, NOT_CANCELABLE = -32004, -32002
+TASK_FINISHED, NOT_CANCELABLE, INTERNAL_ERROR = -32004, -32002, -32603
 
 
 class Faults:
@@ -220,7 +220,11 @@ class Load:
             try:
                 return await self.client.call(method, params, **headers)
             except Lost:
-                await asyncio.sleep(0.05)  # and tries again
+                pass
+            except Refused as exc:
+                if exc.code != INTERNAL_ERROR or not self.is_honest(exc):
+                    raise
+            await asyncio.sleep(0.05)  # and tries again
 
     # Long things, followed to their end over any number of crashes.
 

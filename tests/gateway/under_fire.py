@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -14,7 +13,7 @@ from msgspec import Struct
 
 from crash.check import Kept, check_kept, check_told, count, read_sqlite, text_of, unsettled_sqlite
 from crash.client import Client, Refused, RestClient, message, sending
-from crash.load import Load, Memory
+from crash.load import TASK_FINISHED, Load, Memory
 from crash.server import Server
 from dragoman.agent.remote_calls import SENT, StartedCall
 from dragoman.core.lifecycle import FINAL
@@ -22,7 +21,6 @@ from dragoman.core.model import State
 
 HERE = Path(__file__).parent
 AGENT = HERE / "recording_agent.py"
-INTERNAL_ERROR, TASK_FINISHED = -32603, -32004
 HONEST = ("try again later", "nobody can tell whether")
 """What a caller is told that gets no task."""
 
@@ -115,15 +113,6 @@ class GatewayLoad(Load):
         task_id = self.memory.ack(answer["task"], "keyed")
         self.memory.keys.setdefault(key, set()).add(task_id)
         self.memory.expected[task_id] = text.upper()
-
-    async def _surely(self, method: str, params: Any, **headers: str) -> Any:
-        while True:
-            try:
-                return await super()._surely(method, params, **headers)
-            except Refused as exc:
-                if exc.code != INTERNAL_ERROR or not self.is_honest(exc):
-                    raise
-            await asyncio.sleep(0.05)  # and tries again
 
     def is_honest(self, exc: Refused) -> bool:
         """Whether the caller is told that the agent is away, or that nobody can know."""
