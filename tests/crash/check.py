@@ -40,6 +40,7 @@ class Kept(Struct):
     worker: str
     runnable: bool
     key: str | None
+    agent: str = ""
     entries: list[Stamped] = []
     frozen: Task | None = None
     brief: bool = False
@@ -77,6 +78,7 @@ def read_sqlite(path: Path) -> dict[str, Kept]:
                 worker=row["worker"],
                 runnable=bool(row["runnable"]),
                 key=row["key"],
+                agent=row["agent"],
             )
         for task_id, body in db.execute("SELECT task_id, log FROM task WHERE log IS NOT NULL"):
             found[task_id].entries += unpack_piece(body)
@@ -162,10 +164,13 @@ class Counts(Struct):
         )
 
 
-def check_kept(memory: Memory, kept: dict[str, Kept], ledger: Path, *, alone: bool = True) -> None:
+def check_kept(
+    memory: Memory, kept: dict[str, Kept], ledger: Path | None, *, alone: bool = True
+) -> None:
     """What lies in the store: every acknowledged task, gap-free logs, one end, records once.
 
-    `alone`: only one process at a time ran, so a recorded step was not executed again after."""
+    `alone`: only one process at a time ran, so a recorded step was not executed again after.
+    Without a ledger, the steps were executed elsewhere."""
     faults = memory.faults
     for task_id, kind in memory.acked.items():
         if task_id not in kept:
@@ -175,7 +180,8 @@ def check_kept(memory: Memory, kept: dict[str, Kept], ledger: Path, *, alone: bo
         if one.task_id in memory.acked and not one.resting:
             faults.add("never came to rest", f"{one.task_id} {one.state} attempt {one.attempt}")
     _check_promises(memory, kept)
-    _check_steps(memory, kept, ledger, alone=alone)
+    if ledger is not None:
+        _check_steps(memory, kept, ledger, alone=alone)
     keys = Counter(one.key for one in kept.values() if one.key is not None)
     for key, ids in memory.keys.items():
         if len(ids) != 1 or keys[key] != 1:
@@ -209,6 +215,9 @@ def _check_promises(memory: Memory, kept: dict[str, Kept]) -> None:
             continue
         one = kept[task_id]
         task = one.fold()
+        if (reason := reason_of(task)) in memory.reasons:
+            memory.failed[reason] += 1
+            continue
         wanted = State.CANCELED if task_id in memory.cancels else State.COMPLETED
         if task.status.state in FINAL and task.status.state is not wanted:
             said = task.status.message
@@ -261,6 +270,14 @@ def executions(ledger: Path) -> dict[tuple[str, int], list[str]]:
             task_id, n, value = line.split()
             found[task_id, int(n)].append(value)
     return found
+
+
+def reason_of(task: Task) -> str:
+    """Why a task failed; empty if it did not."""
+    said = task.status.message
+    if task.status.state is not State.FAILED or said is None:
+        return ""
+    return str((said.metadata or {}).get("reason", ""))
 
 
 def text_of(task: Task) -> str:

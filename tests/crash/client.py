@@ -13,6 +13,12 @@ import msgspec
 Json = Any
 
 Event = tuple[int, bytes]
+_ACTIONS = {"CancelTask": "cancel", "SubscribeToTask": "subscribe"}
+_CODES = {
+    "TASK_NOT_FOUND": -32001,
+    "TASK_NOT_CANCELABLE": -32002,
+    "UNSUPPORTED_OPERATION": -32004,
+}
 
 
 class Lost(Exception):
@@ -37,13 +43,29 @@ class Client:
     Every request has the id 1, so equal events are equal bytes."""
 
     def __init__(self, url: str) -> None:
-        self.host, _, port = url.removeprefix("http://").partition(":")
-        self.port = int(port)
+        where, _, path = url.removeprefix("http://").partition("/")
+        self.host, _, port = where.partition(":")
+        self.port, self.path = int(port), f"/{path}"
+
+    def request(self, method: str, params: Json) -> tuple[str, Json]:
+        """The path and the body of a request."""
+        return self.path, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+    def event(self, data: bytes) -> bytes:
+        """The data of an event in the form of JSON-RPC."""
+        return data
+
+    def result(self, body: bytes) -> Json:
+        """The result in an answer. Raises `Refused`."""
+        answer = msgspec.json.decode(body)
+        if "error" in answer:
+            raise Refused(answer["error"]["code"], answer["error"]["message"])
+        return answer["result"]
 
     async def call(self, method: str, params: Json, **headers: str) -> Json:
         """The result."""
         async with self._asked(method, params, headers) as answer:
-            return _result(b"".join([piece async for piece in answer.body()]))
+            return self.result(b"".join([piece async for piece in answer.body()]))
 
     async def stream(
         self, method: str, params: Json, **headers: str
@@ -51,12 +73,12 @@ class Client:
         """Whole events as they come: place in the log, and the data to the byte."""
         async with self._asked(method, params, headers) as answer:
             if b"text/event-stream" not in answer.head:
-                _result(b"".join([piece async for piece in answer.body()]))
+                self.result(b"".join([piece async for piece in answer.body()]))
             rest = b""
             async for piece in answer.body():
                 *blocks, rest = (rest + piece).split(b"\n\n")
                 for block in blocks:
-                    yield _event(block)
+                    yield self._event(block)
 
     async def listen(self, method: str, params: Json, **headers: str) -> list[Event]:
         """A whole stream."""
@@ -71,8 +93,9 @@ class Client:
     async def _asked(
         self, method: str, params: Json, headers: dict[str, str]
     ) -> AsyncGenerator[Answer, None]:
-        body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
-        lines = ["POST / HTTP/1.1", f"Host: {self.host}:{self.port}", "A2A-Version: 1.0"]
+        path, asked = self.request(method, params)
+        body = msgspec.json.encode(asked)
+        lines = [f"POST {path} HTTP/1.1", f"Host: {self.host}:{self.port}", "A2A-Version: 1.0"]
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         lines += ["Connection: close", "", ""]
@@ -87,6 +110,49 @@ class Client:
             raise Lost(repr(exc)) from exc
         finally:
             writer.close()
+
+    def _event(self, block: bytes) -> Event:
+        # A keep-alive comment has no blank line of its own: it stands before the event it waited
+        # for.
+        lines = [line for line in block.split(b"\n") if not line.startswith(b":")]
+        fields = dict(line.split(b": ", 1) for line in lines)
+        data = fields[b"data"]
+        if b"id" not in fields:
+            self.result(data)  # an error that ends the stream has no place in the log
+            raise AssertionError(f"an event without an id: {block!r}")
+        return int(fields[b"id"]), self.event(data)
+
+
+class RestClient(Client):
+    """A2A 1.0 over HTTP+JSON. What it hears it tells in the form of JSON-RPC, so that a reader may
+    go on in either dialect."""
+
+    def request(self, method: str, params: Json) -> tuple[str, Json]:
+        """The path says the method, and the task."""
+        path = self.path.rstrip("/")
+        match method:
+            case "GetTask":
+                return super().request(method, params)  # that would be a GET
+            case "SendMessage":
+                return f"{path}/message:send", params
+            case "SendStreamingMessage":
+                return f"{path}/message:stream", params
+        return f"{path}/tasks/{params['id']}:{_ACTIONS[method]}", {}
+
+    def event(self, data: bytes) -> bytes:
+        """The same bytes as in JSON-RPC."""
+        return b'{"jsonrpc":"2.0","id":1,"result":' + data + b"}"
+
+    def result(self, body: bytes) -> Json:
+        """The answer itself, unless it is an error."""
+        answer = msgspec.json.decode(body)
+        if "jsonrpc" in answer:
+            return super().result(body)
+        if "error" in answer:
+            reasons = [each.get("reason", "") for each in answer["error"].get("details", ())]
+            code = next((_CODES[each] for each in reasons if each in _CODES), -32603)
+            raise Refused(code, answer["error"]["message"])
+        return answer
 
 
 class Answer(NamedTuple):
@@ -105,29 +171,10 @@ class Answer(NamedTuple):
             yield (await self.reader.readexactly(size + 2))[:-2]
 
 
-def _event(block: bytes) -> Event:
-    # A keep-alive comment has no blank line of its own: it stands before the event it waited for.
-    lines = [line for line in block.split(b"\n") if not line.startswith(b":")]
-    fields = dict(line.split(b": ", 1) for line in lines)
-    data = fields[b"data"]
-    if b"id" not in fields:
-        _result(data)  # an error that ends the stream has no place in the log
-        raise AssertionError(f"an event without an id: {block!r}")
-    return int(fields[b"id"]), data
-
-
-def _result(body: bytes) -> Json:
-    answer = msgspec.json.decode(body)
-    if "error" in answer:
-        raise Refused(answer["error"]["code"], answer["error"]["message"])
-    return answer["result"]
-
-
 def message(text: str, message_id: str, skill: str = "", task_id: str = "") -> Json:
     """What a user says."""
     said: Json = {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}]}
-    if skill:
-        said["metadata"] = {"skillId": skill}
+    said["metadata"] = {"call": message_id} | ({"skillId": skill} if skill else {})
     if task_id:
         said["taskId"] = task_id
     return said

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable
+from typing import Protocol
 
 from crash.check import Counts, Kept, check_kept, check_told, count, settled
 from crash.client import Client
@@ -14,6 +15,24 @@ from crash.server import Server
 
 FULL = os.environ.get("DRAGOMAN_FULL") == "1"
 SETTLE = 90.0 if FULL else 40.0
+
+
+class Target(Protocol):
+    """What is killed: a server, or several at once."""
+
+    def start(self) -> None: ...
+
+    async def ready(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class Callers(Protocol):
+    """What keeps asking until `enough` is set."""
+
+    enough: asyncio.Event
+
+    async def run(self) -> None: ...
 
 
 async def under_fire(
@@ -26,10 +45,23 @@ async def under_fire(
     settle: float = SETTLE,
 ) -> None:
     """Load and kills, then a last life in which everything comes to rest by itself."""
-    dice = random.Random(seed)
     server.start()
     await server.ready()
-    load = Load([server.url], memory, seed)
+    load = Load([Client(server.url)], memory, seed)
+    await fire_at(server, load, kills, seed, unsettled, after_kill, settle)
+
+
+async def fire_at(
+    server: Target,
+    load: Callers,
+    kills: int,
+    seed: int,
+    unsettled: Callable[[], int],
+    after_kill: Callable[[], None] = lambda: None,
+    settle: float = SETTLE,
+) -> None:
+    """The same for a load and servers that run already."""
+    dice = random.Random(seed)
     loading = asyncio.create_task(load.run())
     try:
         for n in range(kills):

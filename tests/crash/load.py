@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any
 from uuid import uuid4
@@ -23,7 +23,7 @@ WAITING = "TASK_STATE_INPUT_REQUIRED"
 
 Kind = Callable[[], Coroutine[Any, Any, None]]
 
-TASK_FINISHED, NOT_CANCELABLE = -32004, -32002
+TASK_FINISHED, NOT_CANCELABLE, INTERNAL_ERROR = -32004, -32002, -32603
 
 
 class Faults:
@@ -89,6 +89,10 @@ class Memory:
         self.keys: dict[str, set[str]] = {}
         """Idempotency keys and the tasks they were answered with."""
         self.tales: list[Tale] = []
+        self.reasons: frozenset[str] = frozenset()
+        """Reasons with which a task may fail and be as honest as it can."""
+        self.failed: Counter[str] = Counter()
+        """Tasks that failed with one of them."""
         self.unanswered = 0
         """Requests that were cut off: nobody knows what became of them."""
 
@@ -108,10 +112,10 @@ class Memory:
 class Load:
     """Callers that keep asking until `enough` is set, then finish what they began."""
 
-    def __init__(self, urls: list[str], memory: Memory, seed: int) -> None:
+    def __init__(self, clients: Sequence[Client], memory: Memory, seed: int) -> None:
         self.memory = memory
         self.enough = asyncio.Event()
-        self.clients = [Client(url) for url in urls]
+        self.clients = clients
         self._dice = random.Random(seed)
         self._quick: list[Kind] = [*[self._echo] * 5, *[self._fire] * 4, *[self._short_stream] * 3]
         self._long: list[Kind] = [
@@ -128,7 +132,7 @@ class Load:
     def client(self) -> Client:
         return self._dice.choice(self.clients)
 
-    async def run(self, quick: int = 6) -> None:
+    async def run(self, quick: int = 6, pace: float = 1.0) -> None:
         """Returns when all that was begun came to its end."""
         async with asyncio.TaskGroup() as group:
             for _ in range(quick):
@@ -139,7 +143,7 @@ class Load:
                 await places.acquire()
                 long = group.create_task(self._one(self._dice.choice(self._long)))
                 long.add_done_callback(lambda _: places.release())
-                await asyncio.sleep(self._dice.uniform(0.05, 0.2))  # the pace of a caller
+                await asyncio.sleep(pace * self._dice.uniform(0.05, 0.2))  # of a caller
 
     async def _again_and_again(self) -> None:
         while not self.enough.is_set():
@@ -149,12 +153,20 @@ class Load:
     async def _one(self, kind: Kind) -> None:
         try:
             await kind()
+            return
         except Down:
-            await asyncio.sleep(0.05)  # and tries again
+            pass
         except Lost:
             self.memory.unanswered += 1
+            return
         except Refused as exc:
-            self.memory.faults.add("refused", f"{kind.__name__}: {exc}")
+            if not self.is_honest(exc):
+                self.memory.faults.add("refused", f"{kind.__name__}: {exc}")
+        await asyncio.sleep(0.05)  # and tries again
+
+    def is_honest(self, exc: Refused) -> bool:
+        """Whether a refusal is as good as an answer."""
+        return False
 
     # Short things. Whether they were begun at all is open when they are cut off.
 
@@ -208,7 +220,11 @@ class Load:
             try:
                 return await self.client.call(method, params, **headers)
             except Lost:
-                await asyncio.sleep(0.05)  # and tries again
+                pass
+            except Refused as exc:
+                if exc.code != INTERNAL_ERROR or not self.is_honest(exc):
+                    raise
+            await asyncio.sleep(0.05)  # and tries again
 
     # Long things, followed to their end over any number of crashes.
 

@@ -25,8 +25,15 @@ class Server:
     `without` names what `without_guarantee.py` changes in the process; empty: the real command.
     """
 
-    def __init__(self, folder: Path, store: str, without: str = "", name: str = "server") -> None:
-        self.folder, self.store, self.without = folder, store, without
+    def __init__(
+        self,
+        folder: Path,
+        store: str,
+        without: str = "",
+        name: str = "server",
+        agent: Path = HERE / "agent.py",
+    ) -> None:
+        self.folder, self.store, self.without, self.agent = folder, store, without, agent
         self.port = own_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.lives = 0
@@ -46,8 +53,7 @@ class Server:
         """Begins a life; ready a little later."""
         assert self._process is None or self._process.poll() is not None, "still runs"
         script = [str(HERE / "without_guarantee.py"), self.without] if self.without else []
-        command = [sys.executable, *(script or ["-m", "dragoman"]), "serve", str(HERE / "agent.py")]
-        command += ["--port", str(self.port), "--store", self.store, "--log-level", "warning"]
+        command = [sys.executable, *(script or ["-m", "dragoman"]), *self.arguments()]
         own = {
             "CRASH_LEDGER": str(self.ledger),
             "CRASH_GATE": str(self.gate),
@@ -60,6 +66,11 @@ class Server:
                 command, cwd=self.folder, env=ENVIRON | own, stdout=subprocess.DEVNULL, stderr=log
             )
         self.lives += 1
+
+    def arguments(self) -> list[str]:
+        """The command after `dragoman`."""
+        own = ["--port", str(self.port), "--store", self.store, "--log-level", "warning"]
+        return ["serve", str(self.agent), *own]
 
     async def ready(self, seconds: float = 120.0) -> None:
         """Returns when it answers."""

@@ -47,7 +47,7 @@ async def with_pauses(
             server.start()
         for server in (one, other):
             await server.ready()
-        load = Load([one.url, other.url], memory, seed=pauses)
+        load = Load([Client(one.url), Client(other.url)], memory, seed=pauses)
         loading = asyncio.create_task(load.run())
         try:
             for n in range(pauses):

@@ -18,6 +18,7 @@ import pytest
 
 from crash import wal
 from crash.check import Kept, integrity, read_sqlite
+from crash.client import Client
 from crash.fire import FULL
 from crash.load import Load, Memory
 from crash.server import Server
@@ -45,7 +46,7 @@ class Watchful(Memory):
 async def one_life(server: Server, memory: Watchful, enough: Callable[[wal.Place], bool]) -> None:
     server.start()
     await server.ready()
-    load = Load([server.url], memory, seed=3)
+    load = Load([Client(server.url)], memory, seed=3)
     loading = asyncio.create_task(load.run())
     await until(lambda: enough(wal.place(memory.db)))
     server.kill()

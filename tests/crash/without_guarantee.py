@@ -8,6 +8,7 @@ WORDS is a list with commas:
     slow    every commit takes 50 ms longer (takes nothing away: widens the window)
     lease   a worker counts as dead after 1.5 s, and others look for the dead all the time
     flaky   every other run that is taken up finds the store out of reach
+    keys    idempotency keys are neither declared nor heeded
     count   refused writes of those who lost their claim are counted in $CRASH_FENCED
 """
 
@@ -24,10 +25,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from dragoman.agent import Agent
 from dragoman.cli import main
 from dragoman.core.errors import Fenced, StoreUnavailable
+from dragoman.core.extensions import IDEMPOTENCY
 from dragoman.core.lifecycle import FINAL
-from dragoman.engine import maintenance
+from dragoman.engine import maintenance, send_message
 from dragoman.store import rules
 from dragoman.store.interface import Claim, Done, Draft, Record, Row, Write
 from dragoman.store.sqlite import batch, migrations
@@ -136,6 +139,16 @@ def count() -> None:
     _put(rules, "append", appended)
 
 
+def keys() -> None:
+    own = Agent._extensions
+
+    def extensions(self: Agent, also: Any) -> Any:
+        return tuple(each for each in own(self, also) if each.uri != IDEMPOTENCY)
+
+    _put(Agent, "_extensions", extensions)
+    _put(send_message, "key_of", lambda op, ctx: None)
+
+
 def _put(where: Any, name: str, what: Any) -> None:
     getattr(where, name)  # what is not there cannot be replaced
     setattr(where, name, what)
@@ -148,6 +161,7 @@ WORDS: dict[str, Callable[[], None]] = {
     "lease": lease,
     "flaky": flaky,
     "count": count,
+    "keys": keys,
 }
 
 if __name__ == "__main__":

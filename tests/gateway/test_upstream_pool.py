@@ -261,7 +261,9 @@ async def test_an_address_that_never_comes_back_fails_its_tasks(tmp_path: Path) 
         async with gateway(sections, settings(tmp_path)) as door, connect(door.url) as caller:
             task = await caller.send("go", skill="work", wait=False)
             assert isinstance(task, Task)
-            await until(lambda: any(worker.calls for worker, _ in found))
+            await until(
+                lambda: door.upstream("a").tasks.get(task.id)
+            )  # it is known that it arrived
             for worker, there in found:
                 if worker.calls:
                     await there.close()

@@ -21,6 +21,7 @@ class BackgroundWork:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._until_stop: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Starts work that nobody awaits."""
@@ -28,6 +29,18 @@ class BackgroundWork:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def spawn_until_stop(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Starts work that nobody awaits, and that may take long. It ends with the engine."""
+        task = self.spawn(work)
+        self._until_stop.add(task)
+        task.add_done_callback(self._until_stop.discard)
+        return task
+
+    def stop(self) -> None:
+        """Ends the work that lasts until the engine stops."""
+        for task in self._until_stop:
+            task.cancel()
 
     def finish_unseen(self, work: Coroutine[Any, Any, object]) -> None:
         """Completes an operation whose caller has disconnected."""

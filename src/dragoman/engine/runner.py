@@ -103,6 +103,7 @@ class Runner:
             open_input=self._credentials.open,
             audit=self.audit,
             spawn=self.background.spawn,
+            spawn_until_stop=self.background.spawn_until_stop,
             outside=self.outside,
         )
 
@@ -331,6 +332,7 @@ class Runner:
             await asyncio.wait(running, timeout=grace)
         self.stopped = True
         await asyncio.gather(*(self.give_back(run) for run in list(self.runs.values())))
+        self.background.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def lose_all(self) -> None:

@@ -24,6 +24,7 @@ from dragoman.agent.answers import Failed
 from dragoman.agent.turn import access_of
 from dragoman.core.errors import (
     CardUntrusted,
+    Conflict,
     DragomanError,
     Forbidden,
     NotCancelable,
@@ -32,13 +33,16 @@ from dragoman.core.errors import (
     TaskFinished,
     TaskNotFound,
     Unauthenticated,
+    Unsupported,
 )
 from dragoman.core.events import Asked
 from dragoman.core.extensions import CURSOR, IDEMPOTENCY, TOOLS, TRANSITIONS, WORK
+from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
-from dragoman.core.model import AnyPart, Json, Message, Role
-from dragoman.core.operations import Resolve, SendMessage
+from dragoman.core.model import AnyPart, Json, Message, Role, Task
+from dragoman.core.operations import GetTask, Resolve, SendMessage
 from dragoman.core.peer import Context, Peer
+from dragoman.core.questions import question_of
 from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import lost_from
@@ -103,7 +107,8 @@ class RemoteUpstream(Upstream):
         """The addresses to which the message could not be sent."""
         self._found_at = ""
         """The address at which the task was found after its own was gone."""
-        self._opened = access_of(turn).run.opened
+        self._run = access_of(turn).run
+        self._opened = self._run.opened
         caller = turn.caller
         self._principal = f"{caller.tenant}\0{caller.principal}"
         whose = "\0".join((agent.served_as, caller.tenant, caller.principal, turn.context_id))
@@ -136,8 +141,9 @@ class RemoteUpstream(Upstream):
                 if not label:
                     if self._fall_back():
                         continue
-                    raise
-                if not task_id:
+                    if self._run.unopened:
+                        raise
+                elif not task_id:
                     exc.sent = True  # it may have been, by an earlier run
                 elif found := await self._asked.pool.find(task_id, besides=label):
                     self._found_at = label = found
@@ -168,11 +174,13 @@ class RemoteUpstream(Upstream):
         return label
 
     def _fall_back(self) -> bool:
-        """Chooses the next agent to ask, when this one cannot be reached."""
+        """Chooses the next agent to ask, when this one cannot be reached. After the last one they
+        are all asked again, if the task waits for them."""
         line = (self._agent, *self._agent.fallbacks)
         # The settings may have changed since this task began to ask.
         rest = line[line.index(self._asked) + 1 :] if self._asked in line else ()
         if not rest:
+            self._asked, self._passed = self._agent, set()
             return False
         log.warning("A fallback is asked", agent=self._agent.served_as, asks=rest[0].served_as)
         self._asked, self._passed = rest[0], set()
@@ -274,18 +282,35 @@ class RemoteUpstream(Upstream):
         return op
 
     async def answer(
-        self, peer: Peer, op: Resolve, parts: tuple[AnyPart, ...], ctx: Context
+        self,
+        peer: Peer,
+        op: Resolve,
+        parts: tuple[AnyPart, ...],
+        ctx: Context,
+        *,
+        in_doubt: bool = False,
     ) -> None:
-        """Sends the answer to a question: in A2A as a message, with all its parts."""
+        """Sends the answer to a question: in A2A as a message, with all its parts. There a message
+        answers whatever the task waits for, so an agent that may have the answer, and would not
+        recognise it, is asked first whether it still waits for this one."""
         assert isinstance(peer, UpstreamPeer)  # noqa: S101  as `peer` gives it
         if DIALECTS[peer.dialect].conversation is not None:
             await peer.call(op, ctx)
             return
+        look = GetTask(task_id=op.task_id)
+        if in_doubt and not peer.remembers and not _asks(await peer.call(look, ctx), op.question):
+            raise Conflict(f"{self.name} does not wait for this answer any more")
         # The same key in every run: after a crash nobody knows whether the answer has arrived.
         mark = hashlib.sha256(op.question.encode()).hexdigest()[:24]
         key = f"{self._turn.task_id}.{mark}"
         message = Message(message_id=key, role=Role.USER, parts=parts, task_id=op.task_id)
-        await peer.call(SendMessage(message=message, wait=False), replace(ctx, idempotency_key=key))
+        send = SendMessage(message=message, wait=False)
+        try:
+            await peer.call(send, replace(ctx, idempotency_key=key))
+        except Unsupported as exc:  # so A2A says of a task that has ended, and of much else
+            if (await peer.call(look, ctx)).state not in FINAL:
+                raise
+            raise TaskFinished from exc
 
     def details(self, body: Json) -> Json:
         """Returns the details of the agent: our caller knows whom it has asked."""
@@ -334,6 +359,17 @@ async def cancel(peer: ConnectedAgent, task_id: str) -> None:
     """Cancels a task of an agent. It is no error if the task has ended."""
     with suppress(NotCancelable, TaskNotFound, TaskFinished):
         await peer.cancel(task_id)
+
+
+def _asks(task: Task, question: str) -> bool:
+    """Returns whether a task waits for the answer to this question. One that does not name its
+    questions may wait for any."""
+    found = question_of(task)
+    if found is None:
+        return False
+    message = task.status.message
+    name = found.name or (message.message_id if message is not None else "")
+    return not name or name == question
 
 
 def _without_relay(metadata: dict[str, Json] | None) -> dict[str, Json] | None:

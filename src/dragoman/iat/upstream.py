@@ -129,7 +129,13 @@ class SubAgentUpstream(Upstream):
         return refused("tool_not_allowed", f"The tool {name[:80]!r} was not offered")
 
     async def answer(
-        self, peer: Peer, op: Resolve, parts: tuple[AnyPart, ...], ctx: Context
+        self,
+        peer: Peer,
+        op: Resolve,
+        parts: tuple[AnyPart, ...],
+        ctx: Context,
+        *,
+        in_doubt: bool = False,
     ) -> None:
         """A foreign agent answers no answer."""
         if self._sub is not None and op.question.startswith(THEIRS):

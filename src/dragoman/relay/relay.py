@@ -29,23 +29,22 @@ from dragoman.agent.turn import Turn, access_of
 from dragoman.core import events
 from dragoman.core.errors import (
     AgentTimedOut,
-    Conflict,
     DragomanError,
     PeerMisbehaved,
     PeerUnreachable,
-    TaskFinished,
     TaskNotFound,
 )
 from dragoman.core.extensions import DETACHED
 from dragoman.core.lifecycle import FINAL, WAITING
 from dragoman.core.log import Logger
-from dragoman.core.model import AnyPart, Json, Message, State, Status, Task
-from dragoman.core.operations import GetTask, Resolve, Watch
+from dragoman.core.model import Json, Message, State, Status, Task
+from dragoman.core.operations import GetTask, Watch
 from dragoman.core.peer import Context, Peer
 from dragoman.core.questions import answer_value, first_data, question_in
 from dragoman.core.stream_state import Entry, StreamState
 from dragoman.core.task_size import TaskGrowth
 
+from .answers import Answers, Said
 from .remote_task import RemoteTask, context_for
 from .upstream import Upstream
 
@@ -53,8 +52,6 @@ log = Logger("relay")
 
 UNKNOWN_OUTCOME = "unknown_outcome"
 """The reason of a task whose message may have been executed or not."""
-Said = tuple[Json, tuple[AnyPart, ...]]
-"""An answer as a value, and as the parts of a message."""
 
 
 class Relay:
@@ -70,12 +67,12 @@ class Relay:
         growth = TaskGrowth(2 * self._access.run.max_task_size, "limits.max_task_size")
         self._state = StreamState(Watch(task_id=""), numbered=True, growth=growth)
         self._ctx = Context()
-        self._answers: dict[str, Said] = {}
-        """The answers by question, so that nobody is asked twice because a connection broke."""
-        self._delivered: set[str] = set()
+        self._answers = Answers(upstream, in_doubt=bool(self._remote.id))
         self._has_artifacts = False
-        self._moved = False
-        """Whether the message could not be sent to the address before."""
+        self._unsent = False
+        """Whether it was tried to send the message, and certainly nothing was sent."""
+        self._may_have_arrived = self._remote.announced or turn.attempt > 1
+        """Whether it may have been sent, by this run or an earlier one."""
         self._started = False
         self._over = False
 
@@ -95,7 +92,8 @@ class Relay:
         """Returns what our caller is told: an error as long as there is no task, else the reason
         why the task failed."""
         exc = self._upstream.told(exc)
-        unknown = isinstance(exc, PeerUnreachable) and exc.sent and not self._remote.id
+        unreachable = isinstance(exc, PeerUnreachable) and exc.sent
+        unknown = unreachable and not self._unsent and not self._remote.id
         if self._access.run.unopened:
             # Our caller may repeat a call that failed because the agent cannot be reached, so that
             # is not what it is told of one that may have been executed.
@@ -112,11 +110,14 @@ class Relay:
         seq = self._state.seq
         task = None if seq else self._state.task()
         lost = False
-        async with self._upstream.peer(self._remote.id, self._remote.recorded_address) as peer:
+        sent = self._remote.id or not self._unsent
+        address = self._remote.recorded_address if sent else ""
+        async with self._upstream.peer(self._remote.id, address) as peer:
             self._remote.address = self._upstream.address
             if not self._remote.id:
                 await self._before_sending(peer)
             try:
+                await self._answers.deliver_pending(peer, self._ctx)
                 async with aclosing(self._remote.follow(self._entries(peer))) as entries:
                     async for entry in entries:
                         for new in self._new(entry):
@@ -129,7 +130,7 @@ class Relay:
                 if not self._remote.id:
                     if self._moves(exc):
                         return
-                    if not self._sends_again(exc, peer):
+                    if not self._sends_again(peer):
                         raise
                 lost = True
                 name = self._upstream.name
@@ -169,21 +170,24 @@ class Relay:
             elif run.keyed:
                 await run.begin()
             return
-        if self._remote.announced and not self._moved:
+        if self._remote.announced and not self._unsent:
             raise Failed(_unknown(self._upstream.name), reason=UNKNOWN_OUTCOME)
         await self._remote.announce()
 
     def _moves(self, exc: Exception) -> bool:
-        """Returns whether the message, which was certainly not sent, goes to another address."""
-        self._moved = (
-            isinstance(exc, PeerUnreachable) and not exc.sent and self._upstream.has_another()
-        )
-        return self._moved
-
-    def _sends_again(self, exc: Exception, peer: Peer) -> bool:
-        """Returns whether the message is sent again after this error."""
+        """Returns whether the message goes to another address. One that may have arrived stays
+        where it is, unless that does not matter."""
         sent = not isinstance(exc, PeerUnreachable) or exc.sent
-        return sent and not self._access.run.unopened and self._upstream.may_repeat(peer)
+        self._may_have_arrived |= sent
+        self._unsent = not self._may_have_arrived
+        stays = self._may_have_arrived and self._upstream.keeps_address()
+        return not sent and not stays and self._upstream.has_another()
+
+    def _sends_again(self, peer: Peer) -> bool:
+        """Returns whether the message is sent again when the agent is back. A caller without a task
+        is told at once that the agent is away."""
+        again = self._unsent or self._upstream.may_repeat(peer)
+        return again and not self._access.run.unopened
 
     async def _entries(self, peer: Peer) -> AsyncGenerator[Entry, None]:
         key = self._remote.key
@@ -312,22 +316,13 @@ class Relay:
         event = entry.event
         assert isinstance(event, events.Asked)  # noqa: S101  by the table
         question = event.question
-        if question in self._delivered:
+        answers = self._answers
+        if question in answers.delivered:
             return  # the first state of a stream, not a new question
-        if question not in self._answers:
+        if question not in answers.given:
             with self._upstream.waiting():
-                self._answers[question] = await _ANSWER[event.kind](self, event)
-        value, parts = self._answers[question]
-        op = Resolve(task_id=entry.task_id, question=question, value=value)
-        try:
-            await self._upstream.answer(peer, op, parts, self._ctx)
-        except (Conflict, TaskFinished):
-            # The question was answered at the remote agent in the meantime, or it expired. The next
-            # events will show which.
-            log.info(
-                "The question is not open any more", agent=self._upstream.name, question=question
-            )
-        self._delivered.add(question)
+                answers.given[question] = await _ANSWER[event.kind](self, event)
+        await answers.deliver(question, entry.task_id, peer, self._ctx)
 
     async def _waits(
         self, entry: events.Stamped, state: State, message: Message | None, peer: Peer

@@ -83,9 +83,17 @@ class Upstream(ABC):
         return await turn.call_tool(asked.message.text, key=asked.question, **given)
 
     async def answer(
-        self, peer: Peer, op: Resolve, parts: tuple[AnyPart, ...], ctx: Context
+        self,
+        peer: Peer,
+        op: Resolve,
+        parts: tuple[AnyPart, ...],
+        ctx: Context,
+        *,
+        in_doubt: bool = False,
     ) -> None:
-        """Sends the agent the answer to a question; `parts` are the answer as a message."""
+        """Sends the agent the answer to a question; `parts` are the answer as a message. `in_doubt`
+        says that the agent may have it already. Raises `Conflict` or `TaskFinished` if it does not
+        wait for it any more."""
         await peer.call(op, ctx)
 
     @abstractmethod

@@ -16,6 +16,10 @@ log = Logger("run")
 
 STOP_SECONDS = 5.0
 """Seconds that other agents have to confirm a cancel before our own task ends without them."""
+STOP_PATIENCE = 3600.0
+"""Seconds for which an agent that cannot be reached is asked again to cancel a task."""
+LONGEST_PAUSE = 30.0
+"""The longest time in seconds between two of these attempts."""
 
 
 class Journal:
@@ -58,15 +62,36 @@ class Journal:
                 "The remote tasks of a task could not be canceled", task=writer.row.task_id, why=exc
             )
             return
-        async with asyncio.TaskGroup() as group:
-            for call in unfinished(self.entries):
-                group.create_task(_stop_call(outside, call))
+        calls = [
+            writer.shared.spawn_until_stop(_stop_call(outside, call))
+            for call in unfinished(self.entries)
+        ]
+        if calls:
+            # They go on after that: the task at an agent that comes back later is canceled then.
+            await asyncio.wait(calls, timeout=STOP_SECONDS)
 
 
 async def _stop_call(outside: Outside, call: StartedCall) -> None:
+    """Cancels a remote task, at once or when its agent can be reached again."""
+    pause = STOP_SECONDS / 20
     try:
-        async with asyncio.timeout(STOP_SECONDS):
-            await outside.stop(call)
+        async with asyncio.timeout(STOP_PATIENCE):
+            while True:
+                try:
+                    async with asyncio.timeout(STOP_SECONDS):
+                        await outside.stop(call)
+                    return
+                except (DragomanError, TimeoutError) as exc:
+                    if isinstance(exc, DragomanError) and not exc.retry:
+                        raise
+                    log.info(
+                        "A remote task could not be canceled yet",
+                        task=call.task_id,
+                        at=call.address,
+                        why=exc,
+                    )
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
     except (DragomanError, TimeoutError) as exc:
         log.warning(
             "A remote task could not be canceled", task=call.task_id, at=call.address, why=exc

@@ -1,0 +1,54 @@
+"""The answers of our caller to the questions of a remote task, each delivered once."""
+
+from __future__ import annotations
+
+from dragoman.core.errors import Conflict, PeerUnreachable, TaskFinished
+from dragoman.core.log import Logger
+from dragoman.core.model import AnyPart, Json
+from dragoman.core.operations import Resolve
+from dragoman.core.peer import Context, Peer
+
+from .upstream import Upstream
+
+log = Logger("relay")
+
+Said = tuple[Json, tuple[AnyPart, ...]]
+"""An answer as a value, and as the parts of a message."""
+
+
+class Answers:
+    """The answers of one run by question, so that nobody is asked twice because a connection
+    broke."""
+
+    def __init__(self, upstream: Upstream, *, in_doubt: bool) -> None:
+        """`in_doubt` says that an earlier run may have delivered them."""
+        self.given: dict[str, Said] = {}
+        self.delivered: set[str] = set()
+        self._upstream, self._in_doubt = upstream, in_doubt
+        self._pending: Resolve | None = None
+
+    async def deliver(self, question: str, task_id: str, peer: Peer, ctx: Context) -> None:
+        """Sends the agent the answer to a question. If the connection breaks meanwhile, the next
+        one begins with it, because the question is not told again."""
+        value, _ = self.given[question]
+        self._pending = Resolve(task_id=task_id, question=question, value=value)
+        await self.deliver_pending(peer, ctx)
+
+    async def deliver_pending(self, peer: Peer, ctx: Context) -> None:
+        """Sends the agent the answer that could not be delivered before, if there is one."""
+        op = self._pending
+        if op is None:
+            return
+        _, parts = self.given[op.question]
+        try:
+            await self._upstream.answer(peer, op, parts, ctx, in_doubt=self._in_doubt)
+        except PeerUnreachable as exc:
+            self._in_doubt |= exc.sent
+            raise
+        except (Conflict, TaskFinished):
+            # The question was answered at the remote agent in the meantime, or it expired. The next
+            # events will show which.
+            name = self._upstream.name
+            log.info("The question is not open any more", agent=name, question=op.question)
+        self._pending = None
+        self.delivered.add(op.question)
