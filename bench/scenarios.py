@@ -370,9 +370,7 @@ SCENARIOS = {
             sends(1),
             (*A2A_SERVERS, BARE, BARE_POLICY),
         ),
-        Scenario(
-            "send-one-sqlite", "Send, on SQLite, one connection", sends(1), DURABLE, store="sqlite"
-        ),
+        Scenario("send-one-sqlite", "Send, on SQLite, one connection", sends(1), DURABLE, "sqlite"),
         Scenario(
             "client-send",
             f"Client CPU of a send to our server, {CONNECTIONS} at once",
