@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from cli.run import dragoman
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import lost_between
 
 
+@pytest.mark.slow
 def test_every_pair_is_shown_as_the_dialects_declare_it(tmp_path: Path) -> None:
     done = dragoman("gateway", "losses", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -23,6 +26,7 @@ def test_every_pair_is_shown_as_the_dialects_declare_it(tmp_path: Path) -> None:
         assert tuple(pair["lost"]) == expected
 
 
+@pytest.mark.slow
 def test_one_pair_is_one_line_and_an_unknown_dialect_names_the_known_ones(tmp_path: Path) -> None:
     done = dragoman("gateway", "losses", "--from", "iat", "--to", "iat-ws", cwd=tmp_path)
     assert done.stdout.split() == ["iat", "->", "iat-ws", "nothing"]

@@ -132,6 +132,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Authenticator]:
     return seen
 
 
+@pytest.mark.slow
 async def test_a_thousand_agents_with_the_same_schemes_are_asked_once(
     monkeypatch: pytest.MonkeyPatch, asked: list[Authenticator]
 ) -> None:
@@ -159,6 +160,7 @@ async def test_a_thousand_agents_with_the_same_schemes_are_asked_once(
             assert not asked
 
 
+@pytest.mark.slow
 async def test_one_agent_for_everyone_spares_asking_all_others(
     monkeypatch: pytest.MonkeyPatch, asked: list[Authenticator]
 ) -> None:

@@ -138,6 +138,7 @@ async def test_a_catalog_shows_only_what_its_reader_may_see() -> None:
             assert (await client.get(path)).status_code == 403, path
 
 
+@pytest.mark.slow
 async def test_a_search_among_a_thousand_agents_costs_little_more_than_among_ten() -> None:
     """The CPU of it, with the same number of hits."""
 
