@@ -107,7 +107,7 @@ def test_a_wrong_file_is_explained(home: Path, file: str, text: str | None, says
     ("args", "says"),
     [
         (["--host", "0.0.0.0"], "--insecure"),
-        (["--host", "nowhere.invalid", "--insecure"], "no address"),
+        (["--host", "nowhere.invalid", "--insecure"], "not a known address"),
         (["--port", "99999"], "between 0 and 65535"),
         (["--port", "soon"], "--port"),
         (["--store", "nosuch://x"], "There is no store for 'nosuch:'"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -93,7 +93,13 @@ async def begun(agent: RemoteAgent, text: str) -> Task:
     async with agent.stream(text) as events:
         await anext(events)
         assert events.task is not None
-        return events.task
+        task = events.task
+    for _ in range(600):  # python-a2a tells of a task before it has it
+        with suppress(TaskNotFound):
+            await agent.get(task)
+            break
+        await asyncio.sleep(0.05)  # and looks again
+    return task
 
 
 async def send(scene: Scene) -> None:
