@@ -39,14 +39,14 @@ from dragoman.core.events import Asked
 from dragoman.core.extensions import CURSOR, IDEMPOTENCY, TOOLS, TRANSITIONS, WORK
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
-from dragoman.core.model import AnyPart, Json, Message, Role, Task
-from dragoman.core.operations import GetTask, Resolve, SendMessage
+from dragoman.core.model import Json, Message, Role, Task
+from dragoman.core.operations import GetTask, SendMessage
 from dragoman.core.peer import Context, Peer
 from dragoman.core.questions import question_of
 from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import lost_from
-from dragoman.relay import Upstream
+from dragoman.relay import QuestionAnswer, Upstream
 
 from .upstream_connections import ConnectedAgent
 from .upstream_peer import UpstreamPeer
@@ -281,29 +281,23 @@ class RemoteUpstream(Upstream):
             self._lost.append(REFERENCES)
         return op
 
-    async def answer(
-        self,
-        peer: Peer,
-        op: Resolve,
-        parts: tuple[AnyPart, ...],
-        ctx: Context,
-        *,
-        in_doubt: bool = False,
-    ) -> None:
+    async def answer(self, peer: Peer, answer: QuestionAnswer, ctx: Context) -> None:
         """Sends the answer to a question: in A2A as a message, with all its parts. There a message
         answers whatever the task waits for, so an agent that may have the answer, and would not
         recognise it, is asked first whether it still waits for this one."""
         assert isinstance(peer, UpstreamPeer)  # noqa: S101  as `peer` gives it
+        op = answer.op
         if DIALECTS[peer.dialect].conversation is not None:
             await peer.call(op, ctx)
             return
         look = GetTask(task_id=op.task_id)
-        if in_doubt and not peer.remembers and not _asks(await peer.call(look, ctx), op.question):
+        unsure = answer.in_doubt and not peer.remembers
+        if unsure and not _asks(await peer.call(look, ctx), op.question):
             raise Conflict(f"{self.name} does not wait for this answer any more")
         # The same key in every run: after a crash nobody knows whether the answer has arrived.
         mark = hashlib.sha256(op.question.encode()).hexdigest()[:24]
         key = f"{self._turn.task_id}.{mark}"
-        message = Message(message_id=key, role=Role.USER, parts=parts, task_id=op.task_id)
+        message = Message(message_id=key, role=Role.USER, parts=answer.parts, task_id=op.task_id)
         send = SendMessage(message=message, wait=False)
         try:
             await peer.call(send, replace(ctx, idempotency_key=key))

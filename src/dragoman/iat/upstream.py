@@ -15,13 +15,13 @@ from dragoman.core.card import Tool
 from dragoman.core.errors import DragomanError, WorkspaceViolation
 from dragoman.core.events import Asked
 from dragoman.core.extensions import TOOLS, WORK
-from dragoman.core.model import AnyPart, Json, Message
-from dragoman.core.operations import CancelTask, Resolve, SendMessage
+from dragoman.core.model import Json, Message
+from dragoman.core.operations import CancelTask, SendMessage
 from dragoman.core.peer import Context, Peer
 from dragoman.dialects.iat.errors import TtlExceeded
 from dragoman.dialects.iat.events import THEIRS
 from dragoman.dialects.iat.wire import MOST_TTL
-from dragoman.relay import Upstream
+from dragoman.relay import QuestionAnswer, Upstream
 from dragoman.workspace import WISH, inside, within
 
 from .sub_agent import KnownAgent, SubAgent
@@ -128,20 +128,12 @@ class SubAgentUpstream(Upstream):
                 return refused(exc.reason, exc.message)
         return refused("tool_not_allowed", f"The tool {name[:80]!r} was not offered")
 
-    async def answer(
-        self,
-        peer: Peer,
-        op: Resolve,
-        parts: tuple[AnyPart, ...],
-        ctx: Context,
-        *,
-        in_doubt: bool = False,
-    ) -> None:
+    async def answer(self, peer: Peer, answer: QuestionAnswer, ctx: Context) -> None:
         """A foreign agent answers no answer."""
-        if self._sub is not None and op.question.startswith(THEIRS):
-            await self._sub.transport.tell(op, ctx)
+        if self._sub is not None and answer.op.question.startswith(THEIRS):
+            await self._sub.transport.tell(answer.op, ctx)
         else:
-            await super().answer(peer, op, parts, ctx)
+            await super().answer(peer, answer, ctx)
 
     async def stop(self, task_id: str) -> None:
         """Tells the sub-agent to terminate the task."""

@@ -5,6 +5,6 @@ Knows only `Peer` and `Turn`. `turn.agent`, the IAT host and the gateway stand o
 
 from .relay import Relay
 from .remote_task import RemoteTask
-from .upstream import Upstream
+from .upstream import QuestionAnswer, Upstream
 
-__all__ = ["Relay", "RemoteTask", "Upstream"]
+__all__ = ["QuestionAnswer", "Relay", "RemoteTask", "Upstream"]

@@ -8,7 +8,7 @@ from dragoman.core.model import AnyPart, Json
 from dragoman.core.operations import Resolve
 from dragoman.core.peer import Context, Peer
 
-from .upstream import Upstream
+from .upstream import QuestionAnswer, Upstream
 
 log = Logger("relay")
 
@@ -41,7 +41,7 @@ class Answers:
             return
         _, parts = self.given[op.question]
         try:
-            await self._upstream.answer(peer, op, parts, ctx, in_doubt=self._in_doubt)
+            await self._upstream.answer(peer, QuestionAnswer(op, parts, self._in_doubt), ctx)
         except PeerUnreachable as exc:
             self._in_doubt |= exc.sent
             raise

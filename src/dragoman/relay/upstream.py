@@ -5,12 +5,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 
+from msgspec import Struct
+
 from dragoman.agent.turn import Turn
 from dragoman.core import events
 from dragoman.core.errors import DragomanError
 from dragoman.core.model import AnyPart, Json
 from dragoman.core.operations import Resolve, SendMessage
 from dragoman.core.peer import Context, Peer
+
+
+class QuestionAnswer(Struct, frozen=True):
+    """Our caller's answer to a question of a remote task."""
+
+    op: Resolve
+    parts: tuple[AnyPart, ...]
+    """The answer as a message, for dialects in which a message answers."""
+    in_doubt: bool = False
+    """Whether the agent may have it already."""
 
 
 class Upstream(ABC):
@@ -82,19 +94,10 @@ class Upstream(ABC):
         given = asked.body if isinstance(asked.body, dict) else {}
         return await turn.call_tool(asked.message.text, key=asked.question, **given)
 
-    async def answer(
-        self,
-        peer: Peer,
-        op: Resolve,
-        parts: tuple[AnyPart, ...],
-        ctx: Context,
-        *,
-        in_doubt: bool = False,
-    ) -> None:
-        """Sends the agent the answer to a question; `parts` are the answer as a message. `in_doubt`
-        says that the agent may have it already. Raises `Conflict` or `TaskFinished` if it does not
-        wait for it any more."""
-        await peer.call(op, ctx)
+    async def answer(self, peer: Peer, answer: QuestionAnswer, ctx: Context) -> None:
+        """Sends the agent the answer to a question. Raises `Conflict` or `TaskFinished` if it does
+        not wait for it any more."""
+        await peer.call(answer.op, ctx)
 
     @abstractmethod
     async def stop(self, task_id: str) -> None:

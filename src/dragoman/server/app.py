@@ -38,6 +38,7 @@ from .heap_trimmer import HeapTrimmer
 from .registry.agent_index import AgentIndex
 from .registry.registration import PATTERN, RegistrationEndpoints, is_entry
 from .registry.skill_mounts import SkillMounts
+from .running_peers import stop_together
 from .services import GRACE, NoAgent, ServedPeer, SharedContext, server_services_of
 from .tenant_endpoint import TenantEndpoint
 
@@ -283,14 +284,10 @@ class App(AgentRouter):
     async def _stop_peers(self) -> None:
         """Stops those that have started, all at once, since each has the same grace; then closes
         what they share."""
+        close = self._store.close if self._store is not None and self._store_is_open else None
+        self._store_is_open = False
         stops = (each.stop_peer(GRACE) for each in self.mounts.values())
-        ended = await asyncio.gather(*stops, *self._leaving.values(), return_exceptions=True)
-        if self._store is not None and self._store_is_open:
-            self._store_is_open = False
-            await self._store.close()
-        for failure in ended:
-            if failure is not None:
-                raise failure
+        await stop_together((*stops, *self._leaving.values()), close)
 
 
 def create_app(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from dragoman.store import Store
 
@@ -38,11 +38,19 @@ class RunningPeers:
         """Stops those that have started, all at once, since each has the same grace; then closes
         what they share."""
         running, self._running = self._running, []
-        stops = (peer.stop(GRACE) for peer in running)
-        ended = await asyncio.gather(*stops, return_exceptions=True)
-        if self._store is not None and self._store_is_open:
-            self._store_is_open = False
-            await self._store.close()
-        for failure in ended:
-            if failure is not None:
-                raise failure
+        close = self._store.close if self._store is not None and self._store_is_open else None
+        self._store_is_open = False
+        await stop_together((peer.stop(GRACE) for peer in running), close)
+
+
+async def stop_together(
+    stops: Iterable[Awaitable[None]], close: Callable[[], Awaitable[None]] | None
+) -> None:
+    """Stops peers all at once, since each has the same grace; then closes what they share, also if
+    one of them failed."""
+    ended = await asyncio.gather(*stops, return_exceptions=True)
+    if close is not None:
+        await close()
+    for failure in ended:
+        if failure is not None:
+            raise failure

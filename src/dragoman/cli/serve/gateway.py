@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -30,6 +30,7 @@ from dragoman.settings import Settings
 from ..json_output import show
 from ..store_access import AsJson
 from .gateway_status import status
+from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag
 from .settings_watch import SettingsWatch
 
 gateway = App(
@@ -49,29 +50,15 @@ def serve(
     file: File = None,
     /,
     *,
-    host: Annotated[
-        str | None, Parameter(help="Address to listen on. [default: 127.0.0.1]")
-    ] = None,
-    port: Annotated[
-        int | None, Parameter(help="HTTP port, 0 for a free one. [default: 8420]")
-    ] = None,
-    grpc: Annotated[
-        bool | None,
-        Parameter(help="Speak gRPC too, on its own port. [default: no]", negative="--no-grpc"),
-    ] = None,
-    grpc_port: Annotated[
-        int | None,
-        Parameter(help="Speak gRPC on this port, 0 for a free one. [default: 8421, with --grpc]"),
-    ] = None,
-    store: Annotated[
-        str | None, Parameter(help="Where tasks live. [default: sqlite:///dragoman.db]")
-    ] = None,
+    host: Host = None,
+    port: Port = None,
+    grpc: Grpc = None,
+    grpc_port: GrpcPort = None,
+    store: StoreFlag = None,
     public_url: Annotated[
         str | None, Parameter(help="Where others reach the gateway; stands on the cards.")
     ] = None,
-    insecure: Annotated[
-        bool | None, Parameter(help="Listen to the network although no authentication is set up.")
-    ] = None,
+    insecure: Insecure = None,
     registry: Annotated[
         bool | None,
         Parameter(
@@ -88,10 +75,7 @@ def serve(
             negative=(),
         ),
     ] = False,
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"] | None,
-        Parameter(help="How much to log. [default: info]"),
-    ] = None,
+    log_level: LogLevel = None,
 ) -> None:
     """Serve the agents of the settings until Ctrl-C: those at an address and those in files.
 

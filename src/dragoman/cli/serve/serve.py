@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -18,6 +18,8 @@ from dragoman.server.agent_loader import folder_in, load_agents
 from dragoman.server.agent_names import by_name
 from dragoman.server.serve import run, shown
 
+from .server_flags import Grpc, GrpcPort, Host, Insecure, LogLevel, Port, StoreFlag
+
 
 def serve(
     *files: Annotated[
@@ -27,20 +29,10 @@ def serve(
             "NAME=FILE gives a name. [default: those of \\[agents.NAME] in the settings]"
         ),
     ],
-    host: Annotated[
-        str | None, Parameter(help="Address to listen on. [default: 127.0.0.1]")
-    ] = None,
-    port: Annotated[
-        int | None, Parameter(help="HTTP port, 0 for a free one. [default: 8420]")
-    ] = None,
-    grpc: Annotated[
-        bool | None,
-        Parameter(help="Speak gRPC too, on its own port. [default: no]", negative="--no-grpc"),
-    ] = None,
-    grpc_port: Annotated[
-        int | None,
-        Parameter(help="Speak gRPC on this port, 0 for a free one. [default: 8421, with --grpc]"),
-    ] = None,
+    host: Host = None,
+    port: Port = None,
+    grpc: Grpc = None,
+    grpc_port: GrpcPort = None,
     grpc_url: Annotated[
         str | None,
         Parameter(help="Where others reach gRPC, as HOST:PORT; needed with --public-url."),
@@ -52,13 +44,7 @@ def serve(
             negative="--no-mcp",
         ),
     ] = None,
-    store: Annotated[
-        str | None,
-        Parameter(
-            help="Where tasks live: sqlite:///PATH, file:///DIR or memory:. "
-            "[default: sqlite:///dragoman.db]"
-        ),
-    ] = None,
+    store: StoreFlag = None,
     public_url: Annotated[
         str | None, Parameter(help="Where others reach this agent; stands on its card.")
     ] = None,
@@ -76,13 +62,8 @@ def serve(
     allow_private: Annotated[
         bool | None, Parameter(help="Let addresses given by others lie in private networks.")
     ] = None,
-    insecure: Annotated[
-        bool | None, Parameter(help="Listen to the network although no authentication is set up.")
-    ] = None,
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"] | None,
-        Parameter(help="How much to log. [default: info]"),
-    ] = None,
+    insecure: Insecure = None,
+    log_level: LogLevel = None,
     iat_host: Annotated[
         str | None,
         Parameter(

@@ -1,0 +1,32 @@
+"""The flags that the commands which start a server have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+Host = Annotated[str | None, Parameter(help="Address to listen on. [default: 127.0.0.1]")]
+Port = Annotated[int | None, Parameter(help="HTTP port, 0 for a free one. [default: 8420]")]
+Grpc = Annotated[
+    bool | None,
+    Parameter(help="Speak gRPC too, on its own port. [default: no]", negative="--no-grpc"),
+]
+GrpcPort = Annotated[
+    int | None,
+    Parameter(help="Speak gRPC on this port, 0 for a free one. [default: 8421, with --grpc]"),
+]
+StoreFlag = Annotated[
+    str | None,
+    Parameter(
+        help="Where tasks live: sqlite:///PATH, file:///DIR or memory:. "
+        "[default: sqlite:///dragoman.db]"
+    ),
+]
+Insecure = Annotated[
+    bool | None, Parameter(help="Listen to the network although no authentication is set up.")
+]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"] | None,
+    Parameter(help="How much to log. [default: info]"),
+]
