@@ -8,12 +8,13 @@ import os
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from dragoman.net.strangers import Slots
+from dragoman.net.strangers import BARRED, Slots
 from hostile.frames import fragment, upgrade
 from net.iat.sub_agent import SECRET, open_house
 from net.served_peer import RunningServer, house
@@ -78,11 +79,14 @@ async def test_unfinished_messages_of_strangers_hold_no_memory(piece: int) -> No
     most, before, peak = 200_000_000, rss(), 0
     async with house() as home:
 
-        async def pump() -> int:
-            nonlocal peak
+        async def dial() -> asyncio.StreamWriter:
             reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
             writer.write(upgrade(home.port))
             assert b"101" in await reader.readuntil(b"\r\n\r\n")
+            return writer
+
+        async def pump(writer: asyncio.StreamWriter) -> int:
+            nonlocal peak
             sent = 0
             with suppress(ConnectionError):
                 while sent < most:
@@ -96,7 +100,9 @@ async def test_unfinished_messages_of_strangers_hold_no_memory(piece: int) -> No
             return sent
 
         async with asyncio.timeout(HANG):
-            sent = await asyncio.gather(*(pump() for _ in range(20)))
+            # All of them dial first: when one is cut off, others at its address get no slot.
+            writers = await asyncio.gather(*(dial() for _ in range(20)))
+            sent = await asyncio.gather(*map(pump, writers))
         assert max(sent) < most  # cut off before
         assert peak - before < 300_000_000  # 1.3 GB and for good when only whole ones counted
         assert home.listener.connections.shut["message"] == 20
@@ -171,3 +177,51 @@ def test_half_of_the_slots_are_for_callers_that_are_known() -> None:
     slots = Slots(40, 10)
     assert sum(slots.take("", known=False) is not None for _ in range(50)) == 20
     assert sum(slots.take("", known=True) is not None for _ in range(50)) == 20
+
+
+def test_strangers_of_an_address_that_sent_too_much_have_to_wait() -> None:
+    now = 0.0
+    slots = Slots(40, 10, lambda: now)
+    one, other = slots.take("192.0.2.1", known=False), slots.take("192.0.2.1", known=True)
+    assert one is not None
+    assert other is not None
+    other.bar()  # its caller is known, so nobody else has to wait for it
+    assert slots.take("192.0.2.1", known=False) is not None
+    one.bar()
+    one.release()
+    assert slots.take("192.0.2.1", known=False) is None
+    assert slots.take("192.0.2.1", known=True) is not None
+    assert slots.take("192.0.2.2", known=False) is not None
+    now = BARRED + 0.1
+    assert slots.take("192.0.2.1", known=False) is not None
+
+
+async def test_a_stranger_that_is_cut_off_cannot_dial_again_at_once() -> None:
+    async with open_house() as home:
+        slots = home.app.routes["/iat/ws"]["websocket"]._slots  # type: ignore[attr-defined]
+        slots.barred._seconds = HANG  # so that no slow machine lets it pass meanwhile
+        port = urlsplit(home.ws).port or 0
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, local_addr=("127.0.0.2", 0)
+        )
+        writer.write(upgrade(port))
+        await reader.readuntil(b"\r\n\r\n")
+
+        async def flood() -> None:
+            first = True
+            while True:
+                writer.write(fragment(65_536, first=first))
+                await writer.drain()
+                first = False
+
+        async with asyncio.timeout(HANG):
+            with suppress(OSError):
+                await flood()
+        writer.close()
+        await until(lambda: not home.app.server.sockets)
+        with pytest.raises(InvalidStatus):
+            await connect(home.ws, local_addr=("127.0.0.2", 0))
+        async with connect(home.ws) as socket:
+            hello = home.envelope("register", agent_id="host-1", token=SECRET)
+            await socket.send(json.dumps(hello))
+            assert "session_token" in json.loads(await socket.recv())["payload"]

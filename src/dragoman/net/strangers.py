@@ -17,14 +17,19 @@ from ipaddress import IPv6Address, ip_address
 RECENT = 3600.0
 """The seconds for which an address is remembered."""
 MOST_RECENT = 10_000
+BARRED = 1.0
+"""The seconds for which strangers at an address get no slot after one of them sent too much."""
 
 
 class Slots:
     """A fixed number of slots that callers take for a while."""
 
-    def __init__(self, most: int, share: int) -> None:
+    def __init__(self, most: int, share: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Strangers at one address may have one in `share` of the slots."""
         self.most, self._share = most, share
+        self.barred = RecentAddresses(clock, BARRED)
+        """The networks of strangers that sent too much a moment ago. Without it, one that is cut
+        off could dial and send again at once, as fast as the machine can read."""
         self.taken = 0
         self.strangers: Counter[str] = Counter()
         """The number of slots by network whose callers are not authenticated yet."""
@@ -38,7 +43,11 @@ class Slots:
         if not known:
             share = max(1, self.most // self._share)
             crowded = bool(network) and self.strangers[network] >= share
-            if crowded or self.strangers.total() >= max(1, self.most // 2):
+            if (
+                crowded
+                or network in self.barred
+                or self.strangers.total() >= max(1, self.most // 2)
+            ):
                 return None
             self.strangers[network] += 1
         self.taken += 1
@@ -63,6 +72,11 @@ class Slot:
         if strangers[self._network] <= 0:
             del strangers[self._network]
 
+    def bar(self) -> None:
+        """Notes that the caller sent too much. Other strangers at its address have to wait."""
+        if not self._known:
+            self._slots.barred.add(self._network)
+
     def release(self) -> None:
         """Gives the slot back. It must be called exactly once."""
         self.recognize()
@@ -70,17 +84,19 @@ class Slot:
 
 
 class RecentAddresses:
-    """The addresses from which a caller was authenticated lately."""
+    """Addresses that are remembered for a while, such as those of authenticated callers."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, seconds: float = RECENT
+    ) -> None:
+        self._clock, self._seconds = clock, seconds
         self._until: OrderedDict[str, float] = OrderedDict()
 
     def add(self, address: str) -> None:
-        """Remembers an address for `RECENT` seconds."""
+        """Remembers an address."""
         if not address:
             return
-        self._until[address] = self._clock() + RECENT
+        self._until[address] = self._clock() + self._seconds
         self._until.move_to_end(address)
         if len(self._until) > MOST_RECENT:
             self._until.popitem(last=False)

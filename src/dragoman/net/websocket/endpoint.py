@@ -110,6 +110,8 @@ class WebSocketEndpoint:
             task.uncancel()
             code = GOING
         finally:
+            if socket.exceeded:
+                slot.bar()
             server.sockets.discard(stream)
             server.streams.discard(stream)
             slot.release()
@@ -182,14 +184,15 @@ class Socket:
         """A function that is called once, when the WebSocket is authenticated or closed."""
         self._on_first_answer = on_first_answer
         self._reading: asyncio.Task[Any] | None = None
-        self._is_cut = False
+        self._is_cut = self.exceeded = False
+        """Whether nothing can be written any more; whether the other side sent too much."""
         self._tasks: set[asyncio.Task[None]] = set()
         rate = limits.messages_per_second
         self._bucket = TokenBucket(rate, rate, server.loop.time())
         """The messages that may arrive now. As many as a second allows may arrive at once."""
         self._meter: SocketMeter | None = scope.get(METER)
         if self._meter is not None:
-            self._meter.limit, self._meter.on_excess = server.limits.hello_size, self._cut
+            self._meter.limit, self._meter.on_excess = server.limits.hello_size, self._exceed
         idle = limits.idle if on_first_answer is not None else server.limits.hello_time
         self._deadline = server.loop.time() + idle
         """The time by which the next valid frame must arrive. Invalid ones do not count."""
@@ -257,6 +260,10 @@ class Socket:
         self._is_cut = True
         if self._reading is not None:
             self._reading.cancel()
+
+    def _exceed(self) -> None:
+        self.exceeded = True
+        self._cut()
 
     def _may_talk(self) -> bool:
         return not self._bucket.take(self._server.loop.time())
