@@ -94,11 +94,14 @@ async def begun(agent: RemoteAgent, text: str) -> Task:
         await anext(events)
         assert events.task is not None
         task = events.task
-    for _ in range(600):  # python-a2a tells of a task before it has it
+
+    async def kept() -> bool:
         with suppress(TaskNotFound):
             await agent.get(task)
-            break
-        await asyncio.sleep(0.05)  # and looks again
+            return True
+        return False
+
+    await until(kept)  # python-a2a tells of a task before it has it
     return task
 
 
