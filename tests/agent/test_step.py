@@ -29,7 +29,7 @@ class Seen:
     at: date
 
 
-async def twice(house: EngineHarness, run: Any) -> tuple[object, object]:
+async def twice(server: EngineHarness, run: Any) -> tuple[object, object]:
     """What a step gives the first time, and after a crash; it must be done once."""
     agent, values, calls = Agent("Stepper"), list[object](), list[int]()
 
@@ -40,11 +40,11 @@ async def twice(house: EngineHarness, run: Any) -> tuple[object, object]:
         if len(calls) == 1:
             await forever()
 
-    client = house.client(agent)
+    client = server.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
     await until(lambda: values)
-    client = await house.restart(client)
+    client = await server.restart(client)
     task = await ended(client, task.id)
     assert task.state is State.COMPLETED, task.status.message
     await checked(client, task.id)

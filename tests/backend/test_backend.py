@@ -165,8 +165,8 @@ def shop() -> Shop:
 
 @ways
 async def test_send_get_list_and_cancel(way: Way, shop: Shop) -> None:
-    async with served(shop.backend()) as house:
-        task = (await way.ask(house, said("tea", metadata={"k": [1]}))).answer
+    async with served(shop.backend()) as server:
+        task = (await way.ask(server, said("tea", metadata={"k": [1]}))).answer
         assert task.state is State.COMPLETED
         assert task.text == "TEA"
         assert task.metadata["k"] == [1]
@@ -174,28 +174,28 @@ async def test_send_get_list_and_cancel(way: Way, shop: Shop) -> None:
         assert op.message.text == "tea"
         assert caller.principal == "anonymous"
         assert caller.dialect.startswith("a2a-")
-        got = (await way.ask(house, GetTask(task_id=task.id, history_length=1))).answer
+        got = (await way.ask(server, GetTask(task_id=task.id, history_length=1))).answer
         assert (got.id, got.text, len(got.history)) == (task.id, "TEA", 1)
-        missing = await way.ask(house, GetTask(task_id="none"))
+        missing = await way.ask(server, GetTask(task_id="none"))
         assert type(missing.error) is TaskNotFound
-        listed = await way.ask(house, ListTasks(with_artifacts=True))
+        listed = await way.ask(server, ListTasks(with_artifacts=True))
         if not listed.unasked:
             assert [one.id for one in listed.answer.tasks] == [task.id]
             assert listed.answer.tasks[0].text == ("TEA")
-        canceled = await way.ask(house, CancelTask(task_id="t9"))
+        canceled = await way.ask(server, CancelTask(task_id="t9"))
         assert type(canceled.error) is TaskNotFound
 
 
 @ways
 async def test_a_direct_reply(way: Way, shop: Shop) -> None:
-    async with served(shop.backend()) as house:
-        heard = await way.ask(house, said("hello"))
+    async with served(shop.backend()) as server:
+        heard = await way.ask(server, said("hello"))
         if way.name == "JSON-RPC 0.1":
             assert heard.answer is not None or heard.error is not None  # it has only tasks
             return
         assert isinstance(heard.answer, Message)
         assert heard.answer.text == "hello yourself"
-        streamed = await way.ask(house, said("hello"), stream=True)
+        streamed = await way.ask(server, said("hello"), stream=True)
         assert [entry.text for entry in streamed.entries if isinstance(entry, Message)] == [
             "hello yourself"
         ]
@@ -213,47 +213,47 @@ def folded(heard: Heard) -> Task:
 
 @ways
 async def test_a_stream(way: Way, shop: Shop) -> None:
-    async with served(shop.backend()) as house:
-        heard = await way.ask(house, said("green tea"), stream=True)
+    async with served(shop.backend()) as server:
+        heard = await way.ask(server, said("green tea"), stream=True)
         assert heard.error is None
         task = folded(heard)
         assert task.text == "green tea "
         assert task.state is State.COMPLETED
-        watched = await way.ask(house, Watch(task_id=task.id), stream=True)
+        watched = await way.ask(server, Watch(task_id=task.id), stream=True)
         assert watched.error is None
         assert folded(watched).state is State.COMPLETED
-        missing = await way.ask(house, Watch(task_id="none"), stream=True)
+        missing = await way.ask(server, Watch(task_id="none"), stream=True)
         assert type(missing.error) is TaskNotFound
 
 
 @ways
 async def test_webhooks(way: Way, shop: Shop) -> None:
-    async with served(shop.backend()) as house:
-        task = (await way.ask(house, said("tea"))).answer
+    async with served(shop.backend()) as server:
+        task = (await way.ask(server, said("tea"))).answer
         hook = Hook(hook_id="h7", task_id=task.id, url="https://example.org/hook")
-        heard = await way.ask(house, SetHook(hook=hook))
+        heard = await way.ask(server, SetHook(hook=hook))
         assert heard.error is None
         (stored,) = shop.hooks.values()
         assert stored.url == hook.url
-        got = await way.ask(house, GetHook(task_id=task.id, hook_id=stored.hook_id))
+        got = await way.ask(server, GetHook(task_id=task.id, hook_id=stored.hook_id))
         if way.name != "JSON-RPC 0.1":  # it cannot name one
             assert got.answer.url == hook.url
-            missing = await way.ask(house, GetHook(task_id=task.id, hook_id="none"))
+            missing = await way.ask(server, GetHook(task_id=task.id, hook_id="none"))
             assert type(missing.error) in (HookNotFound, TaskNotFound)  # one code for both
-        listed = await way.ask(house, ListHooks(task_id=task.id))
+        listed = await way.ask(server, ListHooks(task_id=task.id))
         if not listed.unasked:
             assert [one.url for one in listed.answer.hooks] == [hook.url]
-            await way.ask(house, DeleteHook(task_id=task.id, hook_id=stored.hook_id))
+            await way.ask(server, DeleteHook(task_id=task.id, hook_id=stored.hook_id))
             assert shop.hooks == {}
-        inline = await way.ask(house, said("tea", hook=hook))
+        inline = await way.ask(server, said("tea", hook=hook))
         assert inline.error is None
         assert shop.asked[-1][0].hook.url == hook.url
 
 
 @ways
 async def test_what_a_function_refuses_is_told_as_it_is(way: Way, shop: Shop) -> None:
-    async with served(shop.backend()) as house:
-        heard = await way.ask(house, CancelTask(task_id="t1"))
+    async with served(shop.backend()) as server:
+        heard = await way.ask(server, CancelTask(task_id="t1"))
         assert type(heard.error) is NotCancelable
 
 
@@ -263,7 +263,7 @@ async def test_what_a_function_refuses_is_told_as_it_is(way: Way, shop: Shop) ->
 @ways
 async def test_what_is_missing_is_unsupported(way: Way, shop: Shop) -> None:
     hook = Hook(hook_id="h", task_id="t", url="https://example.org/hook")
-    async with served(shop.backend("send")) as house:
+    async with served(shop.backend("send")) as server:
         for op, stream, error in (
             (ListTasks(), False, Unsupported),
             (said("x"), True, Unsupported),
@@ -274,39 +274,39 @@ async def test_what_is_missing_is_unsupported(way: Way, shop: Shop) -> None:
             (DeleteHook(task_id="t", hook_id="h"), False, PushUnsupported),
             (said("x", hook=hook), False, PushUnsupported),
         ):
-            heard = await way.ask(house, op, stream=stream)  # type: ignore[arg-type]
+            heard = await way.ask(server, op, stream=stream)  # type: ignore[arg-type]
             assert heard.unasked or type(heard.error) is error, op
-        extended = await way.ask(house, GetExtendedCard())
+        extended = await way.ask(server, GetExtendedCard())
         assert extended.unasked or isinstance(extended.error, NoExtendedCard | Unsupported)
-        assert (await way.ask(house, said("x"))).error is None
+        assert (await way.ask(server, said("x"))).error is None
 
 
 @ways
 async def test_half_of_the_streams(way: Way, shop: Shop) -> None:
-    async with served(shop.backend("stream")) as house:
-        assert (await way.ask(house, said("x"), stream=True)).error is None
-        assert type((await way.ask(house, Watch(task_id="t"), stream=True)).error) is Unsupported
+    async with served(shop.backend("stream")) as server:
+        assert (await way.ask(server, said("x"), stream=True)).error is None
+        assert type((await way.ask(server, Watch(task_id="t"), stream=True)).error) is Unsupported
         # A send without a stream gets what the stream comes to.
-        task = (await way.ask(house, said("green tea"))).answer
+        task = (await way.ask(server, said("green tea"))).answer
         assert (task.state, task.text) == (State.COMPLETED, "green tea ")
 
 
 @ways
 async def test_the_operator_can_switch_webhooks_off(way: Way, shop: Shop) -> None:
-    async with served(shop.backend(), push=Push(enabled=False)) as house:
+    async with served(shop.backend(), push=Push(enabled=False)) as server:
         hook = Hook(hook_id="h", task_id="t", url="https://example.org/hook")
         for op in (SetHook(hook=hook), said("x", hook=hook)):
-            assert type((await way.ask(house, op)).error) is PushUnsupported
+            assert type((await way.ask(server, op)).error) is PushUnsupported
         assert shop.asked == []
 
 
 # The card.
 
 
-async def card_of(house: RunningServer, version: str = "1.0") -> Card:
+async def card_of(server: RunningServer, version: str = "1.0") -> Card:
     headers = {"a2a-version": version}
     return card_in(
-        (await house.client.get("/.well-known/agent-card.json", headers=headers)).content
+        (await server.client.get("/.well-known/agent-card.json", headers=headers)).content
     )
 
 
@@ -325,9 +325,9 @@ async def test_capabilities_follow_from_the_functions(
     functions: tuple[str, ...], streaming: bool, push: bool, shop: Shop
 ) -> None:
     skill = CardSkill(id="buy", name="Buy", description="Sells")
-    async with served(shop.backend(*functions, skills=[skill], description="Sells")) as house:
+    async with served(shop.backend(*functions, skills=[skill], description="Sells")) as server:
         for version in ("1.0", "0.3"):
-            card = await card_of(house, version)
+            card = await card_of(server, version)
             assert (card.streaming, card.push) == (streaming, push)
             assert (card.name, card.description) == ("Shop", "Sells")
             assert [one.id for one in card.skills] == ["buy"]
@@ -340,8 +340,8 @@ async def test_capabilities_follow_from_the_functions(
 @pytest.mark.parametrize("called", [False, True])
 async def test_a_card_of_its_own(called: bool, shop: Shop) -> None:
     own = Card(name="Other", description="Mine", version="7.0.0", streaming=True, push=True)
-    async with served(shop.backend("send", card=(lambda: own) if called else own)) as house:
-        card = await card_of(house)
+    async with served(shop.backend("send", card=(lambda: own) if called else own)) as server:
+        card = await card_of(server)
         assert (card.name, card.version) == ("Other", "7.0.0")
         assert (card.streaming, card.push) == (False, False)
         assert card.interfaces
@@ -374,17 +374,17 @@ async def test_doors_scopes_and_the_extended_card(
         seen.append((caller.principal, task))
         return task != "secret"
 
-    async with served(backend) as house:
+    async with served(backend) as server:
         alice = {"authorization": f"Bearer {TOKEN}"}
         bob = {"authorization": f"Bearer {TOKEN[::-1]}"}
-        assert type((await way.ask(house, said("x"))).error) is Unauthenticated
-        assert type((await way.ask(house, said("x"), headers=bob)).error) is Forbidden
-        assert (await way.ask(house, said("x"), headers=alice)).error is None
+        assert type((await way.ask(server, said("x"))).error) is Unauthenticated
+        assert type((await way.ask(server, said("x"), headers=bob)).error) is Forbidden
+        assert (await way.ask(server, said("x"), headers=alice)).error is None
         assert shop.asked[-1][1].principal == "alice"
-        refused = await way.ask(house, GetTask(task_id="secret"), headers=alice)
+        refused = await way.ask(server, GetTask(task_id="secret"), headers=alice)
         assert type(refused.error) is Forbidden
         assert ("alice", "secret") in seen
-        card = await way.ask(house, GetExtendedCard(), headers=alice)
+        card = await way.ask(server, GetExtendedCard(), headers=alice)
         if not card.unasked:
             assert card.answer.description == "for alice"
 
@@ -395,9 +395,9 @@ async def extended(caller: Context) -> Card:
 
 @ways
 async def test_rates(way: Way, shop: Shop) -> None:
-    async with served(shop.backend(), rates=Rates(calls_per_minute=1)) as house:
-        assert (await way.ask(house, said("x"))).error is None
-        assert type((await way.ask(house, said("x"))).error) is TooMany
+    async with served(shop.backend(), rates=Rates(calls_per_minute=1)) as server:
+        assert (await way.ask(server, said("x"))).error is None
+        assert type((await way.ask(server, said("x"))).error) is TooMany
 
 
 @ways
@@ -405,12 +405,12 @@ async def test_terms(way: Way, shop: Shop) -> None:
     backend = shop.backend(
         input_modes=["text/plain"], extensions=[Extension(uri=BOOK, required=True)]
     )
-    async with served(backend) as house:
-        refused = await way.ask(house, said("x"))
+    async with served(backend) as server:
+        refused = await way.ask(server, said("x"))
         assert isinstance(refused.error, ExtensionRequired | Unsupported)
-        typed = await way.ask(house, said(Data({"a": 1})), extensions=(BOOK,))
+        typed = await way.ask(server, said(Data({"a": 1})), extensions=(BOOK,))
         assert type(typed.error) is ContentTypeUnsupported
-        heard = await way.ask(house, said("x"), extensions=(BOOK,))
+        heard = await way.ask(server, said("x"), extensions=(BOOK,))
         assert heard.error is None
         assert heard.active == BOOK
 
@@ -423,10 +423,10 @@ async def test_methods_of_its_own(way: Way, shop: Shop) -> None:
     def add(caller: Context, a: int) -> dict[str, int]:
         return {"sum": a + 1}
 
-    async with served(backend) as house:
-        heard = await way.ask(house, Invoke(method="myorg.shop/add", params={"a": 1}))
+    async with served(backend) as server:
+        heard = await way.ask(server, Invoke(method="myorg.shop/add", params={"a": 1}))
         assert heard.answer == {"sum": 2}
-        unknown = await way.ask(house, Invoke(method="myorg.shop/none", params={}))
+        unknown = await way.ask(server, Invoke(method="myorg.shop/none", params={}))
         assert type(unknown.error) is UnknownMethod
 
 
@@ -441,12 +441,12 @@ async def explained(way: Way, op: Any, streamed: bool, /, **functions: Any) -> t
     """What is heard, and what the log says."""
     reading, writing = os.pipe()
     try:
-        async with served(Backend("Bad", **functions), log_fd=writing) as house:
-            bridge = Bridge(house.app.log)
+        async with served(Backend("Bad", **functions), log_fd=writing) as server:
+            bridge = Bridge(server.app.log)
             logging.getLogger("dragoman").addHandler(bridge)
-            heard = await way.ask(house, op, stream=streamed)
+            heard = await way.ask(server, op, stream=streamed)
             logging.getLogger("dragoman").removeHandler(bridge)
-            house.app.log.close(wait=5)
+            server.app.log.close(wait=5)
     finally:
         os.close(writing)
     with os.fdopen(reading, errors="replace") as log:
@@ -557,8 +557,8 @@ async def test_a_function_has_its_time(way: Way) -> None:
         await forever()
         return TASK
 
-    async with served(Backend("Slow", send=send, timeout=0.05)) as house:
-        heard = await way.ask(house, said("x"))
+    async with served(Backend("Slow", send=send, timeout=0.05)) as server:
+        heard = await way.ask(server, said("x"))
         assert heard.error is not None
         if way.name.startswith("JSON-RPC"):
             assert heard.code == -31504
@@ -582,9 +582,9 @@ async def test_the_in_memory_client_knows_backends(shop: Shop) -> None:
 
 
 async def test_who_leaves_ends_the_generator(shop: Shop) -> None:
-    async with served(shop.backend()) as house:
+    async with served(shop.backend()) as server:
         body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "wait"}]}}
-        async with house.client.stream(
+        async with server.client.stream(
             "POST", "/message:stream", json=body, headers={"a2a-version": "1.0"}
         ) as reply:
             async for _ in reply.aiter_text():
@@ -627,10 +627,10 @@ async def test_it_is_told_when_to_begin_and_to_end(shop: Shop) -> None:
         told.append("start")
 
     backend = shop.backend(start=start, stop=lambda: told.append("stop"))
-    async with served(backend) as house:
+    async with served(backend) as server:
         assert told == ["start"]
-        assert (await house.client.get("/readyz")).status_code == 200
-        assert (await house.client.get("/metrics")).status_code == 200
+        assert (await server.client.get("/readyz")).status_code == 200
+        assert (await server.client.get("/metrics")).status_code == 200
     assert told == ["start", "stop"]
 
 

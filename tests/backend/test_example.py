@@ -19,15 +19,15 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "backend.py"
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 async def test_every_binding(way: Way) -> None:
-    async with served(load_agent(str(EXAMPLE))) as house:
-        task = (await way.ask(house, said("green tea", wait=True))).answer
+    async with served(load_agent(str(EXAMPLE))) as running:
+        task = (await way.ask(running, said("green tea", wait=True))).answer
         assert (task.state, task.text) == (State.COMPLETED, "One parcel of green tea")
-        got = (await way.ask(house, GetTask(task_id=task.id))).answer
+        got = (await way.ask(running, GetTask(task_id=task.id))).answer
         assert (got.id, got.text) == (task.id, task.text)
-        streamed = await way.ask(house, said("black tea"), stream=True)
+        streamed = await way.ask(running, said("black tea"), stream=True)
         assert streamed.error is None
         assert len(streamed.entries) >= 2
-        listed = await way.ask(house, ListTasks())
+        listed = await way.ask(running, ListTasks())
         if not listed.unasked:
             assert len(listed.answer.tasks) == 2
             assert listed.answer.tasks[0].artifacts == ()
@@ -39,7 +39,7 @@ async def test_every_binding(way: Way) -> None:
             (SetHook(hook=Hook(hook_id="h", task_id=task.id, url="https://x.example")), False,
              PushUnsupported),
         ):  # fmt: skip
-            heard = await way.ask(house, op, stream=stream)  # type: ignore[arg-type]
+            heard = await way.ask(running, op, stream=stream)  # type: ignore[arg-type]
             assert type(heard.error) is error, op
 
 

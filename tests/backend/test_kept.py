@@ -101,38 +101,38 @@ class Orders:
 
 @ways
 async def test_get_and_cancel_work_on_what_send_gave(way: Way) -> None:
-    async with served(Orders().backend("send")) as house:
-        done = (await way.ask(house, said("tea"))).answer
-        got = (await way.ask(house, GetTask(task_id=done.id))).answer
+    async with served(Orders().backend("send")) as server:
+        done = (await way.ask(server, said("tea"))).answer
+        got = (await way.ask(server, GetTask(task_id=done.id))).answer
         assert (got.id, got.state, got.text) == (done.id, State.COMPLETED, "TEA")
-        late = await way.ask(house, CancelTask(task_id=done.id))
+        late = await way.ask(server, CancelTask(task_id=done.id))
         assert type(late.error) is NotCancelable
-        slow = (await way.ask(house, said("slow"))).answer
+        slow = (await way.ask(server, said("slow"))).answer
         assert slow.state is State.WORKING
-        canceled = (await way.ask(house, CancelTask(task_id=slow.id))).answer
+        canceled = (await way.ask(server, CancelTask(task_id=slow.id))).answer
         assert (canceled.id, canceled.state) == (slow.id, State.CANCELED)
-        got = (await way.ask(house, GetTask(task_id=slow.id))).answer
+        got = (await way.ask(server, GetTask(task_id=slow.id))).answer
         assert (got.state, got.text) == (State.CANCELED, "SLOW")
         for op in (GetTask(task_id="none"), CancelTask(task_id="none")):
-            assert type((await way.ask(house, op)).error) is TaskNotFound
+            assert type((await way.ask(server, op)).error) is TaskNotFound
 
 
 @ways
 async def test_without_send_a_message_is_kept_in_a_task(way: Way) -> None:
     hooks = ("set_hook", "get_hook")
-    async with served(Orders().backend("resubscribe", *hooks)) as house:
-        task = (await way.ask(house, said("tea", history_length=9))).answer
+    async with served(Orders().backend("resubscribe", *hooks)) as server:
+        task = (await way.ask(server, said("tea", history_length=9))).answer
         assert task.state is State.SUBMITTED
         assert [message.text for message in task.history] == ["tea"]
         if way.name != "JSON-RPC 0.1":
             more = said("with milk", task=task.id)
-            task = (await way.ask(house, more)).answer
+            task = (await way.ask(server, more)).answer
             assert [message.text for message in task.history] == ["tea", "with milk"]
-        await way.ask(house, CancelTask(task_id=task.id))
-        got = (await way.ask(house, GetTask(task_id=task.id))).answer
+        await way.ask(server, CancelTask(task_id=task.id))
+        got = (await way.ask(server, GetTask(task_id=task.id))).answer
         assert got.state is State.CANCELED
         if way.name != "JSON-RPC 0.1":
-            late = await way.ask(house, said("too late", task=task.id))
+            late = await way.ask(server, said("too late", task=task.id))
             assert isinstance(late.error, TaskFinished) or late.code is not None
 
 
@@ -275,8 +275,8 @@ async def test_a_name_of_the_callers_leads_to_the_authors_task(
     path: str, given: tuple[str, ...]
 ) -> None:
     orders = Orders()
-    async with served(orders.backend(*given)) as house:
-        http = house.client
+    async with served(orders.backend(*given)) as server:
+        http = server.client
         opened = (await ask(http, path, "tasks/send", sending("slow")))["result"]
         assert opened["id"] == "t-1"
         assert list(orders.tasks) == ["order-1"]

@@ -81,8 +81,8 @@ async def test_an_author_may_have_none_for_a_caller(agent: Agent, way: Way) -> N
     async def written(caller: Any) -> None:
         return None
 
-    async with served(agent) as house:
-        heard = await way.ask(house, GetExtendedCard(), headers=KNOWN)
+    async with served(agent) as running:
+        heard = await way.ask(running, GetExtendedCard(), headers=KNOWN)
         assert type(heard.error) is NoExtendedCard
         if way.name.startswith("JSON-RPC"):
             assert heard.code == -32007

@@ -129,7 +129,7 @@ class OurServer:
 
 
 @asynccontextmanager
-async def house(agent: Agent | None = None, **settings: Any) -> AsyncIterator[OurServer]:
+async def open_server(agent: Agent | None = None, **settings: Any) -> AsyncIterator[OurServer]:
     """A server on free ports."""
     agent = agent or make_agent()
     server = Server(

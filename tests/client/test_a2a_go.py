@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from client.auth.http_server import LittleHttp, Request, Response, as_json
-from client.our_server import QUICK, house
+from client.our_server import QUICK, open_server
 from dragoman import Task, connect
 from dragoman.client import RemoteAgent
 
@@ -26,7 +26,7 @@ async def told(agent: RemoteAgent) -> str:
 
 @pytest.mark.parametrize("path", ["", "/", "/a2a-go", "/.well-known/agent-card.json"])
 async def test_our_own_server_is_spoken_with_where_its_card_says(path: str) -> None:
-    async with house() as served:
+    async with open_server() as served:
         url = served.url + path
         async with connect(url, dialect="a2a-go", limits=QUICK) as agent:
             assert agent.dialect == "a2a-go"

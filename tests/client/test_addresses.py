@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from websockets.asyncio.server import Request, Response, ServerConnection, serve
 
-from client.our_server import AUTH, QUICK, SECRET, house
+from client.our_server import AUTH, QUICK, SECRET, open_server
 from client.test_lines import guarded
 from client.test_rebinding import HOST, PUBLIC, Names, internet
 from dragoman import State, Task, connect
@@ -58,7 +58,7 @@ def test_addresses_are_taken_apart() -> None:
 
 @pytest.mark.parametrize("path", ["", "/", "/iat"])
 async def test_the_path_of_the_dialect_may_be_left_out(path: str) -> None:
-    async with house() as home:
+    async with open_server() as home:
         for way in WAYS:
             tail = "/iat/ws" if path == "/iat" and way == "iat+ws" else path
             url = f"{home.url.replace('http', way)}{tail}"
@@ -69,7 +69,7 @@ async def test_the_path_of_the_dialect_may_be_left_out(path: str) -> None:
 
 @pytest.mark.parametrize("dialect", ["iat", "iat-ws"])
 async def test_a_card_that_lists_a_dialect_may_be_read_for_it(dialect: str) -> None:
-    async with house() as home, connect(home.url, dialect=dialect, auth=AUTH) as agent:
+    async with open_server() as home, connect(home.url, dialect=dialect, auth=AUTH) as agent:
         assert agent.dialect == dialect
         assert (await agent.stream("hi").result()).text == "HI"
 
@@ -93,7 +93,7 @@ async def test_nobody_there_is_said(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_secret_is_proved_for_a_name_and_never_sent(way: str) -> None:
-    async with house() as home:
+    async with open_server() as home:
         url = home.url.replace("http", way)
         for auth in (None, SharedSecret(SECRET, to="Other"), SharedSecret("wrong-one", to="Desk")):
             async with connect(url, auth=auth, limits=QUICK) as agent:
@@ -123,7 +123,7 @@ def test_what_an_agent_hears_proves_the_secret(tmp_path: Path) -> None:
 async def test_a_session_that_ends_is_begun_anew(way: str) -> None:
     from dragoman.iat.service import IatService
 
-    async with house() as home:
+    async with open_server() as home:
         guard: IatAuthenticator = home.app.service(IatService).guard
         async with connect(home.url.replace("http", way), auth=AUTH, limits=QUICK) as agent:
             for _ in range(2):
@@ -171,7 +171,7 @@ async def test_whoever_only_asks_a_host_is_no_sub_agent(tmp_path: Path, way: str
 async def test_an_agent_is_called_where_its_name_was_checked(
     monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    async with house() as home:
+    async with open_server() as home:
         url = f"{way}://{HOST}:{home.port}"
         names = Names(["127.0.0.1"])
         async with internet(monkeypatch, names), connect(url, auth=AUTH, limits=QUICK) as agent:
@@ -184,7 +184,7 @@ async def test_an_agent_is_called_where_its_name_was_checked(
 
 @pytest.mark.parametrize("dialect", ["iat", "iat-ws"])
 async def test_addresses_that_a_card_lists_are_guarded(dialect: str) -> None:
-    async with house() as home:
+    async with open_server() as home:
         card = home.card()
         with pytest.raises(BadParams, match="may not be called"):
             async with connect("https://agent.example.com", card=card, dialect=dialect):
@@ -218,7 +218,7 @@ async def test_a_websocket_follows_no_redirect() -> None:
 async def test_a_reader_that_stops_to_ask_holds_up_nothing() -> None:
     """Far more events than fit between the socket and its reader, who asks something else."""
     async with (
-        house() as home,
+        open_server() as home,
         connect(home.url.replace("http", "iat+ws"), auth=AUTH, limits=QUICK) as agent,
     ):
         events = agent.stream("900", skill="story")

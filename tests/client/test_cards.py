@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from client.our_server import house
+from client.our_server import open_server
 from dragoman import Task, connect
 from dragoman.client.cards import Cache, Finder, card_in, places
 from dragoman.client.credentials import Wallet
@@ -204,13 +204,13 @@ async def test_why_there_is_no_card(answer: bytes, error: type[Exception], words
 
 
 async def test_our_own_card_in_the_form_that_is_signed() -> None:
-    async with house() as served, connect(served.url) as agent:
+    async with open_server() as served, connect(served.url) as agent:
         assert {each.version for each in agent.card.interfaces} == {"1.0", "0.3"}
         assert isinstance(await agent.send("x"), Task)
 
 
 async def test_a_card_without_finding_it() -> None:
-    async with house() as served:
+    async with open_server() as served:
         body = msgspec.json.encode({"name": "Given", "url": served.url + "/"})
         async with connect(served.url, card=body) as agent:
             assert (agent.card.name, agent.dialect) == ("Given", "a2a-0.3")
@@ -222,7 +222,7 @@ async def test_what_trust_says_holds() -> None:
         async def check(self, card: bytes, origin: str) -> object:
             raise Unauthenticated(f"{origin} is not known")
 
-    async with house() as served:
+    async with open_server() as served:
         with pytest.raises(Unauthenticated, match=r"127\.0\.0\.1"):
             async with connect(served.url, trust=Nobody()):  # type: ignore[arg-type]
                 pass

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from client.cutter import cutting
-from client.our_server import NAMES, QUICK, OurServer, house
+from client.our_server import NAMES, QUICK, OurServer, open_server
 from dragoman import connect
 from dragoman.client import RemoteAgent
 from dragoman.core.errors import PeerUnreachable
@@ -57,7 +57,7 @@ async def one_story(agent: RemoteAgent, direct: RemoteAgent, *, numbered: bool) 
 async def test_every_event_once_in_order_through_cuts(dialect: str, cursor: bool) -> None:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        served: OurServer = await enter(house())
+        served: OurServer = await enter(open_server())
         seed = len(dialect) * 10 + cursor
         http, http_port = await enter(cutting(served.port, seed, strip=not cursor))
         if dialect == "iat":
@@ -81,7 +81,7 @@ async def test_every_event_once_in_order_through_cuts(dialect: str, cursor: bool
 async def test_a_proxy_that_takes_the_numbers_away_is_noticed(dialect: str) -> None:
     """The card declares a cursor, but what stands between does not let it through."""
     async with (
-        house() as served,
+        open_server() as served,
         cutting(served.port, 7, strip=True) as (cutter, port),
         connect(
             f"http://127.0.0.1:{port}",
@@ -97,7 +97,7 @@ async def test_a_proxy_that_takes_the_numbers_away_is_noticed(dialect: str) -> N
 
 async def test_the_cutter_cuts() -> None:
     """Without a second connection a stream breaks: the tests above can fail."""
-    async with house() as served, cutting(served.port, 1) as (cutter, port):
+    async with open_server() as served, cutting(served.port, 1) as (cutter, port):
         limits = replace(QUICK, patience=0, retries=0)
         card = served.card(http=port)
         broken = 0

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from client.cutter import cutting
-from client.our_server import QUICK, house, make_agent
+from client.our_server import QUICK, make_agent, open_server
 from client.test_cards import answering, said
 from dragoman import Link, State, Task, connect
 from dragoman.client import ClientLimits, Credentials
@@ -52,7 +52,7 @@ async def test_if_one_way_fails_another_is_taken(streamed: bool) -> None:
     def other(path: str, head: str) -> bytes:
         return said("404 Not Found", b"<html>nothing</html>", "content-type: text/html")
 
-    async with house() as served, answering(other) as (wrong, _):
+    async with open_server() as served, answering(other) as (wrong, _):
         dead = f"http://127.0.0.1:{own_port()}"
         card = at(
             (f"{dead}/", "JSONRPC", "1.0"),
@@ -146,7 +146,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     monkeypatch.setenv("TOKEN_OF_ANN", "s3cret-of-ann-123")
     agent = make_agent()
     agent.auth["token"] = Tokens(callers={"ann": Known(secret=Secret(env="TOKEN_OF_ANN"))})
-    return house(agent)
+    return open_server(agent)
 
 
 @pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-0.3-rest", "a2a-1.0-grpc"])
@@ -244,7 +244,7 @@ async def test_credentials_go_where_the_scheme_wants_them() -> None:
 
 
 async def test_a_card_is_fetched_through_broken_connections() -> None:
-    async with house() as served, cutting(served.port, 3) as (cutter, port):
+    async with open_server() as served, cutting(served.port, 3) as (cutter, port):
         left = [3]
 
         def fewer() -> int:
@@ -309,7 +309,7 @@ async def test_files_elsewhere_are_fetched_within_limits(tmp_path: Path) -> None
     def answer(path: str, head: str) -> bytes:
         return said("200 OK", b"x" * 1000) if path == "/a/b.bin" else said("404 No")
 
-    async with answering(answer) as (url, heads), house() as served:
+    async with answering(answer) as (url, heads), open_server() as served:
         seen: list[tuple[int, int | None]] = []
         async with connect(served.url, auth="s3cret-of-ann-123") as agent:
             part = Link(f"{url}/a/b.bin")
@@ -355,7 +355,7 @@ async def test_a_404_that_names_no_task_is_a_way_that_is_not_there(
     def other(path: str, head: str) -> bytes:
         return said("404 Not Found", body, f"content-type: {kind}")
 
-    async with house() as served, answering(other) as (wrong, _):
+    async with open_server() as served, answering(other) as (wrong, _):
         card = at((wrong, "HTTP+JSON", "1.0"), (f"{served.url}/", "JSONRPC", "1.0"))
         async with connect(served.url, card=card, limits=QUICK) as agent:
             task = await agent.send("hi")

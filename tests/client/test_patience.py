@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from client.cutter import Cutter, cutting
-from client.our_server import QUICK, house
+from client.our_server import QUICK, open_server
 from dragoman import Agent, Turn, connect
 from dragoman.client import Events, RemoteAgent
 from dragoman.core.errors import PeerUnreachable
@@ -43,7 +43,7 @@ async def behind(
 ) -> AsyncIterator[tuple[RemoteAgent, Cutter, asyncio.Event]]:
     """An agent behind a proxy that does nothing yet."""
     going = asyncio.Event()
-    async with house(quiet_agent(going)) as served:
+    async with open_server(quiet_agent(going)) as served:
         grpc = dialect.endswith("grpc")
         to = served.app.ports["grpc"] if grpc else served.port
         async with cutting(to, 1, strip=not cursor) as (proxy, port):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from cli.run import AGENT, dragoman, serving
 from client.auth.http_server import LittleHttp, Request, Response, as_json
-from client.our_server import QUICK, house
+from client.our_server import QUICK, open_server
 from dragoman import Task, connect
 from dragoman.client import ClientLimits
 from dragoman.core.card import Card, Interface
@@ -108,7 +108,7 @@ async def test_a_name_that_leads_here_first_cannot_lead_to_a_stranger_in_between
 
 
 async def test_a_name_may_move_within_its_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with house() as served:
+    async with open_server() as served:
         card = at(f"http://{HOST}:{served.port}/")
         for first, second in ((PUBLIC, OTHER), (PRIVATE, "192.168.7.7"), ("127.0.0.1", "::1")):
             names = Names([first], [second])
@@ -125,7 +125,7 @@ async def test_a_name_may_move_within_its_network(monkeypatch: pytest.MonkeyPatc
 async def test_whoever_allows_private_addresses_allows_rebinding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with house() as served, agent_at(served.port) as far:
+    async with open_server() as served, agent_at(served.port) as far:
         names = Names([PUBLIC], ["127.0.0.1"])
         machines = {PUBLIC.replace(".", "_"): far.port}
         async with internet(monkeypatch, names, **machines):
@@ -152,7 +152,7 @@ def test_only_the_widest_scope_of_a_name_counts() -> None:
 async def test_grpc_too_is_called_where_its_name_was_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with house() as served:
+    async with open_server() as served:
         port = served.app.ports["grpc"]
         card = replace(at(f"{HOST}:{port}"), interfaces=(grpc_at(f"{HOST}:{port}"),))
         names = Names(["127.0.0.1"], [PUBLIC])
@@ -168,7 +168,7 @@ async def test_grpc_too_is_called_where_its_name_was_checked(
 async def test_a_grpc_name_that_moved_is_followed_within_its_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with house() as served:
+    async with open_server() as served:
         port = served.app.ports["grpc"]
         names = Names(["127.0.0.77"], ["127.0.0.1"])
         async with internet(monkeypatch, names):
@@ -240,7 +240,7 @@ def grpc_at(url: str) -> Interface:
 async def test_whoever_types_this_machine_may_call_it_by_every_address(
     typed: str, named: str
 ) -> None:
-    async with house() as served:
+    async with open_server() as served:
         card = at(f"http://{named}:{served.port}/")
         async with connect(f"http://{typed}:{served.port}", card=card, limits=QUICK) as agent:
             answer = await agent.send("hi")
@@ -256,7 +256,7 @@ async def test_this_machine_opens_no_private_network() -> None:
 
 
 async def test_a_stranger_may_not_name_localhost(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with house() as served:
+    async with open_server() as served:
         card = at(f"http://localhost:{served.port}/")
         async with connect("https://agent.example", card=card, limits=QUICK) as agent:
             with pytest.raises(BadParams, match="may not be called"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from client.our_server import NAMES, QUICK, OurServer, house
+from client.our_server import NAMES, QUICK, OurServer, open_server
 from dragoman import Blob, Data, Link, Message, State, Task, connect, sync
 from dragoman.client import RemoteAgent
 from dragoman.core.errors import BadParams, NotCancelable, PeerRefused, TaskNotFound, Unsupported
@@ -22,7 +22,7 @@ IAT = ("iat", "iat-ws")
 
 @pytest.fixture
 async def served() -> AsyncIterator[OurServer]:
-    async with house() as served:
+    async with open_server() as served:
         yield served
 
 

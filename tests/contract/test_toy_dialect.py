@@ -25,7 +25,7 @@ from dragoman.core.session import Call, End, Fault, Frame, Id, Result, Session, 
 from dragoman.observability.log import Log
 from dragoman.server.app import App
 from dragoman.settings import Settings
-from net.served_peer import LittlePeer, agent, house
+from net.served_peer import LittlePeer, agent, open_server
 from server import two_agents
 
 
@@ -198,7 +198,7 @@ async def post(url: str, asked: Call) -> list[Signal]:
 
 @pytest.mark.usefixtures("registered")
 async def test_it_is_served() -> None:
-    async with house() as home:
+    async with open_server() as home:
         (told,) = await post(f"{home.url}/toy", say("hello"))
         assert isinstance(told, Result)
         assert isinstance(told.value, Task)
@@ -216,7 +216,7 @@ async def test_it_is_served() -> None:
 
 @pytest.mark.usefixtures("registered")
 async def test_it_is_served_as_a_stream() -> None:
-    async with house() as home:
+    async with open_server() as home:
         heard = await post(f"{home.url}/toy", say("count 3", stream=True))
         updates = [signal.entry.seq for signal in heard if isinstance(signal, Update)]
         assert updates == [1, 2, 3, 4, 99]
@@ -225,7 +225,7 @@ async def test_it_is_served_as_a_stream() -> None:
 
 @pytest.mark.usefixtures("registered")
 async def test_it_is_served_over_a_websocket() -> None:
-    async with house() as home:
+    async with open_server() as home:
         url = f"ws://127.0.0.1:{home.port}/toy/ws"
         async with connect(url, proxy=None) as socket:
             caller = TOY_SOCKET.caller()
@@ -244,7 +244,7 @@ async def test_it_is_served_over_a_websocket() -> None:
 
 @pytest.mark.usefixtures("registered")
 async def test_it_stands_on_the_card() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         card = (await client.get("/.well-known/agent-card.json")).json()
         extensions = card["capabilities"]["extensions"]
         (ours,) = [each for each in extensions if each["uri"] == "urn:dragoman:dialects:1"]
@@ -276,7 +276,7 @@ async def test_it_is_served_below_the_mount_point_of_each_agent() -> None:
 
 
 async def test_a_dialect_that_is_not_registered_leaves_no_route() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         assert (await client.post("/toy")).status_code == 404
 
 

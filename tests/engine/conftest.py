@@ -10,7 +10,7 @@ from engine.harness import Clock, EngineHarness
 
 
 @pytest.fixture(params=["memory", "sqlite", "file"])
-def house(request: pytest.FixtureRequest, tmp_path: Path) -> EngineHarness:
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> EngineHarness:
     """A home for tasks, one of each kind."""
     return EngineHarness(url_of(request.param, tmp_path))
 

@@ -40,17 +40,17 @@ class Bumpy:
             await forever()
 
     async def crashed_at(
-        self, house: EngineHarness, client: Client, name: str, **settings: object
+        self, harness: EngineHarness, client: Client, name: str, **settings: object
     ) -> Client:
         """Waits until the code stops there; then crashes, restarts, and lets the code go on."""
         await until(lambda: name in self.reached)
         await written(client)
         self.stop_at = ""
         self.reached.clear()
-        return await house.restart(client, **settings)
+        return await harness.restart(client, **settings)
 
 
-async def test_what_was_said_before_the_last_record_is_swallowed(house: EngineHarness) -> None:
+async def test_what_was_said_before_the_last_record_is_swallowed(harness: EngineHarness) -> None:
     agent, way, did = Agent("Worker"), Bumpy(), list[str]()
 
     @agent.skill("work")
@@ -65,10 +65,10 @@ async def test_what_was_said_before_the_last_record_is_swallowed(house: EngineHa
         return ",".join(found)
 
     way.stop_at = "here"
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
-    client = await way.crashed_at(house, client, "here")
+    client = await way.crashed_at(harness, client, "here")
     task = await ended(client, task.id)
     assert task.text == "draft\nx,y"
     assert did == ["find"]
@@ -91,7 +91,7 @@ async def test_what_was_said_before_the_last_record_is_swallowed(house: EngineHa
     await client.engine.stop(0)
 
 
-async def test_an_artifact_that_grew_is_sent_anew(house: EngineHarness) -> None:
+async def test_an_artifact_that_grew_is_sent_anew(harness: EngineHarness) -> None:
     agent, way, did = Agent("Writer"), Bumpy(), list[str]()
 
     @agent.skill("write")
@@ -103,10 +103,10 @@ async def test_an_artifact_that_grew_is_sent_anew(house: EngineHarness) -> None:
         yield "c"
 
     way.stop_at = "here"
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
-    client = await way.crashed_at(house, client, "here")
+    client = await way.crashed_at(harness, client, "here")
     task = await ended(client, task.id)
     assert task.text == "abc"
     assert did == ["think"]
@@ -123,7 +123,9 @@ async def test_an_artifact_that_grew_is_sent_anew(house: EngineHarness) -> None:
     await client.engine.stop(0)
 
 
-async def test_without_records_all_is_sent_anew_and_no_message_twice(house: EngineHarness) -> None:
+async def test_without_records_all_is_sent_anew_and_no_message_twice(
+    harness: EngineHarness,
+) -> None:
     agent, way = Agent("Writer"), Bumpy()
 
     @agent.skill("write")
@@ -135,10 +137,10 @@ async def test_without_records_all_is_sent_anew_and_no_message_twice(house: Engi
         yield "c"
 
     way.stop_at = "here"
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
-    client = await way.crashed_at(house, client, "here")
+    client = await way.crashed_at(harness, client, "here")
     await ended(client, task.id)
     assert story(await checked(client, task.id)) == [
         "opened",
@@ -166,11 +168,11 @@ async def test_a_crash_between_any_two_steps_doubles_nothing(
 
 
 @pytest.mark.parametrize("stops", [["said", "stepped", "end"], ["piece", "piece", "more"]])
-async def test_several_crashes_double_nothing(house: EngineHarness, stops: list[str]) -> None:
-    await crash_between(house, stops)
+async def test_several_crashes_double_nothing(harness: EngineHarness, stops: list[str]) -> None:
+    await crash_between(harness, stops)
 
 
-async def crash_between(house: EngineHarness, stops: list[str]) -> None:
+async def crash_between(harness: EngineHarness, stops: list[str]) -> None:
     agent, way, did = Agent("Worker"), Bumpy(), list[str]()
 
     @agent.skill("work")
@@ -194,7 +196,7 @@ async def crash_between(house: EngineHarness, stops: list[str]) -> None:
         await turn.say("three")
         await way.stop("end")
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     way.stop_at = stops[0]
     task = await client.send("go", wait=False)
@@ -208,7 +210,7 @@ async def crash_between(house: EngineHarness, stops: list[str]) -> None:
         await written(client)
         way.reached.clear()
         way.stop_at = stops[number + 1] if number + 1 < len(stops) else ""
-        client = await house.restart(client)
+        client = await harness.restart(client)
     if not answered:
         await in_state(client, task.id, State.INPUT_REQUIRED)
         await client.send("!", task=task, wait=False)
@@ -223,7 +225,7 @@ async def crash_between(house: EngineHarness, stops: list[str]) -> None:
     await client.engine.stop(0)
 
 
-async def test_attempts_are_bounded(house: EngineHarness) -> None:
+async def test_attempts_are_bounded(harness: EngineHarness) -> None:
     agent, attempts = Agent("Crasher"), list[int]()
 
     @agent.skill("crash", max_attempts=3)
@@ -231,12 +233,12 @@ async def test_attempts_are_bounded(house: EngineHarness) -> None:
         attempts.append(turn.attempt)
         await forever()
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
     for number in range(1, 4):
         await until(lambda number=number: len(attempts) == number)
-        client = await house.restart(client)
+        client = await harness.restart(client)
     task = await ended(client, task.id)
     assert attempts == [1, 2, 3]
     assert task.state is State.FAILED
@@ -274,7 +276,7 @@ async def test_the_pause_before_an_attempt_grows(memory: EngineHarness) -> None:
     await client.engine.stop(0)
 
 
-async def test_on_crash_fail_means_one_start(house: EngineHarness) -> None:
+async def test_on_crash_fail_means_one_start(harness: EngineHarness) -> None:
     agent, attempts = Agent("Once"), list[int]()
 
     @agent.skill("once", on_crash="fail")
@@ -282,11 +284,11 @@ async def test_on_crash_fail_means_one_start(house: EngineHarness) -> None:
         attempts.append(turn.attempt)
         await forever()
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
     await until(lambda: attempts)
-    client = await house.restart(client)
+    client = await harness.restart(client)
     task = await ended(client, task.id)
     assert attempts == [1]
     last = (await checked(client, task.id))[-1].event
@@ -295,7 +297,7 @@ async def test_on_crash_fail_means_one_start(house: EngineHarness) -> None:
     await client.engine.stop(0)
 
 
-async def test_an_answer_makes_the_attempts_count_anew(house: EngineHarness) -> None:
+async def test_an_answer_makes_the_attempts_count_anew(harness: EngineHarness) -> None:
     agent, way, attempts = Agent("Asker"), Bumpy(), list[int]()
 
     @agent.skill("ask", max_attempts=2)
@@ -307,16 +309,16 @@ async def test_an_answer_makes_the_attempts_count_anew(house: EngineHarness) -> 
         await way.stop("after")
         return answer
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     way.stop_at = "before"
     task = await client.send("go", wait=False)
-    client = await way.crashed_at(house, client, "before")
+    client = await way.crashed_at(harness, client, "before")
     task = await in_state(client, task.id, State.INPUT_REQUIRED)
     assert attempts == [1, 2]
     way.stop_at = "after"
     await client.send("yes", task=task, wait=False)
-    client = await way.crashed_at(house, client, "after")
+    client = await way.crashed_at(harness, client, "after")
     task = await ended(client, task.id)
     assert task.text == "yes"
     assert attempts == [1, 2, 1, 2, 2]
@@ -324,7 +326,7 @@ async def test_an_answer_makes_the_attempts_count_anew(house: EngineHarness) -> 
     await client.engine.stop(0)
 
 
-async def test_to_be_lost_while_waiting_costs_no_attempt(house: EngineHarness) -> None:
+async def test_to_be_lost_while_waiting_costs_no_attempt(harness: EngineHarness) -> None:
     agent, attempts = Agent("Asker"), list[int]()
 
     @agent.skill("ask", max_attempts=1)
@@ -332,14 +334,14 @@ async def test_to_be_lost_while_waiting_costs_no_attempt(house: EngineHarness) -
         attempts.append(turn.attempt)
         return await turn.ask("One?") + await turn.ask("Two?")
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go")
     for _ in range(2):
-        client = await house.restart(client)
+        client = await harness.restart(client)
     task = await client.send("1", task=task)
     assert task.state is State.INPUT_REQUIRED
-    client = await house.restart(client)
+    client = await harness.restart(client)
     task = await client.send("2", task=task)
     assert task.text == "12"
     assert attempts == [1, 1, 1]
@@ -356,7 +358,7 @@ async def test_to_be_lost_while_waiting_costs_no_attempt(house: EngineHarness) -
     await client.engine.stop(0)
 
 
-async def test_a_clean_stop_gives_the_attempt_back(house: EngineHarness) -> None:
+async def test_a_clean_stop_gives_the_attempt_back(harness: EngineHarness) -> None:
     agent, attempts = Agent("Sleeper"), list[int]()
 
     @agent.skill("sleep", max_attempts=1, on_crash="resume")
@@ -366,13 +368,13 @@ async def test_a_clean_stop_gives_the_attempt_back(house: EngineHarness) -> None
             await forever()
         return "done"
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
     for number in range(1, 4):
         await until(lambda number=number: len(attempts) == number)
         await client.engine.stop(0)
-        client = house.client(agent)
+        client = harness.client(agent)
         await client.engine.start()
     task = await ended(client, task.id)
     assert task.text == "done"
@@ -383,7 +385,7 @@ async def test_a_clean_stop_gives_the_attempt_back(house: EngineHarness) -> None
 
 @pytest.mark.parametrize("last_words", ["return", "fail", "say"])
 async def test_what_code_says_on_a_clean_stop_does_not_count(
-    house: EngineHarness, last_words: str
+    harness: EngineHarness, last_words: str
 ) -> None:
     """It is stopped for the process's sake, and will run again."""
     agent, starts = Agent("Sleeper"), list[int]()
@@ -403,12 +405,12 @@ async def test_what_code_says_on_a_clean_stop_does_not_count(
                 raise
         return "half"
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
     await until(lambda: starts)
     await client.engine.stop(0)
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await ended(client, task.id)
         assert task.text == "whole"
         assert story(await checked(client, task.id)) == [
@@ -420,7 +422,7 @@ async def test_what_code_says_on_a_clean_stop_does_not_count(
         ]
 
 
-async def test_a_waiting_task_survives_a_clean_stop(house: EngineHarness) -> None:
+async def test_a_waiting_task_survives_a_clean_stop(harness: EngineHarness) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
@@ -428,9 +430,9 @@ async def test_a_waiting_task_survives_a_clean_stop(house: EngineHarness) -> Non
         await turn.say("hello")
         return await turn.ask("Well?")
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go")
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         assert await client.get(task.id) == task
         events = await gathered(client.stream("yes", task=task))
         assert story(events) == [
@@ -463,7 +465,7 @@ async def test_queued_tasks_survive(durable: EngineHarness) -> None:
     await client.engine.stop(0)
 
 
-async def test_a_cancel_that_a_crash_interrupted_is_done(house: EngineHarness) -> None:
+async def test_a_cancel_that_a_crash_interrupted_is_done(harness: EngineHarness) -> None:
     agent, starts = Agent("Sleeper"), list[int]()
 
     @agent.skill("sleep")
@@ -471,27 +473,27 @@ async def test_a_cancel_that_a_crash_interrupted_is_done(house: EngineHarness) -
         starts.append(1)
         await forever()
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
     await until(lambda: starts)
     row = await row_of(client, task.id)
     await client.store.ask_cancel(row.scope, task.id)
-    client = await house.restart(client)
+    client = await harness.restart(client)
     assert (await ended(client, task.id)).state is State.CANCELED
     assert starts == [1]
     await checked(client, task.id)
     await client.engine.stop(0)
 
 
-async def test_a_skill_that_is_gone_fails_its_tasks(house: EngineHarness) -> None:
+async def test_a_skill_that_is_gone_fails_its_tasks(harness: EngineHarness) -> None:
     agent = Agent("Worker")
 
     @agent.skill("old")
     async def old(turn: Turn) -> None:
         await forever()
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
     new = Agent("Worker")
@@ -500,7 +502,7 @@ async def test_a_skill_that_is_gone_fails_its_tasks(house: EngineHarness) -> Non
     async def other(turn: Turn) -> str:
         return "new"
 
-    client = await house.restart(client, new)
+    client = await harness.restart(client, new)
     task = await ended(client, task.id)
     assert task.state is State.FAILED
     last = (await checked(client, task.id))[-1].event
@@ -509,7 +511,7 @@ async def test_a_skill_that_is_gone_fails_its_tasks(house: EngineHarness) -> Non
     await client.engine.stop(0)
 
 
-async def test_an_early_word_is_still_there_after_a_crash(house: EngineHarness) -> None:
+async def test_an_early_word_is_still_there_after_a_crash(harness: EngineHarness) -> None:
     agent, way = Agent("Asker"), Bumpy()
 
     @agent.skill("ask")
@@ -519,13 +521,13 @@ async def test_an_early_word_is_still_there_after_a_crash(house: EngineHarness) 
         await way.stop("second")
         return one + await turn.ask("Two?")
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     way.stop_at = "first"
     task = await client.send("go", wait=False)
     await client.send("1", task=task, wait=False)
     await client.send("2", task=task, wait=False)
-    client = await way.crashed_at(house, client, "first")
+    client = await way.crashed_at(harness, client, "first")
     task = await ended(client, task.id)
     assert task.text == "12"
     assert [m.text for m in task.history] == ["go", "1", "2"]
@@ -533,7 +535,7 @@ async def test_an_early_word_is_still_there_after_a_crash(house: EngineHarness) 
     await client.engine.stop(0)
 
 
-async def test_an_early_word_that_was_used_is_not_used_again(house: EngineHarness) -> None:
+async def test_an_early_word_that_was_used_is_not_used_again(harness: EngineHarness) -> None:
     agent, way = Agent("Asker"), Bumpy()
 
     @agent.skill("ask")
@@ -544,13 +546,13 @@ async def test_an_early_word_that_was_used_is_not_used_again(house: EngineHarnes
         await way.stop("second")
         return one + await turn.ask("Two?")
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
     task = await in_state(client, task.id, State.INPUT_REQUIRED)
     way.stop_at = "second"
     await client.send("1", task=task, wait=False)
-    client = await way.crashed_at(house, client, "second")
+    client = await way.crashed_at(harness, client, "second")
     task = await in_state(client, task.id, State.INPUT_REQUIRED)
     task = await client.send("2", task=task)
     assert task.text == "12"
@@ -586,7 +588,7 @@ async def test_a_word_that_a_crash_left_unheard_is_heard_once(memory: EngineHarn
 
 
 async def test_code_that_goes_another_way_still_ends_with_its_own_result(
-    house: EngineHarness,
+    harness: EngineHarness,
 ) -> None:
     """Records nobody asks for any more are passed by; what is grown anew replaces the old."""
     agent, starts = Agent("Fickle"), list[int]()
@@ -602,18 +604,18 @@ async def test_code_that_goes_another_way_still_ends_with_its_own_result(
             await forever()
         yield "c"
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go", wait=False)
     await until(lambda: _recorded(client, task.id, 2))
-    client = await house.restart(client)
+    client = await harness.restart(client)
     task = await ended(client, task.id)
     assert task.text == "abc"
     await checked(client, task.id)
     await client.engine.stop(0)
 
 
-async def test_pieces_before_credentials_are_not_doubled(house: EngineHarness) -> None:
+async def test_pieces_before_credentials_are_not_doubled(harness: EngineHarness) -> None:
     """Credentials are not recorded, so a later attempt asks again in the middle of its records."""
     agent, way = Agent("Bank"), Bumpy()
 
@@ -628,12 +630,12 @@ async def test_pieces_before_credentials_are_not_doubled(house: EngineHarness) -
         await way.stop("here")
         yield "d"
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go")
     way.stop_at = "here"
     await client.send("pw", task=task, wait=False)
-    client = await way.crashed_at(house, client, "here")
+    client = await way.crashed_at(harness, client, "here")
     task = await in_state(client, task.id, State.AUTH_REQUIRED)
     task = await client.send("pw", task=task)
     assert task.text == "abcd"

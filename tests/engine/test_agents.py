@@ -88,8 +88,8 @@ def desk(greeting: str) -> Agent:
 class Pair:
     """Alpha and beta over one store that is opened and closed once."""
 
-    def __init__(self, house: EngineHarness, **options: object) -> None:
-        self.house, self.store = house, house.store()
+    def __init__(self, harness: EngineHarness, **options: object) -> None:
+        self.harness, self.store = harness, harness.store()
         self.senders = {name: Sender() for name in ("alpha", "beta")}
         self.alpha, self.beta = (self.engine(name, **options) for name in self.senders)
 
@@ -101,15 +101,15 @@ class Pair:
             name=name,
             opens_store=False,
             secret=SECRET,
-            clock=self.house.clock,
+            clock=self.harness.clock,
             sender=self.senders[name],
             **options,  # type: ignore[arg-type]
         )
 
 
 @asynccontextmanager
-async def pair(house: EngineHarness, **options: object) -> AsyncIterator[Pair]:
-    both = Pair(house, **options)
+async def pair(harness: EngineHarness, **options: object) -> AsyncIterator[Pair]:
+    both = Pair(harness, **options)
     await both.store.open()
     await both.alpha.start()
     await both.beta.start()
@@ -137,8 +137,8 @@ def text_of(task: Task) -> str:
     return "".join(artifact.text for artifact in task.artifacts)
 
 
-async def test_the_task_of_alpha_does_not_exist_under_beta(house: EngineHarness) -> None:
-    async with pair(house) as both:
+async def test_the_task_of_alpha_does_not_exist_under_beta(harness: EngineHarness) -> None:
+    async with pair(harness) as both:
         ended = await send(both.alpha, "hello")
         asked = await send(both.alpha, "ask")
         hook = Hook(hook_id="h", task_id="", url="https://example.com/")
@@ -174,8 +174,8 @@ async def test_the_task_of_alpha_does_not_exist_under_beta(house: EngineHarness)
         assert text_of(done) == "alpha Bob"
 
 
-async def test_an_idempotency_key_is_of_one_agent(house: EngineHarness) -> None:
-    async with pair(house) as both:
+async def test_an_idempotency_key_is_of_one_agent(harness: EngineHarness) -> None:
+    async with pair(harness) as both:
         keyed = replace(ANN, idempotency_key="k")
         first, second = await send(both.alpha, "x", keyed), await send(both.beta, "x", keyed)
         assert (text_of(first), text_of(second)) == ("alpha x", "beta x")
@@ -191,8 +191,8 @@ async def test_an_idempotency_key_is_of_one_agent(house: EngineHarness) -> None:
         assert (await both.alpha.call(ListTasks(), ANN)).total == 1
 
 
-async def test_a_context_and_a_name_are_of_one_agent(house: EngineHarness) -> None:
-    async with pair(house) as both:
+async def test_a_context_and_a_name_are_of_one_agent(harness: EngineHarness) -> None:
+    async with pair(harness) as both:
         await send(both.alpha, "a secret", context_id="c")
         assert "secret" in text_of(await send(both.alpha, "past", context_id="c"))
         assert "secret" not in text_of(await send(both.beta, "past", context_id="c"))
@@ -205,8 +205,8 @@ async def test_a_context_and_a_name_are_of_one_agent(house: EngineHarness) -> No
             assert (await engine.call(GetTask(task_id="mine"), ANN)).id == task.id
 
 
-async def test_a_page_token_of_alpha_is_refused_under_beta(house: EngineHarness) -> None:
-    async with pair(house) as both:
+async def test_a_page_token_of_alpha_is_refused_under_beta(harness: EngineHarness) -> None:
+    async with pair(harness) as both:
         for engine in (both.alpha, both.beta):
             for _ in range(3):
                 await send(engine, "x")
@@ -218,8 +218,8 @@ async def test_a_page_token_of_alpha_is_refused_under_beta(house: EngineHarness)
             await both.beta.call(rest, ANN)
 
 
-async def test_each_engine_calls_the_webhooks_of_its_own_tasks(house: EngineHarness) -> None:
-    async with pair(house) as both:
+async def test_each_engine_calls_the_webhooks_of_its_own_tasks(harness: EngineHarness) -> None:
+    async with pair(harness) as both:
         hook = Hook(hook_id="h", task_id="", url="https://example.com/")
         tasks = {
             engine.name: await engine.call(replace(message("x"), hook=hook), ANN)
@@ -258,8 +258,8 @@ async def test_each_engine_takes_up_only_its_own_tasks(durable: EngineHarness) -
         await again.store.close()
 
 
-async def test_an_engine_that_stops_disturbs_no_other(house: EngineHarness) -> None:
-    async with pair(house) as both:
+async def test_an_engine_that_stops_disturbs_no_other(harness: EngineHarness) -> None:
+    async with pair(harness) as both:
         kept, given = await send(both.beta, "ask"), await send(both.alpha, "ask")
         await both.alpha.stop(0)
         assert (await both.beta.call(GetTask(task_id=kept.id), ANN)).state is State.INPUT_REQUIRED
@@ -290,22 +290,24 @@ async def test_each_engine_hears_of_what_another_process_did(shared: EngineHarne
             await until(canceled)
 
 
-async def test_an_agent_drops_what_is_too_old_of_its_own(house: EngineHarness) -> None:
+async def test_an_agent_drops_what_is_too_old_of_its_own(harness: EngineHarness) -> None:
     rules = (Retention(agent="alpha", keep_tasks=60.0),)
-    async with pair(house, retention=rules) as both:
+    async with pair(harness, retention=rules) as both:
         await send(both.alpha, "x")
         kept = await send(both.beta, "x")
-        house.clock.skip(61)
+        harness.clock.skip(61)
         await asyncio.gather(*(one._maintenance._sweep() for one in (both.alpha, both.beta)))
         assert [row.task_id for row in await both.store.find_in_all_scopes(AdminFilter(), 9)] == [
             kept.id
         ]
 
 
-async def test_an_agent_without_a_name_keeps_its_tasks_under_its_own(house: EngineHarness) -> None:
+async def test_an_agent_without_a_name_keeps_its_tasks_under_its_own(
+    harness: EngineHarness,
+) -> None:
     """So a server of one agent goes on with the store it always had."""
-    store = house.store()
-    engine = Engine(desk("alone"), store, clock=house.clock)
+    store = harness.store()
+    engine = Engine(desk("alone"), store, clock=harness.clock)
     assert engine.name == "Desk"
     await engine.start()
     try:

@@ -43,7 +43,7 @@ class Play:
     """A skill that does what its text says, and the world around it."""
 
     def __init__(self, code: list[str], url: str = "memory:") -> None:
-        self.house = EngineHarness(url)
+        self.harness = EngineHarness(url)
         self.code = code
         self.steps: Counter[int] = Counter()
         self.told: list[str] = []
@@ -74,7 +74,7 @@ class Play:
         self.steps[number] += 1
 
     async def run(self, world: list[tuple[int, str]]) -> None:
-        client = self.house.client(self.agent, max_parked=1)
+        client = self.harness.client(self.agent, max_parked=1)
         await client.engine.start()
         task_id = (await client.send("go", wait=False)).id
         for steps, what in world:
@@ -101,10 +101,10 @@ class Play:
                         await client.engine.runner.give_back(run)
                 case "crash":
                     self.crashes += 1
-                    return await self.house.restart(client, max_parked=1)
+                    return await self.harness.restart(client, max_parked=1)
                 case "stop":
                     await client.engine.stop(0)
-                    client = self.house.client(self.agent, max_parked=1)
+                    client = self.harness.client(self.agent, max_parked=1)
                     await client.engine.start()
         except DragomanError:
             assert (await client.get(task_id)).state in FINAL

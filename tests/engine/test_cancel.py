@@ -27,7 +27,7 @@ from engine.harness import (
 from waiting import forever, stays, turns
 
 
-async def test_cancel_reaches_the_coroutine(house: EngineHarness) -> None:
+async def test_cancel_reaches_the_coroutine(harness: EngineHarness) -> None:
     agent = Agent("Sleeper")
     seen: list[str] = []
 
@@ -39,7 +39,7 @@ async def test_cancel_reaches_the_coroutine(house: EngineHarness) -> None:
         finally:
             seen.append(f"stopped, cancelled={turn.cancelled}")
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go", wait=False)
         await until(lambda: seen)
         done = await client.cancel(task.id)
@@ -70,7 +70,7 @@ async def test_cancel_reaches_a_generator() -> None:
         assert story(await checked(client, task.id))[2:] == ["=result:a", "canceled"]
 
 
-async def test_last_words_are_kept(house: EngineHarness) -> None:
+async def test_last_words_are_kept(harness: EngineHarness) -> None:
     agent, begun = Agent("Sleeper"), asyncio.Event()
 
     @agent.skill("sleep")
@@ -83,7 +83,7 @@ async def test_last_words_are_kept(house: EngineHarness) -> None:
             await turns(20)  # and takes its time
         return "half a result"
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go", wait=False)
         await begun.wait()
         done = await client.cancel(task.id)
@@ -122,7 +122,7 @@ async def test_whatever_the_code_says_after_a_cancel_it_is_canceled(how: str) ->
         assert terminals(await checked(client, task.id)) == [State.CANCELED]
 
 
-async def test_cancel_is_enforced_after_the_grace(house: EngineHarness) -> None:
+async def test_cancel_is_enforced_after_the_grace(harness: EngineHarness) -> None:
     agent = Agent("Deaf")
     begun, free, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     ran_on: list[bool] = []
@@ -141,7 +141,7 @@ async def test_cancel_is_enforced_after_the_grace(house: EngineHarness) -> None:
         ended.set()
         return "done"
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go", wait=False)
         await begun.wait()
         done = await client.cancel(task.id)
@@ -193,14 +193,14 @@ async def test_what_a_left_behind_run_does_changes_nothing(memory: EngineHarness
         assert await client.get(task.id) == done
 
 
-async def test_a_waiting_task_is_canceled(house: EngineHarness) -> None:
+async def test_a_waiting_task_is_canceled(harness: EngineHarness) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
     async def ask(turn: Turn) -> str:
         return await turn.ask("Well?") + await turn.ask("And?")
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go")
         task = await client.send("one", task=task)
         done = await client.cancel(task.id)
@@ -211,18 +211,18 @@ async def test_a_waiting_task_is_canceled(house: EngineHarness) -> None:
         await checked(client, task.id)
 
 
-async def test_a_waiting_task_nobody_holds_is_canceled(house: EngineHarness) -> None:
+async def test_a_waiting_task_nobody_holds_is_canceled(harness: EngineHarness) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
     async def ask(turn: Turn) -> str:
         return await turn.ask("Well?") + await turn.ask("And?")
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     task = await client.send("go")
     task = await client.send("one", task=task)
-    client = await house.restart(client)
+    client = await harness.restart(client)
     done = await client.cancel(task.id)
     assert done.state is State.CANCELED
     assert [m.text for m in done.history] == ["go", "Well?", "one", "And?"]
@@ -230,14 +230,14 @@ async def test_a_waiting_task_nobody_holds_is_canceled(house: EngineHarness) -> 
     await client.engine.stop(0)
 
 
-async def test_what_is_over_or_not_there_cannot_be_canceled(house: EngineHarness) -> None:
+async def test_what_is_over_or_not_there_cannot_be_canceled(harness: EngineHarness) -> None:
     agent = Agent("Echo")
 
     @agent.skill("echo")
     async def echo(turn: Turn) -> str:
         return turn.text
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("hi")
         with pytest.raises(NotCancelable):
             await client.cancel(task.id)
@@ -246,7 +246,7 @@ async def test_what_is_over_or_not_there_cannot_be_canceled(house: EngineHarness
             await client.cancel("no-such-task")
 
 
-async def test_canceling_twice_cancels_once(house: EngineHarness) -> None:
+async def test_canceling_twice_cancels_once(harness: EngineHarness) -> None:
     agent, begun = Agent("Sleeper"), asyncio.Event()
 
     @agent.skill("sleep")
@@ -254,7 +254,7 @@ async def test_canceling_twice_cancels_once(house: EngineHarness) -> None:
         begun.set()
         await forever()
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go", wait=False)
         await begun.wait()
         answers = await asyncio.gather(
@@ -292,7 +292,7 @@ async def test_a_task_that_ends_first_wins(memory: EngineHarness) -> None:
         assert terminals(await checked(client, task.id)) == [State.COMPLETED]
 
 
-async def test_cancel_racing_completion_ends_once(house: EngineHarness) -> None:
+async def test_cancel_racing_completion_ends_once(harness: EngineHarness) -> None:
     agent = Agent("Worker")
 
     @agent.skill("work")
@@ -300,7 +300,7 @@ async def test_cancel_racing_completion_ends_once(house: EngineHarness) -> None:
         await turns(int(turn.text))
         return "done"
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         for steps in range(0, 24, 2):
             task = await client.send(str(steps), wait=False)
             try:
@@ -409,14 +409,14 @@ async def test_a_cancel_before_the_first_step_needs_no_grace(memory: EngineHarne
         await checked(client, task.id)
 
 
-async def test_a_stream_ends_with_the_cancel(house: EngineHarness) -> None:
+async def test_a_stream_ends_with_the_cancel(harness: EngineHarness) -> None:
     agent = Agent("Sleeper")
 
     @agent.skill("sleep")
     async def sleep(turn: Turn) -> None:
         await forever()
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go", wait=False)
         async with (
             background(gathered(client.watch(task.id))) as watching,
@@ -485,7 +485,7 @@ async def test_a_worker_nobody_knows_cannot_cancel_but_does_not_hang(memory: Eng
     await client.engine.stop(0)
 
 
-async def test_canceled_by_the_time_it_is_known(house: EngineHarness) -> None:
+async def test_canceled_by_the_time_it_is_known(harness: EngineHarness) -> None:
     """What `get` and `list` say after the answer is what the answer said."""
     agent = Agent("Sleeper")
 
@@ -493,7 +493,7 @@ async def test_canceled_by_the_time_it_is_known(house: EngineHarness) -> None:
     async def sleep(turn: Turn) -> None:
         await forever()
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go", wait=False)
         done = await client.cancel(task.id)
         assert await client.get(task.id) == done

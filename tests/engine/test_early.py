@@ -117,10 +117,10 @@ class Slow:
 
 @pytest.mark.parametrize("may_reply", [False, True])
 async def test_a_waiting_caller_is_answered_while_the_skill_works_on(
-    house: EngineHarness, may_reply: bool
+    harness: EngineHarness, may_reply: bool
 ) -> None:
     slow = Slow(may_reply=may_reply)
-    async with house.client(slow.agent) as client:
+    async with harness.client(slow.agent) as client:
         async with asyncio.timeout(LONG):
             task = await client.send("Come back later.")
         assert task.state is State.WORKING
@@ -154,9 +154,9 @@ async def test_a_stream_goes_on() -> None:
         assert states == [State.WORKING, State.WORKING, State.COMPLETED]
 
 
-async def test_an_answer_to_a_question_is_answered_early_too(house: EngineHarness) -> None:
+async def test_an_answer_to_a_question_is_answered_early_too(harness: EngineHarness) -> None:
     slow = Slow()
-    async with house.client(slow.agent) as client:
+    async with harness.client(slow.agent) as client:
         task = await client.send("ask")
         assert task.state is State.INPUT_REQUIRED
         async with asyncio.timeout(LONG):
@@ -168,9 +168,9 @@ async def test_an_answer_to_a_question_is_answered_early_too(house: EngineHarnes
         assert (await ended(client, task.id, LONG)).text == "the result"
 
 
-async def test_an_early_answer_is_for_those_that_wait_then(house: EngineHarness) -> None:
+async def test_an_early_answer_is_for_those_that_wait_then(harness: EngineHarness) -> None:
     slow = Slow()
-    async with house.client(slow.agent) as client:
+    async with harness.client(slow.agent) as client:
         async with asyncio.timeout(LONG):
             task = await client.send("twice")
             assert task.status.message is not None

@@ -156,7 +156,7 @@ async def test_data_that_is_no_json_is_explained() -> None:
     assert "JSON" in said(task)
 
 
-async def test_what_the_store_cannot_keep_ends_the_task(house: EngineHarness) -> None:
+async def test_what_the_store_cannot_keep_ends_the_task(harness: EngineHarness) -> None:
     agent = agent_with_a_fine_skill()
 
     @agent.skill("x", default=True)
@@ -166,7 +166,7 @@ async def test_what_the_store_cannot_keep_ends_the_task(house: EngineHarness) ->
         yield "\ud800"
         await forever()
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go")
         assert task.state is State.FAILED
         assert task.text == "a"
@@ -308,7 +308,7 @@ async def test_a_generator_that_never_stops_lets_others_work() -> None:
             assert (await client.cancel(task.id)).state is State.CANCELED
 
 
-async def test_a_task_has_a_size(house: EngineHarness) -> None:
+async def test_a_task_has_a_size(harness: EngineHarness) -> None:
     agent = agent_with_a_fine_skill()
 
     @agent.skill("x", default=True)
@@ -316,7 +316,7 @@ async def test_a_task_has_a_size(house: EngineHarness) -> None:
         while True:
             yield "x" * 1000
 
-    async with house.client(agent, max_task_size=20_000) as client:
+    async with harness.client(agent, max_task_size=20_000) as client:
         task = await client.send("go")
         assert task.state is State.FAILED
         last = (await checked(client, task.id))[-1].event
@@ -327,7 +327,7 @@ async def test_a_task_has_a_size(house: EngineHarness) -> None:
 
 
 @pytest.mark.parametrize("way", ["said", "data", "heard"])
-async def test_whatever_a_task_holds_counts(house: EngineHarness, way: str) -> None:
+async def test_whatever_a_task_holds_counts(harness: EngineHarness, way: str) -> None:
     agent = agent_with_a_fine_skill()
 
     @agent.skill("x", default=True)
@@ -340,7 +340,7 @@ async def test_whatever_a_task_holds_counts(house: EngineHarness, way: str) -> N
             else:
                 await turn.ask("More?")
 
-    async with house.client(agent, max_task_size=20_000) as client:
+    async with harness.client(agent, max_task_size=20_000) as client:
         task = await client.send("go")
         while task.state is State.INPUT_REQUIRED:
             task = await client.send("x" * 1000, task=task)
@@ -351,7 +351,7 @@ async def test_whatever_a_task_holds_counts(house: EngineHarness, way: str) -> N
         assert (await client.send("go", skill="fine")).text == "fine"
 
 
-async def test_a_size_outlives_a_worker(house: EngineHarness) -> None:
+async def test_a_size_outlives_a_worker(harness: EngineHarness) -> None:
     agent = Agent("size", description="", version="1")
 
     @agent.skill("x")
@@ -361,7 +361,7 @@ async def test_a_size_outlives_a_worker(house: EngineHarness) -> None:
         await turn.artifact("x" * 15_000, id="more")
         return "never"
 
-    async with house.client(agent, max_task_size=20_000) as client:
+    async with harness.client(agent, max_task_size=20_000) as client:
         task = await client.send("go")
         run = client.engine.runner.runs[task.id]
         await client.engine.runner.give_back(run)
@@ -385,7 +385,7 @@ async def test_code_that_blocks_the_loop_ends_too() -> None:
 
 
 async def test_what_comes_after_the_end_is_dropped(
-    house: EngineHarness, caplog: pytest.LogCaptureFixture
+    harness: EngineHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = agent_with_a_fine_skill()
     on = asyncio.Event()
@@ -402,7 +402,7 @@ async def test_what_comes_after_the_end_is_dropped(
         while True:
             yield "e"
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go")
         assert task.state is State.COMPLETED
         assert said(task) == "that is all"
@@ -439,9 +439,9 @@ async def test_a_question_after_the_end_is_a_mistake_and_hangs_nothing(
         assert not client.engine.runner.parked
 
 
-async def test_what_is_over_never_changes(house: EngineHarness) -> None:
+async def test_what_is_over_never_changes(harness: EngineHarness) -> None:
     agent = agent_with_a_fine_skill()
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go")
         log = await log_of(client, task.id)
         with pytest.raises(TaskFinished):
@@ -481,12 +481,12 @@ async def test_an_error_of_ours_fails_the_task_with_its_reason() -> None:
 # Retention.
 
 
-async def test_old_tasks_lose_their_log_and_then_go(house: EngineHarness) -> None:
+async def test_old_tasks_lose_their_log_and_then_go(harness: EngineHarness) -> None:
     agent = agent_with_a_fine_skill()
-    async with house.client(agent, keep_events=100, keep_tasks=1000) as client:
+    async with harness.client(agent, keep_events=100, keep_tasks=1000) as client:
         task = await client.send("go")
         story = await log_of(client, task.id)
-        house.clock.skip(101)
+        harness.clock.skip(101)
         await client.engine._maintenance._sweep()
         assert await log_of(client, task.id) == []
         assert await client.get(task.id) == task
@@ -495,21 +495,23 @@ async def test_old_tasks_lose_their_log_and_then_go(house: EngineHarness) -> Non
         assert told.event == Snapshot(task=task)
         assert told.seq == story[-1].seq
         assert [event async for event in client.watch(task.id, cursor=told.seq)] == []
-        house.clock.skip(900)
+        harness.clock.skip(900)
         await client.engine._maintenance._sweep()
         assert (await client.list()).total == 0
 
 
 @pytest.mark.parametrize("way", ["keep_tasks", "retention"])
-async def test_what_is_to_go_soon_goes_soon(house: EngineHarness, way: str) -> None:
+async def test_what_is_to_go_soon_goes_soon(harness: EngineHarness, way: str) -> None:
     """By itself, and not at the next full hour."""
-    client = house.client(agent_with_a_fine_skill(), **({way: 0.5} if way == "keep_tasks" else {}))
+    client = harness.client(
+        agent_with_a_fine_skill(), **({way: 0.5} if way == "keep_tasks" else {})
+    )
     if way == "retention":
         client.engine._maintenance.sooner = (Retention(keep_tasks=0.5),)
     async with client:
         assert client.engine._maintenance._sweep_pause() == 1.0
         await client.send("go")
-        house.clock.skip(1)
+        harness.clock.skip(1)
 
         async def gone() -> bool:
             return (await client.list()).total == 0
@@ -535,34 +537,34 @@ async def test_how_often_old_tasks_are_looked_for(
 
 
 async def test_a_clock_set_forward_drops_nothing_for_an_hour(
-    house: EngineHarness, caplog: pytest.LogCaptureFixture
+    harness: EngineHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with house.client(agent_with_a_fine_skill()) as client:
+    async with harness.client(agent_with_a_fine_skill()) as client:
         task = await client.send("go")
-        house.clock.set_forward(60 * 86_400)
+        harness.clock.set_forward(60 * 86_400)
         keeper = client.engine._maintenance
         await keeper._sweep()
         assert "The clock was set forward" in caplog.text
         assert await client.get(task.id) == task
-        house.clock.skip(3590)
+        harness.clock.skip(3590)
         await keeper._sweep()
         assert await client.get(task.id) == task
         # By then it is meant.
-        house.clock.skip(10)
+        harness.clock.skip(10)
         await keeper._sweep()
         assert (await client.list()).total == 0
 
 
-async def test_waiting_tasks_are_not_swept(house: EngineHarness) -> None:
+async def test_waiting_tasks_are_not_swept(harness: EngineHarness) -> None:
     agent = Agent("Asker")
 
     @agent.skill("ask")
     async def ask(turn: Turn) -> str:
         return await turn.ask("Well?")
 
-    async with house.client(agent, keep_events=1, keep_tasks=1, waiting=10_000) as client:
+    async with harness.client(agent, keep_events=1, keep_tasks=1, waiting=10_000) as client:
         task = await client.send("go")
-        house.clock.skip(1000)
+        harness.clock.skip(1000)
         await client.engine._maintenance._sweep()
         assert (await client.send("yes", task=task)).text == "yes"
 
@@ -586,7 +588,7 @@ async def test_a_stop_lets_quick_runs_finish(durable: EngineHarness) -> None:
         assert (await client.get(task.id)).text == "done"
 
 
-async def test_a_stop_ends_streams_and_waits(house: EngineHarness) -> None:
+async def test_a_stop_ends_streams_and_waits(harness: EngineHarness) -> None:
     """Nobody who waits is left hanging when an engine stops."""
     agent = Agent("Sleeper")
 
@@ -595,7 +597,7 @@ async def test_a_stop_ends_streams_and_waits(house: EngineHarness) -> None:
         await turn.say("on")
         await forever()
 
-    client = house.client(agent)
+    client = harness.client(agent)
     await client.engine.start()
     sending = asyncio.ensure_future(client.send("go"))
     await until(lambda: client.engine.runner.runs)

@@ -37,9 +37,9 @@ def desk(did: list[str]) -> Agent:
     return agent
 
 
-async def test_an_answer_is_told_once(house: EngineHarness) -> None:
+async def test_an_answer_is_told_once(harness: EngineHarness) -> None:
     did: list[str] = []
-    async with house.client(desk(did)) as client:
+    async with harness.client(desk(did)) as client:
         task = await client.send("go")
         about = {"task": task, "key": "k1", "message_id": "m1"}
         first = await client.send("Oslo", **about)
@@ -58,14 +58,14 @@ async def test_an_answer_is_told_once(house: EngineHarness) -> None:
         # Also when it is all over, and to whoever asks late.
         assert await client.send("Oslo", **about) == done
         assert [entry async for entry in client.stream("Oslo", **about)] != []
-    async with house.client(desk(did)) as client:
+    async with harness.client(desk(did)) as client:
         assert (await client.send("Rome", task=task, key="k2", message_id="m2")).text == done.text
     assert did == ["Oslo-Rome"]
 
 
-async def test_two_answers_at_once_are_one(house: EngineHarness) -> None:
+async def test_two_answers_at_once_are_one(harness: EngineHarness) -> None:
     did: list[str] = []
-    async with house.client(desk(did)) as client:
+    async with harness.client(desk(did)) as client:
         task = await client.send("go")
         about = {"task": task, "key": "k1", "message_id": "m1"}
         tasks = await asyncio.gather(*(client.send("Oslo", **about) for _ in range(4)))
@@ -73,10 +73,10 @@ async def test_two_answers_at_once_are_one(house: EngineHarness) -> None:
         assert [m.text for m in (await client.get(task.id)).history].count("Oslo") == 1
 
 
-async def test_two_streamed_answers_at_once_are_one(house: EngineHarness) -> None:
+async def test_two_streamed_answers_at_once_are_one(harness: EngineHarness) -> None:
     """And none of them begins with the question that was answered."""
     did: list[str] = []
-    async with house.client(desk(did)) as client:
+    async with harness.client(desk(did)) as client:
         task = await client.send("go")
         about = {"task": task, "key": "k1", "message_id": "m1"}
         streams = (gathered(client.stream("Oslo", **about)) for _ in range(4))
@@ -92,10 +92,10 @@ async def test_two_streamed_answers_at_once_are_one(house: EngineHarness) -> Non
         assert [m.text for m in (await client.get(task.id)).history].count("Oslo") == 1
 
 
-async def test_a_direct_reply_is_made_once(house: EngineHarness) -> None:
+async def test_a_direct_reply_is_made_once(harness: EngineHarness) -> None:
     did: list[str] = []
     about = {"skill": "greet", "key": "k", "message_id": "m"}
-    async with house.client(desk(did)) as client:
+    async with harness.client(desk(did)) as client:
         first = await client.ask("Ada", **about)
         assert isinstance(first, Message)
         assert (first.text, first.task_id) == ("hello Ada", "")
@@ -105,7 +105,7 @@ async def test_a_direct_reply_is_made_once(house: EngineHarness) -> None:
             await client.ask("Bob", **about)
         assert (await client.list()).total == 0
         assert isinstance(await client.ask("Ada", skill="greet"), Message)
-    async with house.client(desk(did)) as client:
+    async with harness.client(desk(did)) as client:
         assert await client.ask("Ada", **about) == first
         assert (await client.list()).total == 0
     assert did == ["greet", "greet"]
@@ -121,10 +121,10 @@ async def test_a_repetition_joins_a_reply_that_is_being_made(memory: EngineHarne
     assert did == ["greet"]
 
 
-async def test_a_named_task_is_opened_once(house: EngineHarness) -> None:
+async def test_a_named_task_is_opened_once(harness: EngineHarness) -> None:
     """A2A 0.1: the caller names its task, and a second message of that name continues it."""
     did: list[str] = []
-    async with house.client(desk(did)) as client:
+    async with harness.client(desk(did)) as client:
         about = {"open_as": "mine", "key": "k", "message_id": "m"}
         first = await client.send("go", **about)
         again = await client.send("go", **about)

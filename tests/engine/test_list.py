@@ -31,8 +31,8 @@ def desk() -> Agent:
     return agent
 
 
-async def test_newest_first_and_in_pages(house: EngineHarness) -> None:
-    async with house.client(desk()) as client:
+async def test_newest_first_and_in_pages(harness: EngineHarness) -> None:
+    async with harness.client(desk()) as client:
         ids = [(await client.send(f"task {n}")).id for n in range(7)]
         page = await client.list()
         assert [task.id for task in page.tasks] == ids[::-1]
@@ -59,22 +59,22 @@ async def test_a_full_last_page_has_no_next() -> None:
         assert page.next_token == ""
 
 
-async def test_new_tasks_do_not_disturb_the_pages(house: EngineHarness) -> None:
-    async with house.client(desk()) as client:
+async def test_new_tasks_do_not_disturb_the_pages(harness: EngineHarness) -> None:
+    async with harness.client(desk()) as client:
         ids = [(await client.send(str(n))).id for n in range(4)]
         page = await client.list(page_size=2)
-        house.clock.skip(1)
+        harness.clock.skip(1)
         await client.send("new")
         more = await client.list(page_size=2, page_token=page.next_token)
         assert [t.id for t in (*page.tasks, *more.tasks)] == ids[::-1]
 
 
-async def test_filters(house: EngineHarness) -> None:
-    async with house.client(desk()) as client:
+async def test_filters(harness: EngineHarness) -> None:
+    async with harness.client(desk()) as client:
         one = await client.send("one", context_id="c")
         asked = await client.send("ask", context_id="c")
         failed = await client.send("fail", context_id="d")
-        house.clock.skip(10)
+        harness.clock.skip(10)
         hung = await client.send("hang", wait=False, context_id="c")
 
         async def ids(**filters: object) -> list[str]:
@@ -92,13 +92,13 @@ async def test_filters(house: EngineHarness) -> None:
         assert await ids(context_id="none") == []
 
 
-async def test_a_task_moves_up_when_its_status_changes(house: EngineHarness) -> None:
-    async with house.client(desk()) as client:
+async def test_a_task_moves_up_when_its_status_changes(harness: EngineHarness) -> None:
+    async with harness.client(desk()) as client:
         asked = await client.send("ask")
-        house.clock.skip(1)
+        harness.clock.skip(1)
         other = await client.send("other")
         assert [t.id for t in (await client.list()).tasks] == [other.id, asked.id]
-        house.clock.skip(1)
+        harness.clock.skip(1)
         await client.send("yes", task=asked)
         assert [t.id for t in (await client.list()).tasks] == [asked.id, other.id]
 
@@ -110,8 +110,8 @@ async def test_artifacts_only_when_asked_for() -> None:
         assert (await client.list(with_artifacts=True)).tasks[0].text == "one"
 
 
-async def test_a_token_is_for_one_list_only(house: EngineHarness) -> None:
-    async with house.client(desk(), context=ANN) as ann:
+async def test_a_token_is_for_one_list_only(harness: EngineHarness) -> None:
+    async with harness.client(desk(), context=ANN) as ann:
         for n in range(3):
             await ann.send(str(n), context_id="c")
         token = (await ann.list(page_size=1)).next_token
@@ -162,8 +162,8 @@ OTHERS = [
 
 @pytest.mark.parametrize("stranger", OTHERS)
 @pytest.mark.parametrize("what", ["hang", "ask", "done"])
-async def test_strangers_find_nothing(house: EngineHarness, stranger: Context, what: str) -> None:
-    async with house.client(desk(), context=ANN) as ann:
+async def test_strangers_find_nothing(harness: EngineHarness, stranger: Context, what: str) -> None:
+    async with harness.client(desk(), context=ANN) as ann:
         bob = Client(ann.engine.agent, store=ann.store, context=stranger)
         bob.engine = ann.engine
         task = await ann.send(what, context_id="c", wait=what != "hang")

@@ -24,14 +24,14 @@ async def lines_of(agent: Agent, *what: object, **about: Any) -> list[str]:
         return story(log)[2:]
 
 
-async def test_a_task_opens_works_and_ends(house: EngineHarness) -> None:
+async def test_a_task_opens_works_and_ends(harness: EngineHarness) -> None:
     agent = Agent("Echo")
 
     @agent.skill("echo")
     async def echo(turn: Turn) -> str:
         return turn.text.upper()
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("hello", metadata={"from": "test"})
         assert task.state is State.COMPLETED
         assert task.text == "HELLO"
@@ -304,7 +304,7 @@ async def test_a_named_artifact_may_be_replaced_and_grown() -> None:
         await checked(client, task.id)
 
 
-async def test_a_snapshot_joins_adjacent_plain_text(house: EngineHarness) -> None:
+async def test_a_snapshot_joins_adjacent_plain_text(harness: EngineHarness) -> None:
     agent = Agent("Writer")
 
     @agent.skill("write")
@@ -316,7 +316,7 @@ async def test_a_snapshot_joins_adjacent_plain_text(house: EngineHarness) -> Non
         await turns(2)
         yield "e"
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go")
         parts = (Text("ab"), Text("c", metadata={"bold": True}), Text("de"))
         assert task.artifacts[0].parts == parts
@@ -324,7 +324,7 @@ async def test_a_snapshot_joins_adjacent_plain_text(house: EngineHarness) -> Non
         await checked(client, task.id)
 
 
-async def test_history_has_everything_but_the_status_message(house: EngineHarness) -> None:
+async def test_history_has_everything_but_the_status_message(harness: EngineHarness) -> None:
     agent = Agent("Chat")
 
     @agent.skill("chat")
@@ -336,7 +336,7 @@ async def test_history_has_everything_but_the_status_message(house: EngineHarnes
         assert answer == "yes"
         raise turn.fail("four")
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("hi")
         assert task.status.message is not None
         assert task.status.message.text == "three?"
@@ -375,7 +375,7 @@ async def test_history_can_be_shortened() -> None:
         assert [m.text for m in page.tasks[0].history] == ["one", "two"]
 
 
-async def test_an_answer_is_the_working_event_that_carries_it(house: EngineHarness) -> None:
+async def test_an_answer_is_the_working_event_that_carries_it(harness: EngineHarness) -> None:
     """Nothing invisible takes a seq: the answer arrives with `working`."""
     agent = Agent("Chat")
 
@@ -383,7 +383,7 @@ async def test_an_answer_is_the_working_event_that_carries_it(house: EngineHarne
     async def chat(turn: Turn) -> str:
         return await turn.ask("Name?")
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("hi")
         task = await client.send("Ada", task=task)
         assert story(await checked(client, task.id)) == [
@@ -420,7 +420,7 @@ async def test_work_is_noted() -> None:
         ]
 
 
-async def test_a_long_stream_has_no_gaps_whatever_the_store_does(house: EngineHarness) -> None:
+async def test_a_long_stream_has_no_gaps_whatever_the_store_does(harness: EngineHarness) -> None:
     agent = Agent("Writer")
 
     @agent.skill("write")
@@ -430,7 +430,7 @@ async def test_a_long_stream_has_no_gaps_whatever_the_store_does(house: EngineHa
             if number % 400 == 0:
                 await asyncio.sleep(0.002)  # a pause in between
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         events = await gathered(client.stream("go"))
         log = await checked(client, events[0].task_id)
         assert events == log

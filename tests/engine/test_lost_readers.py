@@ -39,10 +39,10 @@ async def given_back(client: Client, run: Run) -> None:
 
 @pytest.mark.parametrize("let_go", [lost, given_back], ids=lambda how: how.__name__)
 async def test_a_stream_ends_with_the_question_of_a_run_that_is_gone(
-    house: EngineHarness, let_go: object
+    harness: EngineHarness, let_go: object
 ) -> None:
     go_on = asyncio.Event()
-    async with house.client(asker(go_on)) as client:
+    async with harness.client(asker(go_on)) as client:
         op, ctx = client._message(("go",), {})
         async with aclosing(client.engine.stream(op, ctx)) as batches:
             heard = list((await anext(batches)).entries)

@@ -47,9 +47,9 @@ class Desk:
             return f"{answer} in attempt {turn.attempt}"
 
 
-async def test_the_oldest_is_dropped_and_answered_later(house: EngineHarness) -> None:
+async def test_the_oldest_is_dropped_and_answered_later(harness: EngineHarness) -> None:
     desk = Desk()
-    async with house.client(desk.agent, max_parked=2) as client:
+    async with harness.client(desk.agent, max_parked=2) as client:
         tasks = [await client.send(name) for name in "abc"]
         await until(lambda: _holder_is(client, tasks[0].id, ""))
         worker = client.engine.runner.worker
@@ -78,10 +78,10 @@ async def _holder_is(client: Client, task_id: str, worker: str) -> bool:
     return (await row_of(client, task_id)).worker == worker
 
 
-async def test_who_goes_on_working_is_not_parked(house: EngineHarness) -> None:
+async def test_who_goes_on_working_is_not_parked(harness: EngineHarness) -> None:
     """Answered runs do not count, and are never dropped for those who wait."""
     desk = Desk()
-    async with house.client(desk.agent, max_parked=1) as client:
+    async with harness.client(desk.agent, max_parked=1) as client:
         working = []
         for name in "ab":
             task = await client.send(name)
@@ -97,7 +97,7 @@ async def test_who_goes_on_working_is_not_parked(house: EngineHarness) -> None:
         assert len(client.engine.runner.parked) == 1
 
 
-async def test_a_dropped_task_that_asks_again_parks_again(house: EngineHarness) -> None:
+async def test_a_dropped_task_that_asks_again_parks_again(harness: EngineHarness) -> None:
     agent, started = Agent("Asker"), list[int]()
 
     @agent.skill("ask")
@@ -105,7 +105,7 @@ async def test_a_dropped_task_that_asks_again_parks_again(house: EngineHarness) 
         started.append(1)
         return "".join([await turn.ask(f"{n}?") for n in range(3)])
 
-    async with house.client(agent, max_parked=0) as client:
+    async with harness.client(agent, max_parked=0) as client:
         task = await client.send("go")
         task_id = task.id
         for number in range(3):
@@ -128,7 +128,7 @@ async def test_a_dropped_task_that_asks_again_parks_again(house: EngineHarness) 
         ]
 
 
-async def test_credentials_and_approvals_reach_dropped_tasks(house: EngineHarness) -> None:
+async def test_credentials_and_approvals_reach_dropped_tasks(harness: EngineHarness) -> None:
     agent, heard = Agent("Bank"), list[object]()
 
     @agent.skill("pay")
@@ -140,7 +140,7 @@ async def test_credentials_and_approvals_reach_dropped_tasks(house: EngineHarnes
         heard.append(await turn.approve("Pay?"))
         return "paid"
 
-    async with house.client(agent, max_parked=0) as client:
+    async with harness.client(agent, max_parked=0) as client:
         task = await client.send("go")
         await until(lambda: _holder_is(client, task.id, ""))
         await client.send("pw", task=task, wait=False)
@@ -205,9 +205,9 @@ async def test_an_answer_on_its_way_when_the_run_is_dropped_is_not_lost(
         await checked(client, task.id)
 
 
-async def test_answers_and_drops_in_any_order(house: EngineHarness) -> None:
+async def test_answers_and_drops_in_any_order(harness: EngineHarness) -> None:
     desk = Desk()
-    async with house.client(desk.agent, max_parked=3) as client:
+    async with harness.client(desk.agent, max_parked=3) as client:
         tasks = await asyncio.gather(*(client.send(str(n)) for n in range(12)))
         done = await asyncio.gather(*(client.send("yes", task=task) for task in tasks))
         assert {task.state for task in done} == {State.COMPLETED}
@@ -218,9 +218,9 @@ async def test_answers_and_drops_in_any_order(house: EngineHarness) -> None:
         assert not client.engine.runner.parked
 
 
-async def test_a_reader_stays_with_a_dropped_task(house: EngineHarness) -> None:
+async def test_a_reader_stays_with_a_dropped_task(harness: EngineHarness) -> None:
     desk = Desk()
-    async with house.client(desk.agent, max_parked=0) as client:
+    async with harness.client(desk.agent, max_parked=0) as client:
         task = await client.send("a")
         await until(lambda: _holder_is(client, task.id, ""))
         async with background(gathered(client.watch(task.id))) as watching:

@@ -49,8 +49,8 @@ def asker() -> Agent:
     return agent
 
 
-async def test_a_task_asks_and_goes_on_with_the_same_id(house: EngineHarness) -> None:
-    async with house.client(asker()) as client:
+async def test_a_task_asks_and_goes_on_with_the_same_id(harness: EngineHarness) -> None:
+    async with harness.client(asker()) as client:
         task = await client.send("")
         assert task.state is State.INPUT_REQUIRED
         assert task.status.message is not None
@@ -70,8 +70,8 @@ async def test_a_task_asks_and_goes_on_with_the_same_id(house: EngineHarness) ->
         ]
 
 
-async def test_a_stream_ends_at_the_question_and_the_next_goes_on(house: EngineHarness) -> None:
-    async with house.client(asker()) as client:
+async def test_a_stream_ends_at_the_question_and_the_next_goes_on(harness: EngineHarness) -> None:
+    async with harness.client(asker()) as client:
         first = await gathered(client.stream("Kyoto"))
         assert story(first) == ["opened", "working", "?input:How many days?"]
         second = await gathered(client.stream("3", task=first[0].task_id))
@@ -105,8 +105,8 @@ async def test_a_streamed_answer_to_a_request_for_credentials_begins_at_work() -
         assert story(events) == ["snapshot working", "=result:open!", "completed"]
 
 
-async def test_the_stream_of_an_answer_resumes_behind_its_first_event(house: EngineHarness) -> None:
-    async with house.client(asker()) as client:
+async def test_the_stream_of_an_answer_resumes_after_event_one(harness: EngineHarness) -> None:
+    async with harness.client(asker()) as client:
         task = await client.send("Kyoto")
         told = await gathered(client.stream("3", task=task))
         assert await gathered(client.watch(task.id, told[0].seq)) == told[1:]
@@ -114,9 +114,9 @@ async def test_the_stream_of_an_answer_resumes_behind_its_first_event(house: Eng
 
 
 async def test_a_streamed_answer_that_leads_to_the_next_question_ends_there(
-    house: EngineHarness,
+    harness: EngineHarness,
 ) -> None:
-    async with house.client(asker()) as client:
+    async with harness.client(asker()) as client:
         task = await client.send("")
         told = await gathered(client.stream("Kyoto", task=task))
         assert story(told) == ["snapshot working", "?input:How many days?"]
@@ -146,8 +146,8 @@ async def test_an_answer_is_text_files_and_data() -> None:
 # Resolve.
 
 
-async def test_a_question_is_answered_by_its_name(house: EngineHarness) -> None:
-    async with house.client(asker()) as client:
+async def test_a_question_is_answered_by_its_name(harness: EngineHarness) -> None:
+    async with harness.client(asker()) as client:
         task = await client.send("Kyoto")
         await client.resolve(task.id, "input:How many days?", "3")
         task = await ended(client, task.id)
@@ -172,8 +172,8 @@ async def test_an_answer_by_name_is_any_value(value: object) -> None:
         assert heard[0] == (value if isinstance(value, str) else heard[0].message.text)
 
 
-async def test_another_question_is_a_conflict(house: EngineHarness) -> None:
-    async with house.client(asker()) as client:
+async def test_another_question_is_a_conflict(harness: EngineHarness) -> None:
+    async with harness.client(asker()) as client:
         task = await client.send("")
         with pytest.raises(Conflict):
             await client.resolve(task.id, "input:How many days?", "3")
@@ -190,8 +190,8 @@ async def test_another_question_is_a_conflict(house: EngineHarness) -> None:
             await client.resolve("no-such-task", "input:Which city?", "x")
 
 
-async def test_of_two_answers_by_name_one_counts(house: EngineHarness) -> None:
-    async with house.client(asker()) as client:
+async def test_of_two_answers_by_name_one_counts(harness: EngineHarness) -> None:
+    async with harness.client(asker()) as client:
         task = await client.send("Kyoto")
         answers = await asyncio.gather(
             *(client.resolve(task.id, "input:How many days?", str(n)) for n in range(5)),
@@ -283,7 +283,7 @@ async def _has(client: Client, task_id: str, text: str) -> bool:
 
 
 async def test_a_message_to_a_running_task_goes_to_history_and_the_next_ask(
-    house: EngineHarness,
+    harness: EngineHarness,
 ) -> None:
     agent = Agent("Asker")
     go = asyncio.Event()
@@ -295,7 +295,7 @@ async def test_a_message_to_a_running_task_goes_to_history_and_the_next_ask(
         two = await turn.ask("Two?")
         return f"{one} {two}"
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("hi", wait=False)
         task = await client.send("early", task=task, wait=False)
         assert task.state is State.WORKING
@@ -338,7 +338,7 @@ async def test_a_message_that_crosses_with_the_question_answers_it(memory: Engin
         await checked(client, task.id)
 
 
-async def test_a_message_to_a_running_task_never_answers_an_approval(house: EngineHarness) -> None:
+async def test_a_message_to_a_running_task_answers_no_approval(harness: EngineHarness) -> None:
     agent = Agent("Asker")
     go = asyncio.Event()
 
@@ -348,7 +348,7 @@ async def test_a_message_to_a_running_task_never_answers_an_approval(house: Engi
         yes = await turn.approve("Delete all?")
         return f"{yes} {await turn.ask('Why?')}"
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("hi", wait=False)
         await client.send("yes", task=task, wait=False)
         go.set()
@@ -451,8 +451,8 @@ async def test_a_decision_may_be_data(value: object, state: State) -> None:
 
 
 @pytest.mark.parametrize("unsuitable", ["maybe", "yes please, but cheaper", {"approved": "yes"}, 1])
-async def test_anything_else_asks_again(house: EngineHarness, unsuitable: object) -> None:
-    async with house.client(shop()) as client:
+async def test_anything_else_asks_again(harness: EngineHarness, unsuitable: object) -> None:
+    async with harness.client(shop()) as client:
         task = await client.send("tea")
         task = await client.send(unsuitable, task=task)
         assert task.state is State.INPUT_REQUIRED
@@ -473,12 +473,12 @@ async def test_an_approval_carries_its_details() -> None:
         assert asked.body == {"price": 30}
 
 
-async def test_silence_is_a_no(house: EngineHarness) -> None:
-    async with house.client(shop(), waiting=3600) as client:
+async def test_silence_is_a_no(harness: EngineHarness) -> None:
+    async with harness.client(shop(), waiting=3600) as client:
         task = await client.send("tea")
-        await house.later(client, 3599)
+        await harness.later(client, 3599)
         await stays(lambda: _is(client, task.id, State.INPUT_REQUIRED))
-        await house.later(client, 2)
+        await harness.later(client, 2)
         done = await ended(client, task.id)
         assert done.state is State.REJECTED
         await checked(client, task.id)
@@ -500,10 +500,10 @@ async def test_an_approval_may_expire_sooner(memory: EngineHarness) -> None:
 # Waiting ends.
 
 
-async def test_waiting_ends(house: EngineHarness) -> None:
-    async with house.client(asker(), waiting=7 * 86_400.0, lease=86_400.0) as client:
+async def test_waiting_ends(harness: EngineHarness) -> None:
+    async with harness.client(asker(), waiting=7 * 86_400.0, lease=86_400.0) as client:
         task = await client.send("")
-        await house.later(client, 7 * 86_400 + 1)
+        await harness.later(client, 7 * 86_400 + 1)
         done = await ended(client, task.id)
         assert done.state is State.FAILED
         last = (await checked(client, task.id))[-1].event
@@ -513,13 +513,13 @@ async def test_waiting_ends(house: EngineHarness) -> None:
             await client.send("Kyoto", task=task)
 
 
-async def test_waiting_ends_for_tasks_nobody_holds(house: EngineHarness) -> None:
-    client = house.client(asker(), waiting=3600)
+async def test_waiting_ends_for_tasks_nobody_holds(harness: EngineHarness) -> None:
+    client = harness.client(asker(), waiting=3600)
     await client.engine.start()
     task = await client.send("")
-    client = await house.restart(client, waiting=3600)
+    client = await harness.restart(client, waiting=3600)
     assert (await client.get(task.id)).state is State.INPUT_REQUIRED
-    await house.later(client, 3600)
+    await harness.later(client, 3600)
     assert (await ended(client, task.id)).state is State.FAILED
     await checked(client, task.id)
     await client.engine.stop(0)
@@ -739,15 +739,15 @@ async def test_credentials_that_cross_with_a_cancel_are_not_kept(memory: EngineH
         assert CANARY not in repr(await checked(client, task.id))
 
 
-async def test_credentials_are_asked_for_again_after_a_crash(house: EngineHarness) -> None:
+async def test_credentials_are_asked_for_again_after_a_crash(harness: EngineHarness) -> None:
     """They are handed over once; a run that starts again has to ask again."""
     calls: list[str] = []
-    client = house.client(bank(calls))
+    client = harness.client(bank(calls))
     await client.engine.start()
     task = await client.send("pay")
     task = await client.send("one", task=task)
     assert task.state is State.INPUT_REQUIRED
-    client = await house.restart(client)
+    client = await harness.restart(client)
     task = await client.send("no", task=task)
     assert task.state is State.AUTH_REQUIRED
     task = await client.send("two", task=task)

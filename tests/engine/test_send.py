@@ -56,10 +56,10 @@ def gated() -> tuple[Agent, asyncio.Event, list[str]]:
 
 
 async def test_a_send_that_does_not_wait_is_answered_once_the_task_is_kept(
-    house: EngineHarness,
+    harness: EngineHarness,
 ) -> None:
     agent, go, _ = gated()
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         task = await client.send("go", wait=False)
         assert task.state is State.WORKING
         row, stored = await client.store.load(Scope("", "anonymous", agent.name), task.id)
@@ -109,9 +109,9 @@ async def test_a_stream_shows_nothing_before_it_is_committed(memory: EngineHarne
             await until(lambda: "working say:hm" in seen)
 
 
-async def test_a_blocking_send_waits_only_so_long(house: EngineHarness) -> None:
+async def test_a_blocking_send_waits_only_so_long(harness: EngineHarness) -> None:
     agent, go, _ = gated()
-    async with house.client(agent, max_wait=0.1) as client:
+    async with harness.client(agent, max_wait=0.1) as client:
         loop = asyncio.get_running_loop()
         began = loop.time()
         task = await client.send("go")
@@ -130,9 +130,9 @@ async def test_a_send_to_a_running_task_waits_only_so_long() -> None:
         assert [m.text for m in task.history] == ["go", "more"]
 
 
-async def test_a_client_that_leaves_does_not_stop_the_task(house: EngineHarness) -> None:
+async def test_a_client_that_leaves_does_not_stop_the_task(harness: EngineHarness) -> None:
     agent, go, started = gated()
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         async with background(client.send("one")), background(gathered(client.stream("two"))):
             await until(lambda: len(started) == 2)
         go.set()
@@ -154,10 +154,10 @@ async def test_push_is_refused_while_there_is_none() -> None:
 # Continuing.
 
 
-async def test_a_message_to_what_is_not_there_or_over_is_refused(house: EngineHarness) -> None:
+async def test_a_message_to_what_is_not_there_or_over_is_refused(harness: EngineHarness) -> None:
     agent, go, _ = gated()
     go.set()
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         with pytest.raises(TaskNotFound):
             await client.send("hi", task="no-such-task")
         task = await client.send("go")
@@ -181,10 +181,10 @@ async def test_a_message_for_another_context_is_refused() -> None:
 # Contexts.
 
 
-async def test_contexts_are_made_or_taken(house: EngineHarness) -> None:
+async def test_contexts_are_made_or_taken(harness: EngineHarness) -> None:
     agent, go, _ = gated()
     go.set()
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         one, two = await client.send("a"), await client.send("b")
         assert one.context_id != two.context_id
         assert one.context_id == one.id  # it began it
@@ -196,7 +196,7 @@ async def test_contexts_are_made_or_taken(house: EngineHarness) -> None:
         assert [task.id for task in page.tasks] == [three.id, one.id]
 
 
-async def test_a_conversation_is_the_context_of_one_caller(house: EngineHarness) -> None:
+async def test_a_conversation_is_the_context_of_one_caller(harness: EngineHarness) -> None:
     agent = Agent("Chat")
 
     @agent.skill("chat")
@@ -204,7 +204,7 @@ async def test_a_conversation_is_the_context_of_one_caller(house: EngineHarness)
         await turn.say(f"you said {turn.text}")
         return {"said": [m.text for m in await turn.conversation(limit=4)]}
 
-    async with house.client(agent, context=ANN) as ann:
+    async with harness.client(agent, context=ANN) as ann:
         bob = Client(agent, store=ann.store, context=BOB)
         bob.engine = ann.engine
         await ann.send("one", context_id="c")
@@ -225,9 +225,9 @@ def said_in(task: Task) -> list[str]:
 # Idempotency.
 
 
-async def test_a_repeat_gets_the_same_task(house: EngineHarness) -> None:
+async def test_a_repeat_gets_the_same_task(harness: EngineHarness) -> None:
     agent, go, started = gated()
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         first = await client.send("go", key="k", wait=False, message_id="m")
         again = await client.send("go", key="k", wait=False, message_id="m")
         assert again.id == first.id
@@ -238,10 +238,10 @@ async def test_a_repeat_gets_the_same_task(house: EngineHarness) -> None:
         assert (await client.list()).total == 1
 
 
-async def test_a_repeated_stream_replays(house: EngineHarness) -> None:
+async def test_a_repeated_stream_replays(harness: EngineHarness) -> None:
     agent, go, started = gated()
     go.set()
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         first = await gathered(client.stream("go", key="k", message_id="m"))
         again = await gathered(client.stream("go", key="k", message_id="m"))
         assert story(first) == ["opened", "working", "=result:go!", "completed"]
@@ -249,9 +249,9 @@ async def test_a_repeated_stream_replays(house: EngineHarness) -> None:
         assert started == ["go"]
 
 
-async def test_a_repeat_while_it_runs_waits_for_the_same_end(house: EngineHarness) -> None:
+async def test_a_repeat_while_it_runs_waits_for_the_same_end(harness: EngineHarness) -> None:
     agent, go, started = gated()
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         sends = [client.send("go", key="k", message_id="m") for _ in range(5)]
         async with background(asyncio.gather(*sends)) as sending:
             await until(lambda: started)
@@ -263,10 +263,10 @@ async def test_a_repeat_while_it_runs_waits_for_the_same_end(house: EngineHarnes
         assert started == ["go"]
 
 
-async def test_another_message_under_the_same_key_is_a_conflict(house: EngineHarness) -> None:
+async def test_another_message_under_the_same_key_is_a_conflict(harness: EngineHarness) -> None:
     agent, go, _ = gated()
     go.set()
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         await client.send("go", key="k", message_id="m")
         with pytest.raises(Conflict):
             await client.send("stop", key="k", message_id="m")
@@ -293,10 +293,10 @@ async def test_the_whole_request_counts_as_its_content() -> None:
             await client.engine.call(replace(op, metadata={"skillId": "two"}), ctx)
 
 
-async def test_keys_belong_to_their_caller(house: EngineHarness) -> None:
+async def test_keys_belong_to_their_caller(harness: EngineHarness) -> None:
     agent, go, _ = gated()
     go.set()
-    async with house.client(agent, context=ANN) as ann:
+    async with harness.client(agent, context=ANN) as ann:
         bob = Client(agent, store=ann.store, context=BOB)
         bob.engine = ann.engine
         one = await ann.send("go", key="k", message_id="m")
@@ -339,9 +339,9 @@ async def test_keys_survive_a_restart(durable: EngineHarness) -> None:
 # Places.
 
 
-async def test_tasks_wait_their_turn(house: EngineHarness) -> None:
+async def test_tasks_wait_their_turn(harness: EngineHarness) -> None:
     agent, go, started = gated()
-    async with house.client(agent, max_runs=2, max_queue=2) as client:
+    async with harness.client(agent, max_runs=2, max_queue=2) as client:
         tasks = [await client.send(text, wait=False) for text in "abcd"]
         assert [task.state for task in tasks] == [State.WORKING] * 2 + [State.SUBMITTED] * 2
         with pytest.raises(TooMany):
@@ -356,9 +356,9 @@ async def test_tasks_wait_their_turn(house: EngineHarness) -> None:
         assert (await client.send("f")).text == "f"
 
 
-async def test_queued_tasks_are_waited_for_and_streamed(house: EngineHarness) -> None:
+async def test_queued_tasks_are_waited_for_and_streamed(harness: EngineHarness) -> None:
     agent, go, started = gated()
-    async with house.client(agent, max_runs=1) as client:
+    async with harness.client(agent, max_runs=1) as client:
         await client.send("a", wait=False)
         async with (
             background(client.send("b")) as sending,
@@ -389,9 +389,9 @@ async def test_a_canceled_place_in_the_queue_is_free_again(memory: EngineHarness
         assert started == ["a", "c"]
 
 
-async def test_a_message_does_not_let_a_task_jump_the_queue(house: EngineHarness) -> None:
+async def test_a_message_does_not_let_a_task_jump_the_queue(harness: EngineHarness) -> None:
     agent, go, started = gated()
-    async with house.client(agent, max_runs=1) as client:
+    async with harness.client(agent, max_runs=1) as client:
         await client.send("a", wait=False)
         task = await client.send("b", wait=False)
         task = await client.send("hurry", task=task, wait=False)
@@ -403,9 +403,9 @@ async def test_a_message_does_not_let_a_task_jump_the_queue(house: EngineHarness
         await checked(client, task.id)
 
 
-async def test_a_queued_idempotent_task_is_opened_once(house: EngineHarness) -> None:
+async def test_a_queued_idempotent_task_is_opened_once(harness: EngineHarness) -> None:
     agent, go, started = gated()
-    async with house.client(agent, max_runs=1) as client:
+    async with harness.client(agent, max_runs=1) as client:
         await client.send("a", wait=False)
         one = await client.send("b", key="k", message_id="m", wait=False)
         two = await client.send("b", key="k", message_id="m", wait=False)
@@ -415,7 +415,7 @@ async def test_a_queued_idempotent_task_is_opened_once(house: EngineHarness) -> 
         assert started == ["a", "b"]
 
 
-async def test_who_waits_for_an_answer_takes_no_place(house: EngineHarness) -> None:
+async def test_who_waits_for_an_answer_takes_no_place(harness: EngineHarness) -> None:
     """Otherwise a few callers that never answer would stop everyone else."""
     agent = Agent("Asker")
 
@@ -423,7 +423,7 @@ async def test_who_waits_for_an_answer_takes_no_place(house: EngineHarness) -> N
     async def ask(turn: Turn) -> str:
         return await turn.ask("Well?") if turn.text == "ask" else turn.text
 
-    async with house.client(agent, max_runs=1) as client:
+    async with harness.client(agent, max_runs=1) as client:
         waiting = await client.send("ask")
         assert waiting.state is State.INPUT_REQUIRED
         async with asyncio.timeout(60):
@@ -437,9 +437,9 @@ async def test_an_agent_without_skills_says_so() -> None:
             await client.send("hi")
 
 
-async def test_counts_are_by_state(house: EngineHarness) -> None:
+async def test_counts_are_by_state(harness: EngineHarness) -> None:
     agent, go, _ = gated()
-    async with house.client(agent, max_runs=1) as client:
+    async with harness.client(agent, max_runs=1) as client:
         one = await client.send("a", wait=False)
         await client.send("b", wait=False)
         assert await client.engine.counts() == {"working": 1, "submitted": 1, "runnable": 1}

@@ -49,10 +49,10 @@ class Counter:
             self._turns.release()
 
 
-async def test_a_stream_is_the_log(house: EngineHarness) -> None:
+async def test_a_stream_is_the_log(harness: EngineHarness) -> None:
     counter = Counter(5)
     counter.go_on(5)
-    async with house.client(counter.agent) as client:
+    async with harness.client(counter.agent) as client:
         events = await gathered(client.stream("go"))
         assert events == await checked(client, events[0].task_id)
         assert [event.seq for event in events] == list(range(1, 9))
@@ -85,9 +85,11 @@ class Pouring:
 
 
 @pytest.mark.parametrize("breaks_at", [0, 6])
-async def test_a_sink_has_live_events_past_its_reader(house: EngineHarness, breaks_at: int) -> None:
+async def test_a_sink_has_live_events_past_its_reader(
+    harness: EngineHarness, breaks_at: int
+) -> None:
     counter = Counter(8)
-    async with house.client(counter.agent) as client:
+    async with harness.client(counter.agent) as client:
         op, ctx = client._message(("go",), {})
         reader = Pouring(breaks_at)
         async with background(reader.read(client.engine.stream(op, ctx))) as reading:
@@ -118,9 +120,9 @@ async def test_what_is_ready_together_comes_together() -> None:
         assert batches[0].last
 
 
-async def test_several_readers_see_the_same(house: EngineHarness) -> None:
+async def test_several_readers_see_the_same(harness: EngineHarness) -> None:
     counter = Counter(6)
-    async with house.client(counter.agent) as client:
+    async with harness.client(counter.agent) as client:
         first = client.stream("go")
         opened = await anext(first)
         assert isinstance(opened, Stamped)
@@ -148,9 +150,9 @@ async def test_several_readers_see_the_same(house: EngineHarness) -> None:
         assert seen[0][1:] == log[2:]
 
 
-async def test_a_late_reader_begins_with_the_task_as_it_is(house: EngineHarness) -> None:
+async def test_a_late_reader_begins_with_the_task_as_it_is(harness: EngineHarness) -> None:
     counter = Counter(4)
-    async with house.client(counter.agent) as client:
+    async with harness.client(counter.agent) as client:
         task = await client.send("go", wait=False)
         counter.go_on(2)
         await until(lambda: _text_is(client, task.id, "1 2 "))
@@ -172,9 +174,9 @@ async def _text_is(client: Client, task_id: str, text: str) -> bool:
     return (await client.get(task_id)).text == text
 
 
-async def test_every_cursor_resumes_without_loss_or_repeat(house: EngineHarness) -> None:
+async def test_every_cursor_resumes_without_loss_or_repeat(harness: EngineHarness) -> None:
     counter = Counter(5)
-    async with house.client(counter.agent) as client:
+    async with harness.client(counter.agent) as client:
         task = await client.send("go", wait=False)
         counter.go_on(3)
         await until(lambda: _text_is(client, task.id, "1 2 3 "))
@@ -200,9 +202,9 @@ async def test_a_cursor_works_after_a_restart(durable: EngineHarness) -> None:
 
 
 @pytest.mark.parametrize("cursor", [-1, 99])
-async def test_a_cursor_that_is_no_place_is_refused(house: EngineHarness, cursor: int) -> None:
+async def test_a_cursor_that_is_no_place_is_refused(harness: EngineHarness, cursor: int) -> None:
     counter = Counter(1)
-    async with house.client(counter.agent) as client:
+    async with harness.client(counter.agent) as client:
         task = await client.send("go", wait=False)
         with pytest.raises(BadParams, match="cursor"):
             await gathered(client.watch(task.id, cursor))
@@ -213,11 +215,11 @@ async def test_a_cursor_that_is_no_place_is_refused(house: EngineHarness, cursor
 
 
 async def test_what_cannot_be_followed_is_refused_before_the_first_event(
-    house: EngineHarness,
+    harness: EngineHarness,
 ) -> None:
     counter = Counter(1)
     counter.go_on()
-    async with house.client(counter.agent) as client:
+    async with harness.client(counter.agent) as client:
         with pytest.raises(TaskNotFound):
             await gathered(client.watch("no-such-task"))
         with pytest.raises(TaskNotFound):
@@ -230,7 +232,7 @@ async def test_what_cannot_be_followed_is_refused_before_the_first_event(
 
 
 async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
-    house: EngineHarness, monkeypatch: pytest.MonkeyPatch
+    harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ring is small here: who falls behind reads the store."""
     monkeypatch.setattr(live_log, "RING", 16)
@@ -243,7 +245,7 @@ async def test_a_slow_reader_blocks_nobody_and_misses_nothing(
             if number % 10 == 0:
                 await turns()
 
-    async with house.client(agent) as client:
+    async with harness.client(agent) as client:
         slow = client.stream("go")
         seen = [await anext(slow)]
         assert isinstance(seen[0], Stamped)
@@ -269,9 +271,9 @@ async def _said(client: Client, task_id: str, count: int) -> bool:
     return len((await client.get(task_id)).text.split()) == count
 
 
-async def test_a_reader_that_leaves_leaves_nothing(house: EngineHarness) -> None:
+async def test_a_reader_that_leaves_leaves_nothing(harness: EngineHarness) -> None:
     counter = Counter(3)
-    async with house.client(counter.agent) as client:
+    async with harness.client(counter.agent) as client:
         task = await client.send("go", wait=False)
         for _ in range(3):
             async with aclosing(client.watch(task.id)) as events:
@@ -325,10 +327,10 @@ async def test_a_lost_ring_costs_a_delay_never_an_event(
         assert events == await log_of(client, task.id)
 
 
-async def test_a_stream_that_begins_a_task_may_be_left_at_once(house: EngineHarness) -> None:
+async def test_a_stream_that_begins_a_task_may_be_left_at_once(harness: EngineHarness) -> None:
     counter = Counter(2)
     counter.go_on(2)
-    async with house.client(counter.agent) as client:
+    async with harness.client(counter.agent) as client:
         async with aclosing(client.stream("go")) as events:
             first = await anext(events)
         assert isinstance(first, Stamped)

@@ -69,11 +69,11 @@ class Trip:
 
 @asynccontextmanager
 async def pair(
-    house: EngineHarness, trip: Trip, **settings: object
+    harness: EngineHarness, trip: Trip, **settings: object
 ) -> AsyncIterator[tuple[Client, Client]]:
     async with (
-        house.client(trip.agent, **settings) as one,
-        house.client(trip.agent, **settings) as two,
+        harness.client(trip.agent, **settings) as one,
+        harness.client(trip.agent, **settings) as two,
     ):
         yield one, two
 
@@ -355,9 +355,9 @@ async def _is(client: Client, task_id: str, state: State) -> bool:
     return (await client.get(task_id)).state is state
 
 
-async def test_a_worker_that_was_silent_stops_all_and_begins_anew(house: EngineHarness) -> None:
+async def test_a_worker_that_was_silent_stops_all_and_begins_anew(harness: EngineHarness) -> None:
     trip = Trip()
-    async with house.client(trip.agent, lease=0.3) as client:
+    async with harness.client(trip.agent, lease=0.3) as client:
         task = await client.send("wait", wait=False)
         await until(lambda: trip.starts[task.id])
         worker = client.engine.runner.worker
@@ -369,19 +369,19 @@ async def test_a_worker_that_was_silent_stops_all_and_begins_anew(house: EngineH
         trip.go.set()
         assert (await client.send("hi")).text == "ab"
         # Its old task is free once the old lease is over.
-        house.clock.skip(1)
+        harness.clock.skip(1)
         await client.store.beat(client.engine.runner.worker, 10_000)
         await client.store.reap()
-        await house.later(client, 2)
+        await harness.later(client, 2)
         assert (await ended(client, task.id)).text == "ab"
         assert trip.most == 1
         await checked(client, task.id)
 
 
-async def test_a_claim_nobody_runs_is_taken_up(house: EngineHarness) -> None:
+async def test_a_claim_nobody_runs_is_taken_up(harness: EngineHarness) -> None:
     """The answer to a claim was lost: two beats later the worker notices what it holds."""
     trip = Trip()
-    async with house.client(trip.agent, max_runs=1, lease=0.3) as client:
+    async with harness.client(trip.agent, max_runs=1, lease=0.3) as client:
         await client.send("wait", wait=False)
         task = await client.send("queued", wait=False)
         row = await row_of(client, task.id)
@@ -392,9 +392,9 @@ async def test_a_claim_nobody_runs_is_taken_up(house: EngineHarness) -> None:
         await checked(client, task.id)
 
 
-async def test_a_stale_claim_is_refused_by_every_store(house: EngineHarness) -> None:
+async def test_a_stale_claim_is_refused_by_every_store(harness: EngineHarness) -> None:
     trip = Trip()
-    async with house.client(trip.agent) as client:
+    async with harness.client(trip.agent) as client:
         task = await client.send("ask")
         row = await row_of(client, task.id)
         answers: list[Exception | None] = []

@@ -26,15 +26,15 @@ def forms() -> Agent:
 
 
 async def test_an_audit_log_that_cannot_be_written_keeps_no_other_task_from_expiring(
-    house: EngineHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: EngineHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "BATCH", 2)
-    async with house.client(forms(), waiting=3600) as client:
+    async with harness.client(forms(), waiting=3600) as client:
         stuck = [await client.send("approve") for _ in range(3)]
-        house.clock.skip(1)
+        harness.clock.skip(1)
         other = await client.send("ask")
         client.engine.runner.audit.path = tmp_path  # a folder
-        await house.later(client, 3601)
+        await harness.later(client, 3601)
         assert (await ended(client, other.id, 60)).state is State.FAILED
         for task in stuck:
             assert (await client.get(task.id)).state is State.INPUT_REQUIRED

@@ -44,15 +44,15 @@ class Wire(Protocol):
     """Carries one request and brings what it is answered, frame by frame; `heard` gets headers."""
 
     def __call__(
-        self, house: RunningServer, frame: Frame, *, stream: bool, heard: dict[str, str]
+        self, server: RunningServer, frame: Frame, *, stream: bool, heard: dict[str, str]
     ) -> AsyncIterator[Frame]: ...
 
 
 async def http(
-    house: RunningServer, frame: Frame, *, stream: bool, heard: dict[str, str]
+    server: RunningServer, frame: Frame, *, stream: bool, heard: dict[str, str]
 ) -> AsyncIterator[Frame]:
     verb, _, path = frame.target.partition(" ")
-    request = house.http.stream(
+    request = server.http.stream(
         verb, path or "/", content=frame.body or None, headers=dict(frame.headers)
     )
     async with request as reply:
@@ -68,9 +68,9 @@ async def http(
 
 
 async def rpc(
-    house: RunningServer, frame: Frame, *, stream: bool, heard: dict[str, str]
+    server: RunningServer, frame: Frame, *, stream: bool, heard: dict[str, str]
 ) -> AsyncIterator[Frame]:
-    make = house.channel.unary_stream if stream else house.channel.unary_unary
+    make = server.channel.unary_stream if stream else server.channel.unary_unary
     call = make(frame.target)(frame.body, metadata=tuple(frame.headers.items()), timeout=60)
     try:
         if stream:
@@ -129,29 +129,29 @@ class Caller:
 
     def __init__(
         self,
-        house: RunningServer,
+        server: RunningServer,
         binding: Binding,
         who: str = "alice",
         *,
         tenant: str = "",
         extensions: tuple[str, ...] = (),
     ) -> None:
-        self.house, self.binding, self.who = house, binding, who
+        self.server, self.binding, self.who = server, binding, who
         self.tenant, self.extensions = tenant, extensions
         self.heard: dict[str, str] = {}
         """Headers or trailers of the last answer."""
 
     def as_(self, who: str) -> Caller:
         """Somebody else, who speaks the same."""
-        return Caller(self.house, self.binding, who)
+        return Caller(self.server, self.binding, who)
 
     def with_(self, *extensions: str, tenant: str = "") -> Caller:
         """The same one, with extensions activated, or in another tenant."""
-        return Caller(self.house, self.binding, self.who, tenant=tenant, extensions=extensions)
+        return Caller(self.server, self.binding, self.who, tenant=tenant, extensions=extensions)
 
     def over(self, binding: Binding) -> Caller:
         """The same one over another binding."""
-        return Caller(self.house, binding, self.who)
+        return Caller(self.server, binding, self.who)
 
     # One exchange
 
@@ -160,7 +160,7 @@ class Caller:
         session, frame = self._asking(op, stream=False, headers=headers)
         frame = change(frame) if change else frame
         self.heard = {}
-        wire = self.binding.wire(self.house, frame, stream=False, heard=self.heard)
+        wire = self.binding.wire(self.server, frame, stream=False, heard=self.heard)
         signals: list[Signal] = []
         async with aclosing(wire) as replies:
             async for reply in replies:
@@ -175,7 +175,7 @@ class Caller:
         """Every step until the server closes."""
         session, frame = self._asking(op, stream=True, headers=headers)
         self.heard = {}
-        wire = self.binding.wire(self.house, frame, stream=True, heard=self.heard)
+        wire = self.binding.wire(self.server, frame, stream=True, heard=self.heard)
         async with aclosing(wire) as replies:
             async for reply in replies:
                 for signal in session.receive(reply):

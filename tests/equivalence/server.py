@@ -169,7 +169,7 @@ async def serving(agent: Agent, settings: Settings) -> AsyncIterator[tuple[App, 
 
 
 @asynccontextmanager
-async def open_house(folder: Path, agent: Agent | None = None) -> AsyncIterator[RunningServer]:
+async def open_server(folder: Path, agent: Agent | None = None) -> AsyncIterator[RunningServer]:
     """As `dragoman serve` would: HTTP and gRPC; callers show a token, a key or a password."""
     known = {}
     for name, (tenants, scopes) in CALLERS.items():

@@ -16,18 +16,18 @@ from dragoman.core.session import Frame
 from equivalence.callers import BINDINGS, Binding, Caller
 from equivalence.names import ASKED, name_of
 from equivalence.page import PAGE, page
-from equivalence.server import RunningServer, open_house
+from equivalence.server import RunningServer, open_server
 from equivalence.table import SCENARIOS, Point, Scenario, table
 
 LIMIT = 60.0
 """Seconds for one cell."""
 
 
-async def outcome(row: Scenario, house: RunningServer, binding: Binding) -> Any:
+async def outcome(row: Scenario, server: RunningServer, binding: Binding) -> Any:
     """What a cell gives; that it was refused is something to give too."""
     try:
         async with asyncio.timeout(LIMIT):
-            return await row.run(Caller(house, binding))
+            return await row.run(Caller(server, binding))
     except DragomanError as error:
         return f"refused: {error.reason}"
     except (AssertionError, TimeoutError, LookupError, ValueError, AttributeError) as exc:
@@ -38,9 +38,9 @@ async def test_every_scenario_in_every_binding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found: dict[tuple[str, str], Any] = {}
-    async with open_house(tmp_path) as house:
+    async with open_server(tmp_path) as server:
         for row in SCENARIOS:
-            given = await asyncio.gather(*(outcome(row, house, each) for each in BINDINGS))
+            given = await asyncio.gather(*(outcome(row, server, each) for each in BINDINGS))
             found |= {(row.name, each.name): g for each, g in zip(BINDINGS, given, strict=True)}
 
     def shown(row: Scenario, binding: Binding) -> str:
@@ -64,8 +64,8 @@ async def test_every_scenario_in_every_binding(
 def lying(binding: Binding) -> Binding:
     """The same, but what comes back says HO where it said HI."""
 
-    async def wire(house: RunningServer, frame: Frame, **about: Any) -> AsyncIterator[Frame]:
-        async with aclosing(binding.wire(house, frame, **about)) as replies:
+    async def wire(server: RunningServer, frame: Frame, **about: Any) -> AsyncIterator[Frame]:
+        async with aclosing(binding.wire(server, frame, **about)) as replies:
             async for reply in replies:
                 yield replace(reply, body=reply.body.replace(b"HI", b"HO"))
 
@@ -74,9 +74,9 @@ def lying(binding: Binding) -> Binding:
 
 async def test_a_binding_that_gives_something_else_is_seen(tmp_path: Path) -> None:
     (row,) = [row for row in SCENARIOS if row.name == "send and wait"]
-    async with open_house(tmp_path) as house:
+    async with open_server(tmp_path) as server:
         for binding in BINDINGS:
-            found = await outcome(row, house, lying(binding))
+            found = await outcome(row, server, lying(binding))
             assert found[:2] == ("completed", "HO"), binding.name
             assert found != row.cell(binding).gives
 

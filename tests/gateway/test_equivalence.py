@@ -14,7 +14,7 @@ from dragoman.gateway import UpstreamAgent
 from dragoman.gateway.upstream_pool import UpstreamPool
 from dragoman.settings import Server, Settings
 from equivalence.callers import BINDINGS
-from equivalence.server import make_agent, open_house, serving
+from equivalence.server import make_agent, open_server, serving
 from equivalence.table import SCENARIOS
 from equivalence.test_equivalence import outcome
 from waiting import until
@@ -57,10 +57,10 @@ async def test_every_scenario_holds_through_a_gateway(tmp_path: Path, dialect: s
     async with serving(make_agent(), own) as (_, url):
         pool = UpstreamPool("far", {url: {"auth": TOKEN, "dialect": dialect}})
         agent = UpstreamAgent("far", pool)
-        async with open_house(tmp_path / "callers", agent) as house:
+        async with open_server(tmp_path / "callers", agent) as running:
             await until(lambda: agent.dialect)
             for row in SCENARIOS:
-                found = await asyncio.gather(*(outcome(row, house, each) for each in BINDINGS))
+                found = await asyncio.gather(*(outcome(row, running, each) for each in BINDINGS))
                 for binding, given in zip(BINDINGS, found, strict=True):
                     meant, _ = APART.get((row.name, binding.version)) or row.cell(binding)
                     if meant is None and "FAILED" in str(given):

@@ -86,66 +86,66 @@ async def gateway(people: dict[str, Any], **options: Any) -> AsyncIterator[House
     async with serving(
         options.pop("served"), several=True, registers=made, auth=people, **options
     ) as two:
-        house = House(two.app, two.url)
+        running = House(two.app, two.url)
         async with httpx2.AsyncClient(base_url=two.url, timeout=60) as client:
-            house.client = client
-            yield house
+            running.client = client
+            yield running
 
 
 async def test_an_agent_that_registers_itself_is_served_when_the_call_returns(
     people: dict[str, Any],
 ) -> None:
-    async with gateway(people, server={"allow_private": False}) as house:
-        reply = await house.register("ann", "one", tags=["fast"], lease=60)
+    async with gateway(people, server={"allow_private": False}) as running:
+        reply = await running.register("ann", "one", tags=["fast"], lease=60)
         assert reply.status_code == 200
         assert reply.json()["source"] == "token"
-        assert await house.names() == ["alpha", "one"]
-        assert await house.says("one") == f"{FAR} hi"
-        entry = (await house.client.get("/agents/one")).json()
+        assert await running.names() == ["alpha", "one"]
+        assert await running.says("one") == f"{FAR} hi"
+        entry = (await running.client.get("/agents/one")).json()
         assert (entry["tags"], entry["health"]) == (["fast"], "up")
         assert entry["leaseUntil"] > time.time() * 1000
         assert "addresses" not in entry  # where it is, is for operators
-        found = (await house.client.get("/agents?tag=fast")).json()["agents"]
+        found = (await running.client.get("/agents?tag=fast")).json()["agents"]
         assert [each["name"] for each in found] == ["one"]
-        moved = await house.register("ann", "one", f"{FAR}/elsewhere")
+        moved = await running.register("ann", "one", f"{FAR}/elsewhere")
         assert moved.status_code == 200
-        assert await house.says("one") == f"{FAR}/elsewhere hi"
-        gone = await house.client.delete("/agents/one", headers=as_("ann"))
+        assert await running.says("one") == f"{FAR}/elsewhere hi"
+        gone = await running.client.delete("/agents/one", headers=as_("ann"))
         assert gone.status_code == 204
-        await until(lambda: "one" not in house.app.mounts)
-        assert await house.names() == ["alpha"]
-        assert (await house.client.delete("/agents/one", headers=as_("ann"))).status_code == 404
+        await until(lambda: "one" not in running.app.mounts)
+        assert await running.names() == ["alpha"]
+        assert (await running.client.delete("/agents/one", headers=as_("ann"))).status_code == 404
 
 
 async def test_only_callers_with_the_scope_may_register(people: dict[str, Any]) -> None:
-    async with gateway(people) as house:
+    async with gateway(people) as running:
         for headers, status in ((as_("carl"), 403), ({}, 401), (as_("eve"), 401)):
-            reply = await house.client.post(
+            reply = await running.client.post(
                 "/agents", json={"name": "x", "url": FAR}, headers=headers
             )
             assert reply.status_code == status
-            reply = await house.client.delete("/agents/alpha", headers=headers)
+            reply = await running.client.delete("/agents/alpha", headers=headers)
             assert reply.status_code == status
-        assert await house.names() == ["alpha"]
+        assert await running.names() == ["alpha"]
 
 
 async def test_a_name_that_is_taken_is_refused_and_never_replaced(people: dict[str, Any]) -> None:
-    async with gateway(people) as house:
-        assert (await house.register("ann", "one")).status_code == 200
-        stolen = await house.register("bob", "one", f"{FAR}/bob")
+    async with gateway(people) as running:
+        assert (await running.register("ann", "one")).status_code == 200
+        stolen = await running.register("bob", "one", f"{FAR}/bob")
         assert stolen.status_code == 409
         assert "belongs to another agent" in stolen.json()["message"]
-        assert await house.says("one") == f"{FAR} hi"
-        assert (await house.client.delete("/agents/one", headers=as_("bob"))).status_code == 404
-        renewed = await house.register("bob", "one", "")
+        assert await running.says("one") == f"{FAR} hi"
+        assert (await running.client.delete("/agents/one", headers=as_("bob"))).status_code == 404
+        renewed = await running.register("bob", "one", "")
         assert renewed.status_code == 404
         for who in ("ann", "olga"):  # not even the operator replaces what stands in the file
-            assert (await house.register(who, "alpha")).status_code == 409
-            reply = await house.client.delete("/agents/alpha", headers=as_(who))
+            assert (await running.register(who, "alpha")).status_code == 409
+            reply = await running.client.delete("/agents/alpha", headers=as_(who))
             assert reply.status_code == 404
-        assert (await house.register("olga", "one", f"{FAR}/olga")).status_code == 200
-        assert await house.says("one") == f"{FAR}/olga hi"
-        assert (await house.register("ann", "one")).status_code == 409
+        assert (await running.register("olga", "one", f"{FAR}/olga")).status_code == 200
+        assert await running.says("one") == f"{FAR}/olga hi"
+        assert (await running.register("ann", "one")).status_code == 409
 
 
 @pytest.mark.parametrize(
@@ -171,31 +171,31 @@ async def test_a_name_that_is_taken_is_refused_and_never_replaced(people: dict[s
 async def test_a_wrong_registration_is_told_what_is_wrong(
     people: dict[str, Any], body: Any, said: str
 ) -> None:
-    async with gateway(people, server={"allow_private": False}) as house:
-        reply = await house.client.post("/agents", json=body, headers=as_("ann"))
+    async with gateway(people, server={"allow_private": False}) as running:
+        reply = await running.client.post("/agents", json=body, headers=as_("ann"))
         assert reply.status_code == 400
         assert said in reply.json()["message"]
-        assert await house.names() == ["alpha"]
+        assert await running.names() == ["alpha"]
 
 
 async def test_a_huge_card_is_refused(people: dict[str, Any]) -> None:
-    async with gateway(people) as house:
-        reply = await house.register("ann", "one", card={"name": "x" * 300_000})
+    async with gateway(people) as running:
+        reply = await running.register("ann", "one", card={"name": "x" * 300_000})
         assert reply.status_code == 413
-        assert await house.names() == ["alpha"]
+        assert await running.names() == ["alpha"]
 
 
 async def test_one_token_cannot_fill_the_registry(people: dict[str, Any]) -> None:
-    async with gateway(people) as house:
-        store = house.app.registry.store
-        assert (await house.register("ann", "first")).status_code == 200
+    async with gateway(people) as running:
+        store = running.app.registry.store
+        assert (await running.register("ann", "first")).status_code == 200
         first = await store.find("first")
         assert first is not None
         for number in range(MOST_OF_OWNER - 1):
             await store.put(replace(first, name=f"a{number}"))
-        assert (await house.register("ann", "one-more")).status_code == 429
-        assert (await house.register("ann", "first", lease=60)).status_code == 200
-        assert (await house.register("bob", "bobs")).status_code == 200
+        assert (await running.register("ann", "one-more")).status_code == 429
+        assert (await running.register("ann", "first", lease=60)).status_code == 200
+        assert (await running.register("bob", "bobs")).status_code == 200
 
 
 async def test_a_lease_that_is_not_renewed_ends(
@@ -203,22 +203,22 @@ async def test_a_lease_that_is_not_renewed_ends(
 ) -> None:
     monkeypatch.setattr("dragoman.server.registry.registration.SHORTEST_LEASE", 0.01)
     monkeypatch.setattr(registries, "SWEEP", 0.1)
-    async with gateway(people) as house:
-        house.app.registry._offline_ms = 2_000
-        assert (await house.register("ann", "brief", lease=0.2)).status_code == 200
-        assert (await house.register("ann", "kept", lease=60)).status_code == 200
+    async with gateway(people) as running:
+        running.app.registry._offline_ms = 2_000
+        assert (await running.register("ann", "brief", lease=0.2)).status_code == 200
+        assert (await running.register("ann", "kept", lease=60)).status_code == 200
 
         async def health() -> str:
-            reply = await house.client.get("/agents/brief")
+            reply = await running.client.get("/agents/brief")
             return reply.json().get("health", "gone")
 
         await until(lambda: _is(health, "offline"))
-        renewed = await house.register("ann", "brief", "", lease=60)
+        renewed = await running.register("ann", "brief", "", lease=60)
         assert renewed.status_code == 200
         await until(lambda: _is(health, "up"))
-        assert (await house.register("ann", "brief", "", lease=0.2)).status_code == 200
-        await until(lambda: "brief" not in house.app.mounts)
-        assert await house.names() == ["alpha", "kept"]
+        assert (await running.register("ann", "brief", "", lease=0.2)).status_code == 200
+        await until(lambda: "brief" not in running.app.mounts)
+        assert await running.names() == ["alpha", "kept"]
 
 
 async def _is(ask: Any, value: str) -> bool:
@@ -229,17 +229,17 @@ async def test_what_another_process_registers_is_served_within_a_second(
     people: dict[str, Any], tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
-    async with gateway(people, store=url) as house:
+    async with gateway(people, store=url) as running:
         other = open_store(url)
         await other.open()
         try:
             await other.registry.put(RegistryEntry(name="new", source=Source.CLI, addresses=(FAR,)))
             began = time.monotonic()
-            await until(lambda: "new" in house.app.mounts)
+            await until(lambda: "new" in running.app.mounts)
             assert time.monotonic() - began < 30  # a third of one, where nothing else runs
-            assert await house.says("new") == f"{FAR} hi"
+            assert await running.says("new") == f"{FAR} hi"
             await other.registry.remove("new", Source.CLI, "")
-            await until(lambda: "new" not in house.app.mounts)
+            await until(lambda: "new" not in running.app.mounts)
         finally:
             await other.close()
 
@@ -248,18 +248,18 @@ async def test_the_registry_is_there_again_after_a_restart(
     people: dict[str, Any], tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
-    async with gateway(people, store=url) as house:
-        assert (await house.register("ann", "one", lease=600)).status_code == 200
-        assert (await house.register("ann", "alphas-friend", lease=600)).status_code == 200
+    async with gateway(people, store=url) as running:
+        assert (await running.register("ann", "one", lease=600)).status_code == 200
+        assert (await running.register("ann", "alphas-friend", lease=600)).status_code == 200
     both = {"alpha": desk("alpha"), "alphas-friend": desk("of the file")}
-    async with gateway(people, store=url, served=both) as house:
-        assert await house.names() == ["alpha", "alphas-friend", "one"]
-        assert await house.says("one") == f"{FAR} hi"
-        assert await house.says("alphas-friend") == "of the file hi"
-        renewed = await house.register("ann", "alphas-friend", "")
+    async with gateway(people, store=url, served=both) as running:
+        assert await running.names() == ["alpha", "alphas-friend", "one"]
+        assert await running.says("one") == f"{FAR} hi"
+        assert await running.says("alphas-friend") == "of the file hi"
+        renewed = await running.register("ann", "alphas-friend", "")
         assert renewed.status_code == 404  # the file has taken the name
-    async with gateway(people, store=url) as house:
-        assert await house.names() == ["alpha", "one"]
+    async with gateway(people, store=url) as running:
+        assert await running.names() == ["alpha", "one"]
 
 
 async def test_an_agent_that_cannot_be_served_does_not_hold_up_others(
@@ -273,32 +273,32 @@ async def test_an_agent_that_cannot_be_served_does_not_hold_up_others(
             raise OSError("nobody there")
         return made(entry)
 
-    async with gateway(people) as house:
-        house.app.registry._make = make
-        assert (await house.register("ann", "bad")).status_code == 200
-        assert (await house.register("ann", "good")).status_code == 200
-        assert await house.names() == ["alpha", "good"]
+    async with gateway(people) as running:
+        running.app.registry._make = make
+        assert (await running.register("ann", "bad")).status_code == 200
+        assert (await running.register("ann", "good")).status_code == 200
+        assert await running.names() == ["alpha", "good"]
         broken.clear()
-        await until(lambda: "bad" in house.app.mounts)
-        assert (await house.client.delete("/agents/bad", headers=as_("olga"))).status_code == 204
+        await until(lambda: "bad" in running.app.mounts)
+        assert (await running.client.delete("/agents/bad", headers=as_("olga"))).status_code == 204
 
 
 async def test_a_stream_of_another_agent_goes_on_while_agents_register(
     people: dict[str, Any],
 ) -> None:
     async with (
-        gateway({}, server={"insecure": True}) as house,
-        connect(f"{house.url}/agents/alpha", allow_private=True) as agent,
+        gateway({}, server={"insecure": True}) as running,
+        connect(f"{running.url}/agents/alpha", allow_private=True) as agent,
         agent.stream("wait") as stream,
         asyncio.timeout(120),
     ):
         async for _ in stream:
             break
-        store = house.app.registry.store
+        store = running.app.registry.store
         await store.put(RegistryEntry(name="x", source=Source.CLI, addresses=(FAR,)))
-        await until(lambda: "x" in house.app.mounts)
+        await until(lambda: "x" in running.app.mounts)
         await store.remove("x", Source.CLI, "")
-        await until(lambda: "x" not in house.app.mounts)
+        await until(lambda: "x" not in running.app.mounts)
         assert stream.task is not None
         await agent.cancel(stream.task)
         async for _ in stream:

@@ -104,11 +104,11 @@ async def test_replayed_and_duplicate() -> None:
 @pytest.mark.parametrize("url", ["memory:", "sqlite", "file"])
 async def test_a_late_yes_is_refused_and_silence_is_a_no(url: str, tmp_path: Path) -> None:
     place = {"sqlite": f"sqlite:///{tmp_path}/s.db", "file": f"file://{tmp_path}/s"}.get(url, url)
-    house = EngineHarness(place)
+    server = EngineHarness(place)
     acts: list[str] = []
-    async with house.client(shop(acts), context=ANN) as client:
+    async with server.client(shop(acts), context=ANN) as client:
         task_id, question = await waiting(client)
-        house.clock.skip(61)
+        server.clock.skip(61)
         said = Input(message=(await client.engine.call(GetTask(task_id=task_id), ANN)).history[0])
         # Before the keeper has looked: straight at the store.
         with pytest.raises(Conflict, match="expired"):
@@ -119,21 +119,21 @@ async def test_a_late_yes_is_refused_and_silence_is_a_no(url: str, tmp_path: Pat
 
 async def test_a_yes_is_for_these_details_alone() -> None:
     """The code comes back with something else: the old yes does not count for it."""
-    house = EngineHarness("memory:")
+    server = EngineHarness("memory:")
     seen: list[str] = []
-    client = house.client(shop(seen), context=ANN)
+    client = server.client(shop(seen), context=ANN)
     await client.engine.start()
     task_id, question = await waiting(client)
     store = client.engine.store
-    await house.crash(client)
+    await server.crash(client)
     row = await store.row(Scope("", "ann", "Shop"), task_id)
     said = Input(message=(await store.load(row.scope, task_id))[1].history[0], value=YES, by="ann")
     await store.add_input(row.scope, task_id, said, question)
     seen.append("swap: a yacht")
-    house.clock.skip(60)
-    new = house.client(client.engine.agent, context=ANN)
+    server.clock.skip(60)
+    new = server.client(client.engine.agent, context=ANN)
     await new.engine.start()
-    await house.later(new, 31)
+    await server.later(new, 31)
     open_now = await until(lambda: open_approvals(store))
     assert [each.details for each in open_now] == [{"what": "swap: a yacht"}]
     assert open_now[0].question != question

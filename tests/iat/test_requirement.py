@@ -176,7 +176,7 @@ async def test_schemas_are_checked_both_ways(way: str, query: str, answer: Any, 
 )
 async def test_an_approval_blocks_until_it_is_given(way: str, decision: Any, result: str) -> None:
     """R05 and R06: nothing happens before the answer, `approved: true|false`; only true is yes."""
-    async with wired(None, way) as wire, beside(wire.house, way, "host-1") as other:
+    async with wired(None, way) as wire, beside(wire.server, way, "host-1") as other:
         steps = wire.execute("delete it")
         *_, asked = await until(steps, "require_approval")
         assert asked["header"]["type"] == "request"
@@ -231,7 +231,7 @@ async def test_think_log_and_done_have_their_members(way: str) -> None:
 @both
 async def test_every_request_shows_its_session(way: str) -> None:
     """5: no token, a wrong one, the secret itself, and the token of somebody else."""
-    async with wired(None, way) as wire, beside(wire.house, way, "eve") as eve:
+    async with wired(None, way) as wire, beside(wire.server, way, "eve") as eve:
         for action in ("execute", "task_status", "watch", "terminate", "call_tool", "pulse"):
             about = {"query": "x", "task_id": "t", "tool_name": "add", "arguments": {}}
             for token in ("", "x" * 43, "a-secret-of-hosts-and-agents"):
@@ -257,8 +257,8 @@ async def test_approvals_over_the_wire_fail_closed(way: str) -> None:
 
     async with (
         wired(agent, way) as wire,
-        beside(wire.house, way, "eve") as eve,
-        beside(wire.house, way, "host-1") as again,
+        beside(wire.server, way, "eve") as eve,
+        beside(wire.server, way, "host-1") as again,
     ):
         steps = wire.execute("first")
         *_, asked = await until(steps, "require_approval")

@@ -123,8 +123,8 @@ class StoppableHost:
 
 async def test_every_agent_hears_that_the_host_goes(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        async with StoppableHost(tmp_path, engine_host()) as house:
-            heard = await stack.enter_async_context(dialed_in(house.url))
+        async with StoppableHost(tmp_path, engine_host()) as server:
+            heard = await stack.enter_async_context(dialed_in(server.url))
             began = time.monotonic()
         told_soon(await asyncio.wait_for(asyncio.gather(*heard), 60), began)
 
@@ -136,8 +136,8 @@ async def test_a_host_with_work_under_way_does_not_keep_its_agents_waiting(tmp_p
     said = Message(message_id="m", role=Role.USER, parts=(Text("go"),))
     op = SendMessage(message=said, metadata={"skillId": "busy"}, wait=False)
     async with AsyncExitStack() as stack:
-        async with StoppableHost(tmp_path, host) as house:
-            heard = await stack.enter_async_context(dialed_in(house.url))
+        async with StoppableHost(tmp_path, host) as server:
+            heard = await stack.enter_async_context(dialed_in(server.url))
             assert host.peer is not None
             await host.peer.call(op, OPERATOR)
             began = time.monotonic()
@@ -148,21 +148,21 @@ async def test_a_host_with_work_under_way_does_not_keep_its_agents_waiting(tmp_p
 
 async def test_agents_of_ours_begin_to_dial_again(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        async with StoppableHost(tmp_path, host := engine_host()) as house:
+        async with StoppableHost(tmp_path, host := engine_host()) as server:
             for name in AGENTS:
-                own = settings(tmp_path, name, host=joining(house.url, "ws"))
+                own = settings(tmp_path, name, host=joining(server.url, "ws"))
                 await stack.enter_async_context(served(worker(), own))
             for name in AGENTS:
                 await host.find(name, 15)
-        await redials(house.port, len(AGENTS))
+        await redials(server.port, len(AGENTS))
 
 
 async def test_nobody_comes_in_while_it_goes(tmp_path: Path) -> None:
     """A socket taken after the others were closed would be dropped without a word."""
-    async with StoppableHost(tmp_path, engine_host()) as house:
-        await house.app.drain()
+    async with StoppableHost(tmp_path, engine_host()) as server:
+        await server.app.drain()
         with pytest.raises(InvalidHandshake):
-            await connect(f"{at(house.url, 'ws')}/iat/ws")
+            await connect(f"{at(server.url, 'ws')}/iat/ws")
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 from dragoman import Agent
-from net.iat.sub_agent import SECRET, RunningAgent, open_house
+from net.iat.sub_agent import SECRET, RunningAgent, open_server
 
 WIRES = ("http2+sse", "websocket")
 ROUNDS = 8
@@ -21,21 +21,21 @@ PATIENCE = 60.0
 
 
 class Wire:
-    """Envelopes to the agent of a house, and what comes back."""
+    """Envelopes to the agent of a server, and what comes back."""
 
-    def __init__(self, house: RunningAgent, socket: ClientConnection | None = None) -> None:
-        self.house, self._socket = house, socket
+    def __init__(self, server: RunningAgent, socket: ClientConnection | None = None) -> None:
+        self.server, self._socket = server, socket
         self.who, self.token = "host-1", ""
 
     def envelope(self, action: str, kind: str = "request", **payload: Any) -> dict[str, Any]:
         """As the requirement has it, from us."""
         said = {"sender": self.who, "token": self.token, **payload}
-        return self.house.envelope(action, kind, **said)
+        return self.server.envelope(action, kind, **said)
 
     async def stream(self, said: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Every envelope that a request is followed by, to its response."""
         if self._socket is None:
-            async for _, _, told in self.house.stream(said):
+            async for _, _, told in self.server.stream(said):
                 yield told
             return
         await self._socket.send(json.dumps(said))
@@ -61,7 +61,7 @@ class Wire:
         """The payload of the one response."""
         said = self.envelope(action, **payload)
         if self._socket is None:
-            return dict((await self.house.post(said)).json()["payload"])
+            return dict((await self.server.post(said)).json()["payload"])
         async for told in self.stream(said):
             if told["header"]["type"] == "response":
                 return dict(told["payload"])
@@ -70,7 +70,7 @@ class Wire:
     async def tell(self, said: dict[str, Any]) -> dict[str, Any] | None:
         """What answers something that needs no answer: nothing, if all is well."""
         if self._socket is None:
-            reply = await self.house.post(said)
+            reply = await self.server.post(said)
             return dict(reply.json()["payload"]) if reply.content else None
         # What was said is worked on beside what comes next: several rounds give it its time.
         await self._socket.send(json.dumps(said))
@@ -100,18 +100,18 @@ class Wire:
 
 @asynccontextmanager
 async def beside(
-    house: RunningAgent, way: str, who: str = "host-2", **about: Any
+    server: RunningAgent, way: str, who: str = "host-2", **about: Any
 ) -> AsyncIterator[Wire]:
-    """A wire to a house, with a session of its own."""
+    """A wire to a server, with a session of its own."""
     if way == "http2+sse":
-        wire = Wire(house)
+        wire = Wire(server)
         wire.who = who
         told = await wire.ask("register", agent_id=who, token=SECRET, **about)
         wire.token = told["session_token"]
         yield wire
         return
-    async with connect(house.ws) as socket:
-        wire = Wire(house, socket)
+    async with connect(server.ws) as socket:
+        wire = Wire(server, socket)
         wire.who = who
         told = await wire.ask("register", agent_id=who, token=SECRET, **about)
         wire.token = told["session_token"]
@@ -120,8 +120,8 @@ async def beside(
 
 @asynccontextmanager
 async def wired(agent: Agent | None, way: str, **about: Any) -> AsyncIterator[Wire]:
-    """A house with this agent (else the one of `iat.house`), and a wire to it."""
-    async with open_house(agent=agent) as house, beside(house, way, "host-1", **about) as wire:
+    """A server with this agent (else the one of `iat.server`), and a wire to it."""
+    async with open_server(agent=agent) as server, beside(server, way, "host-1", **about) as wire:
         yield wire
 
 

@@ -1,4 +1,4 @@
-"""A little agent house for the tests of the wires: an honest Peer, a server on a real socket."""
+"""A small agent server for the tests of the wires: an honest Peer, a server on a real socket."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class RunningServer:
 
 
 @asynccontextmanager
-async def house(host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[RunningServer]:
+async def open_server(host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[RunningServer]:
     """A server with these limits on a free port."""
     peer = LittlePeer()
     settings = Settings(limits=Limits(**limits))
@@ -174,4 +174,4 @@ def post(body: bytes, *headers: str, path: str = "/") -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
-__all__ = ["LittlePeer", "RunningServer", "call", "house", "post", "said", "said_0_3"]
+__all__ = ["LittlePeer", "RunningServer", "call", "open_server", "post", "said", "said_0_3"]

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from net.served_peer import call, house, post, said
+from net.served_peer import call, open_server, post, said
 from waiting import until
 
 GOOD = call("SendMessage", said("hi"))
@@ -33,7 +33,7 @@ GOOD = call("SendMessage", said("hi"))
     ids=lambda value: str(value)[:40],
 )
 async def test_bad_bodies(body: bytes, code: int | None, status: int) -> None:
-    async with house(body_size=16_000) as home:
+    async with open_server(body_size=16_000) as home:
         heard = await home.raw(post(body, "A2A-Version: 1.0"))
         head, _, answer = heard.partition(b"\r\n\r\n")
         assert int(head.split()[1]) == status
@@ -44,7 +44,7 @@ async def test_bad_bodies(body: bytes, code: int | None, status: int) -> None:
 
 
 async def test_a_wrong_content_type_is_refused_before_parsing() -> None:
-    async with house() as home:
+    async with open_server() as home:
         request = post(b"{", "A2A-Version: 1.0").replace(b"application/json", b"text/plain")
         heard = await home.raw(request)
         assert b" 415 " in heard.splitlines()[0]
@@ -52,7 +52,7 @@ async def test_a_wrong_content_type_is_refused_before_parsing() -> None:
 
 
 async def test_a_body_too_large_is_refused_while_it_streams() -> None:
-    async with house(body_size=100_000) as home:
+    async with open_server(body_size=100_000) as home:
         reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(
             b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -71,7 +71,7 @@ async def test_a_body_too_large_is_refused_while_it_streams() -> None:
 
 
 async def test_a_declared_length_too_large_is_refused_unread() -> None:
-    async with house(body_size=1000) as home:
+    async with open_server(body_size=1000) as home:
         head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         heard = await home.raw(head + b"Content-Length: 9999999\r\n\r\n")
         assert b" 413 " in heard.splitlines()[0]
@@ -79,7 +79,7 @@ async def test_a_declared_length_too_large_is_refused_unread() -> None:
 
 @pytest.mark.parametrize("limits", [{"body_idle": 0.3}, {"body_time": 1.0}], ids=str)
 async def test_a_half_sent_request_is_told_so(limits: dict[str, float]) -> None:
-    async with house(**limits) as home:
+    async with open_server(**limits) as home:
         reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(post(GOOD, "A2A-Version: 1.0")[:-10])
         if "body_time" in limits:  # never idle for long, but never done either
@@ -97,7 +97,7 @@ async def test_a_half_sent_request_is_told_so(limits: dict[str, float]) -> None:
 
 
 async def test_a_request_that_breaks_off_leaves_nothing_behind() -> None:
-    async with house() as home:
+    async with open_server() as home:
         _, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(post(GOOD)[:-10])
         await until(lambda: home.app.server.deadlines.waits)
@@ -107,7 +107,7 @@ async def test_a_request_that_breaks_off_leaves_nothing_behind() -> None:
 
 
 async def test_half_sent_headers_are_cut_off() -> None:
-    async with house(head_time=0.3) as home:
+    async with open_server(head_time=0.3) as home:
         assert await home.raw(b"POST / HTTP/1.1\r\nHost: localhost\r\n") == b""
         heard = await home.raw(b"POST / HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n")
         assert b" 431 " in heard.splitlines()[0]

@@ -23,7 +23,7 @@ from dragoman.net.http.descriptors import (
 from dragoman.net.strangers import network_of
 from dragoman.settings import Limits
 from hostile.frames import ACK, PREFACE, SETTINGS, frame, greeting, head, request
-from net.served_peer import RunningServer, call, house, post, said
+from net.served_peer import RunningServer, call, open_server, post, said
 from ports import NEEDS_IPV6
 from waiting import stays, until
 
@@ -68,14 +68,14 @@ async def ended(reader: asyncio.StreamReader) -> None:
 
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES.keys())
 async def test_a_connection_that_never_asks_is_closed(half: bytes) -> None:
-    async with house(hello_time=0.4) as home, dialed(home) as (reader, writer):
+    async with open_server(hello_time=0.4) as home, dialed(home) as (reader, writer):
         writer.write(half)
         await ended(reader)
         assert not home.peer.asked
 
 
 async def test_a_half_handshake_that_trickles_is_closed_all_the_same() -> None:
-    async with house(hello_time=0.4) as home, dialed(home) as (reader, writer):
+    async with open_server(hello_time=0.4) as home, dialed(home) as (reader, writer):
 
         async def trickle() -> None:
             for byte in PREFACE[:-1] * 1000:
@@ -89,7 +89,7 @@ async def test_a_half_handshake_that_trickles_is_closed_all_the_same() -> None:
 
 @pytest.mark.parametrize("first", [b"", request(1, head(1))], ids=["no request", "one request"])
 async def test_a_flood_of_pings_and_settings_ends_its_connection(first: bytes) -> None:
-    async with house() as home, dialed(home) as (reader, writer):
+    async with open_server() as home, dialed(home) as (reader, writer):
         writer.write(greeting() + first)
         reading = asyncio.create_task(ended(reader))
         flood = (frame(6, 0, 0, b"12345678") + frame(SETTINGS, 0, 0)) * 1000
@@ -106,7 +106,7 @@ async def test_a_flood_of_pings_and_settings_ends_its_connection(first: bytes) -
 
 
 async def test_an_idle_http_2_connection_that_answers_pings_is_closed() -> None:
-    async with house(head_time=0.5, stall=20) as home, dialed(home) as (reader, writer):
+    async with open_server(head_time=0.5, stall=20) as home, dialed(home) as (reader, writer):
         writer.write(greeting() + request(1, head(home.port)))
         heard = b""
         async with asyncio.timeout(HANG):
@@ -121,7 +121,7 @@ async def test_an_idle_http_2_connection_that_answers_pings_is_closed() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=NEEDS_IPV6)])
 async def test_a_running_exchange_keeps_its_connection(host: str) -> None:
-    async with house(host, hello_time=0.3, head_time=0.3) as home:
+    async with open_server(host, hello_time=0.3, head_time=0.3) as home:
         async with dialed(home, host, host) as (reader, writer):
             writer.write(post(call("SendStreamingMessage", said("wait")), "A2A-Version: 1.0"))
             heard, began = b"", time.monotonic()
@@ -135,7 +135,7 @@ async def test_a_running_exchange_keeps_its_connection(host: str) -> None:
 async def test_a_stream_beside_finished_requests_keeps_an_http_2_connection() -> None:
     body = call("SendStreamingMessage", said("wait"))
     fields = head(1, "POST", "/", ("a2a-version", "1.0"), ("content-type", "application/json"))
-    async with house(hello_time=0.3, head_time=0.3) as home, dialed(home) as (reader, writer):
+    async with open_server(hello_time=0.3, head_time=0.3) as home, dialed(home) as (reader, writer):
         fields[2] = (":authority", f"127.0.0.1:{home.port}")
         writer.write(greeting() + request(1, fields, body))
         await until(lambda: home.peer.open == 1)
@@ -151,7 +151,7 @@ def unread_request(home: RunningServer, size: int) -> bytes:
 
 
 async def test_answers_that_nobody_reads_do_not_stay() -> None:
-    async with house(stall=0.5, head_time=0.5) as home, AsyncExitStack() as stack:
+    async with open_server(stall=0.5, head_time=0.5) as home, AsyncExitStack() as stack:
         for _ in range(5):
             sock = socket.socket()
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -173,7 +173,7 @@ async def test_answers_held_back_by_http_2_windows_do_not_stay(
     size: int, streams: tuple[int, ...], stalled: int
 ) -> None:
     fields = head(1, "POST", "/", ("a2a-version", "1.0"), ("content-type", "application/json"))
-    async with house(stall=0.5, head_time=0.5) as home, dialed(home) as (reader, writer):
+    async with open_server(stall=0.5, head_time=0.5) as home, dialed(home) as (reader, writer):
         fields[2] = (":authority", f"127.0.0.1:{home.port}")
         body = call("SendMessage", said("x" * size))
         writer.write(greeting(window=0))
@@ -186,7 +186,7 @@ async def test_answers_held_back_by_http_2_windows_do_not_stay(
 
 
 async def test_a_reader_that_gets_on_is_waited_for() -> None:
-    async with house(stall=2, head_time=0.4) as home, dialed(home) as (reader, writer):
+    async with open_server(stall=2, head_time=0.4) as home, dialed(home) as (reader, writer):
         writer.write(unread_request(home, 2_000_000))
         heard = 0
         async with asyncio.timeout(HANG):
@@ -197,7 +197,7 @@ async def test_a_reader_that_gets_on_is_waited_for() -> None:
 
 
 async def test_one_address_has_its_share_of_the_connections() -> None:
-    async with house(connections_per_address=5) as home, AsyncExitStack() as stack:
+    async with open_server(connections_per_address=5) as home, AsyncExitStack() as stack:
         taken = []
         for _ in range(20):
             reader, writer = await stack.enter_async_context(dialed(home, "127.0.0.2"))
@@ -212,7 +212,7 @@ async def test_one_address_has_its_share_of_the_connections() -> None:
 
 
 async def test_the_share_of_a_trusted_proxy_is_not_limited() -> None:
-    async with house(connections_per_address=5) as home, AsyncExitStack() as stack:
+    async with open_server(connections_per_address=5) as home, AsyncExitStack() as stack:
         connections = home.listener.connections
         connections._exempt = lambda address: address == "127.0.0.2"
         for _ in range(20):
@@ -224,7 +224,7 @@ async def test_the_share_of_a_trusted_proxy_is_not_limited() -> None:
 
 async def test_silent_connections_do_not_starve_others_at_the_cap() -> None:
     limits = {"connections": 10, "connections_per_address": 8, "hello_time": 0.5}
-    async with house(**limits) as home, AsyncExitStack() as stack:
+    async with open_server(**limits) as home, AsyncExitStack() as stack:
         for _ in range(40):
             _, writer = await stack.enter_async_context(dialed(home, "127.0.0.2"))
             writer.write(b"P")

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from net.served_peer import house
+from net.served_peer import open_server
 from waiting import until
 
 AGENT = """
@@ -104,7 +104,7 @@ def test_an_agent_that_takes_all_descriptors_leaves_the_server_alive(tmp_path: P
 
 async def test_looking_works_without_a_free_descriptor() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    async with house(hello_time=0.4) as home:
+    async with open_server(hello_time=0.4) as home:
         reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(b"P")
         await until(lambda: home.listener.connections._open)

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.net.http.asgi import headers_in
 from hostile.frames import bomb, greeting, head, request
-from net.served_peer import RunningServer, call, house, said
+from net.served_peer import RunningServer, call, open_server, said
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 
@@ -32,7 +32,7 @@ def test_joining_many_headers_takes_linear_time() -> None:
 
 
 async def test_a_header_bomb_over_http_2_costs_nothing() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         began = time.process_time()
         heard = await heard_over_http_2(home, bomb(home.port, 4_000) + bomb(home.port, 4_000, 3))
         assert b"HTTP/1" not in heard
@@ -45,7 +45,7 @@ async def test_a_header_bomb_over_http_2_costs_nothing() -> None:
 @pytest.mark.parametrize("http2", [False, True], ids=["http/1.1", "http/2"])
 async def test_headers_below_the_limit_are_served_and_above_it_refused(http2: bool) -> None:
     async with (
-        house(head_size=8192) as home,
+        open_server(head_size=8192) as home,
         httpx2.AsyncClient(base_url=home.url, http2=http2, http1=not http2) as client,
     ):
         body = call("SendMessage", said("hi"))
@@ -61,7 +61,7 @@ async def test_headers_below_the_limit_are_served_and_above_it_refused(http2: bo
 
 
 async def test_a_peer_that_answers_no_ping_is_left_over_http_2() -> None:
-    async with house(stall=1, head_time=1) as home:
+    async with open_server(stall=1, head_time=1) as home:
         reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(greeting() + request(1, head(home.port)))
         heard = b""

@@ -54,14 +54,14 @@ def desk(**about: Any) -> Agent:
 
 
 class Line:
-    """Raw requests to a house, and what it logged."""
+    """Raw requests to a server, and what it logged."""
 
-    def __init__(self, house: RunningServer, log: int) -> None:
-        self.house, self._log = house, log
+    def __init__(self, server: RunningServer, log: int) -> None:
+        self.server, self._log = server, log
 
     async def say(self, head: bytes, body: bytes = b"") -> int:
         """The status of the answer to a request of these bytes."""
-        url = self.house.client.base_url
+        url = self.server.client.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port)
         try:
             size = b"content-length: %d\r\nconnection: close\r\nhost: localhost\r\n\r\n" % len(body)
@@ -73,7 +73,7 @@ class Line:
         return int(answer.split()[1]) if answer else 0
 
     def crashes(self) -> list[str]:
-        self.house.app.log.close(10)
+        self.server.app.log.close(10)
         try:
             lines = os.read(self._log, 1 << 20).decode().splitlines()
         except BlockingIOError:
@@ -86,8 +86,8 @@ async def line(agent: Agent) -> AsyncIterator[Line]:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     try:
-        async with served(agent, log_fd=writing) as house:
-            talk = Line(house, reading)
+        async with served(agent, log_fd=writing) as server:
+            talk = Line(server, reading)
             yield talk
             assert talk.crashes() == []  # nothing was logged as an error
     finally:
@@ -133,7 +133,7 @@ async def test_no_address_crashes_on_a_body(
         for path in PATHS:
             status = await talk.say(f"POST {path} HTTP/1.1\r\n{known}".encode(), body)
             assert 0 < status < 500, path
-        counts = await talk.house.app.mounts[""].peer.counts()
+        counts = await talk.server.app.mounts[""].peer.counts()
         assert not sum(counts.values()), "nothing of this may become a task"
 
 
@@ -144,4 +144,4 @@ async def test_the_plain_address_of_iat_does_its_work(monkeypatch: pytest.Monkey
     async with line(desk(auth={"key": alice})) as talk:
         known = f"POST /a2a HTTP/1.1\r\nauthorization: Bearer {TOKEN}\r\n".encode()
         assert await talk.say(known, b'{"content":"x","params":{"a":[[]]}}') == 200
-        assert (await talk.house.app.mounts[""].peer.counts())["completed"] == 1
+        assert (await talk.server.app.mounts[""].peer.counts())["completed"] == 1

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from dragoman.core.extensions import CURSOR
-from net.served_peer import call, house, said, said_0_3
+from net.served_peer import call, open_server, said, said_0_3
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
@@ -15,7 +15,7 @@ V0 = {"Content-Type": "application/json"}
 
 
 async def test_what_has_no_route_is_said_in_json() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         missing = await client.get("/nowhere")
         assert (missing.status_code, missing.json()["error"]) == (404, "not_found")
         wrong = await client.delete("/")
@@ -26,7 +26,7 @@ async def test_what_has_no_route_is_said_in_json() -> None:
 
 
 async def test_both_dialects_are_answered_at_one_address() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         new = await client.post("/", content=call("SendMessage", said("hi")), headers=V1)
         assert new.status_code == 200
         assert new.headers["content-type"] == "application/json"
@@ -43,7 +43,7 @@ async def test_both_dialects_are_answered_at_one_address() -> None:
 async def test_http_2_works_too() -> None:
     pytest.importorskip("h2")  # comes with httpx2[http2]
     async with (
-        house() as home,
+        open_server() as home,
         httpx2.AsyncClient(base_url=home.url, http2=True, http1=False) as client,
     ):
         answer = await client.post("/", content=call("SendMessage", said("hi")), headers=V1)
@@ -55,7 +55,7 @@ async def test_http_2_works_too() -> None:
 
 
 async def test_the_card_has_a_form_for_each_reader_and_can_be_cached() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         path = "/.well-known/agent-card.json"
         merged = await client.get(path)
         pure = await client.get(path, headers={"A2A-Version": "1.0"})
@@ -79,7 +79,7 @@ async def test_the_card_has_a_form_for_each_reader_and_can_be_cached() -> None:
 
 
 async def test_a_notification_is_done_and_answered_only_if_it_fails() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         body = b'{"jsonrpc":"2.0","method":"SendMessage","params":%s}'
         answer = await client.post("/", content=body % msgspec.json.encode(said("hi")), headers=V1)
         assert (answer.status_code, answer.content) == (204, b"")
@@ -90,7 +90,7 @@ async def test_a_notification_is_done_and_answered_only_if_it_fails() -> None:
 
 
 async def test_headers_become_the_context() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         headers = [
             *V1.items(),
             ("A2A-Extensions", f"{CURSOR}, urn:unknown"),
@@ -116,7 +116,7 @@ async def test_headers_become_the_context() -> None:
 
 @pytest.mark.parametrize("cursor", ["abc", "-1", "1.5", "9" * 30, "²"])
 async def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         headers = [
             (b"A2A-Version", b"1.0"),
             (b"Content-Type", b"application/json"),
@@ -128,7 +128,7 @@ async def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
 
 
 async def test_what_nobody_foresaw_shows_only_an_id(capfd: pytest.CaptureFixture[str]) -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         answer = await client.post("/", content=call("SendMessage", said("crash")), headers=V1)
         assert answer.json()["error"]["code"] == -32603
         assert "secret words" not in answer.text
@@ -142,7 +142,7 @@ async def test_what_nobody_foresaw_shows_only_an_id(capfd: pytest.CaptureFixture
 
 
 async def test_operations_pages() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         await client.post("/", content=call("SendMessage", said("hi")), headers=V1)
         await client.post("/", content=call("GetTask", {"id": "no"}), headers=V1)
         await client.post("/", content=call("SendStreamingMessage", said("count 2")), headers=V1)

@@ -8,13 +8,13 @@ import pytest
 from dragoman.core.extensions import CURSOR
 from dragoman.core.operations import GetTask
 from dragoman.observability.metrics import AgentFigures, exposition
-from net.served_peer import house, said
+from net.served_peer import open_server, said
 
 OLD = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]}}
 
 
 async def test_a_task_is_sent_and_got_in_both_versions() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         new = await client.post("/message:send", json=said("hi"), headers={"A2A-Version": "1.0"})
         assert (new.status_code, new.headers["content-type"]) == (200, "application/json")
         assert new.json()["task"]["artifacts"][0]["parts"] == [{"text": "HI"}]
@@ -27,7 +27,7 @@ async def test_a_task_is_sent_and_got_in_both_versions() -> None:
 
 
 async def test_ids_arrive_as_they_were_meant() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         for path in ("/tasks/a%2Fb%3Acancel%25", "/v1/tasks/a%2Fb%3Acancel%25"):
             assert (await client.get(path)).status_code == 404
             assert home.peer.asked[-1][0] == GetTask(task_id="a/b:cancel%")
@@ -35,7 +35,7 @@ async def test_ids_arrive_as_they_were_meant() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])
 async def test_a_stream_has_no_envelope_and_can_be_resumed(prefix: str) -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         path = f"{prefix}/message:stream"
         answer = await client.post(path, json=said("count 3"), headers={"Last-Event-ID": "1"})
         assert answer.headers["content-type"] == "text/event-stream"
@@ -54,13 +54,13 @@ async def test_a_stream_has_no_envelope_and_can_be_resumed(prefix: str) -> None:
 
 
 async def test_a_cursor_that_is_none_is_refused() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         answer = await client.get("/tasks/1:subscribe", headers={"Last-Event-ID": "abc"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, 400)
 
 
 async def test_what_http_refuses_is_told_in_the_form_of_the_version() -> None:
-    async with house(body_size=2000) as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server(body_size=2000) as home, httpx2.AsyncClient(base_url=home.url) as client:
         wrong = await client.put("/tasks/1")
         assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET")
         assert wrong.json()["error"]["status"] == "UNIMPLEMENTED"
@@ -79,7 +79,7 @@ async def test_what_http_refuses_is_told_in_the_form_of_the_version() -> None:
 
 
 async def test_a2a_json_and_extensions_are_for_those_who_ask() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         await client.post("/message:send", json=said("hi"))
         headers = {"Accept": "application/a2a+json", "A2A-Extensions": CURSOR}
         new = await client.get("/tasks/1", headers=headers)
@@ -92,7 +92,7 @@ async def test_a2a_json_and_extensions_are_for_those_who_ask() -> None:
 
 
 async def test_the_card_lists_rest_and_0_2_finds_its_extended_card() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         card = (await client.get("/.well-known/agent-card.json")).json()
         listed = [
             (i["protocolBinding"], i["protocolVersion"], i["url"])
@@ -107,7 +107,7 @@ async def test_the_card_lists_rest_and_0_2_finds_its_extended_card() -> None:
 
 
 async def test_operations_are_counted_by_dialect() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         await client.post("/message:send", json=said("hi"))
         metrics = (await client.get("/metrics")).text
         assert 'method="SendMessage",dialect="a2a-1.0-rest"} 1' in metrics

@@ -16,8 +16,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from dragoman.net.strangers import BARRED, Slots
 from hostile.frames import fragment, upgrade
-from net.iat.sub_agent import SECRET, open_house
-from net.served_peer import RunningServer, house
+from net.iat.sub_agent import SECRET, open_server
+from net.served_peer import RunningServer
+from net.served_peer import open_server as open_plain_server
 from waiting import until
 
 HANG = 60.0
@@ -35,13 +36,13 @@ async def closed(socket: ClientConnection) -> None:
 
 
 async def test_who_says_nothing_is_closed() -> None:
-    async with house(hello_time=0.4) as home, connect(at(home)) as socket:
+    async with open_plain_server(hello_time=0.4) as home, connect(at(home)) as socket:
         await closed(socket)
 
 
 @pytest.mark.parametrize("frame", ["{", '{"header": {"msg_id": "1", "type": "request"}}'])
 async def test_bad_frames_are_no_sign_of_life(frame: str) -> None:
-    async with house(hello_time=0.6) as home, connect(at(home)) as socket:
+    async with open_plain_server(hello_time=0.6) as home, connect(at(home)) as socket:
 
         async def say() -> None:
             while True:
@@ -54,7 +55,7 @@ async def test_bad_frames_are_no_sign_of_life(frame: str) -> None:
 
 
 async def test_bad_frames_do_not_keep_a_socket_that_was_good_once() -> None:
-    async with open_house(idle=0.8) as home, connect(home.ws) as socket:
+    async with open_server(idle=0.8) as home, connect(home.ws) as socket:
         home.app.server.deadlines._tick = 0.1
         hello = home.envelope("register", agent_id="host-1", token=SECRET)
         await socket.send(json.dumps(hello))
@@ -77,7 +78,7 @@ def rss() -> int:
 @pytest.mark.parametrize("piece", [4_096, 1_000_000], ids=["small pieces", "large pieces"])
 async def test_unfinished_messages_of_strangers_hold_no_memory(piece: int) -> None:
     most, before, peak = 200_000_000, rss(), 0
-    async with house() as home:
+    async with open_plain_server() as home:
 
         async def dial() -> asyncio.StreamWriter:
             reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
@@ -110,7 +111,7 @@ async def test_unfinished_messages_of_strangers_hold_no_memory(piece: int) -> No
 
 
 async def test_known_callers_may_send_messages_up_to_their_limit() -> None:
-    async with open_house(message_size=300_000) as home, connect(home.ws) as socket:
+    async with open_server(message_size=300_000) as home, connect(home.ws) as socket:
         await socket.send(json.dumps(home.envelope("register", agent_id="host-1", token=SECRET)))
         home.token = json.loads(await socket.recv())["payload"]["session_token"]
         for _ in range(5):
@@ -123,7 +124,7 @@ async def test_known_callers_may_send_messages_up_to_their_limit() -> None:
     "headers", [{"Authorization": "Bearer wrong"}, {"X-IAT-Token": "iat_wrong"}], ids=str
 )
 async def test_wrong_credentials_are_refused_at_the_handshake(headers: dict[str, str]) -> None:
-    async with open_house() as home:
+    async with open_server() as home:
         with pytest.raises(InvalidStatus) as refused:
             async with connect(home.ws, additional_headers=headers):
                 pass
@@ -131,7 +132,7 @@ async def test_wrong_credentials_are_refused_at_the_handshake(headers: dict[str,
 
 
 async def test_right_credentials_at_the_handshake_give_the_full_limits() -> None:
-    async with open_house() as home:
+    async with open_server() as home:
         for given in (SECRET, await token(home)):
             headers = {"Authorization": f"Bearer {given}"}
             async with connect(home.ws, additional_headers=headers) as socket:
@@ -146,7 +147,7 @@ async def token(home: Any) -> str:
 
 
 async def test_strangers_of_one_address_have_a_tenth_of_the_sockets() -> None:
-    async with open_house(sockets=20) as home, AsyncExitStack() as stack:
+    async with open_server(sockets=20) as home, AsyncExitStack() as stack:
         for _ in range(2):
             await stack.enter_async_context(connect(home.ws, local_addr=("127.0.0.2", 0)))
         with pytest.raises(InvalidStatus):
@@ -197,7 +198,7 @@ def test_strangers_of_an_address_that_sent_too_much_have_to_wait() -> None:
 
 
 async def test_a_stranger_that_is_cut_off_cannot_dial_again_at_once() -> None:
-    async with open_house() as home:
+    async with open_server() as home:
         slots = home.app.routes["/iat/ws"]["websocket"]._slots  # type: ignore[attr-defined]
         slots.barred._seconds = HANG  # so that no slow machine lets it pass meanwhile
         port = urlsplit(home.ws).port or 0

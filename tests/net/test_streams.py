@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dragoman.dialects import sse
-from net.served_peer import RunningServer, call, house, post, said, said_0_3
+from net.served_peer import RunningServer, call, open_server, post, said, said_0_3
 from waiting import until
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
@@ -28,7 +28,7 @@ async def open_streams(home: RunningServer, count: int) -> None:
 
 
 async def test_events_carry_their_place_and_ready_ones_leave_together() -> None:
-    async with house() as home:
+    async with open_server() as home:
         heard = await home.raw(stream("count 20"))
         head, _, body = heard.partition(b"\r\n\r\n")
         assert b"content-type: text/event-stream" in head
@@ -43,7 +43,7 @@ async def test_events_carry_their_place_and_ready_ones_leave_together() -> None:
 
 
 async def test_an_error_before_the_first_event_is_a_plain_answer() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         answer = await client.post("/", content=call("SubscribeToTask", {"id": "no"}), headers=V1)
         assert answer.headers["content-type"] == "application/json"
         assert answer.json()["error"]["code"] == -32001
@@ -67,7 +67,7 @@ async def test_an_error_before_the_first_event_is_a_plain_answer() -> None:
 async def test_a_stream_that_0_3_refuses_is_a_stream_with_one_error(
     method: str, params: object, code: int
 ) -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         answer = await client.post("/", content=call(method, params), headers=V0)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/event-stream"
@@ -79,21 +79,21 @@ async def test_a_stream_that_0_3_refuses_is_a_stream_with_one_error(
 
 
 async def test_what_http_refuses_itself_is_no_stream_in_0_3_either() -> None:
-    async with house(streams=0) as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server(streams=0) as home, httpx2.AsyncClient(base_url=home.url) as client:
         many = await client.post("/", content=call("message/stream", said_0_3("hi")), headers=V0)
         assert (many.status_code, many.headers["content-type"]) == (429, "application/json")
         assert many.json()["id"] == 1
 
 
 async def test_a_method_that_does_not_stream_is_refused_plainly_in_0_3() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         lost = await client.post("/", content=call("tasks/get", {"id": "no"}), headers=V0)
         assert lost.headers["content-type"] == "application/json"
         assert lost.json()["error"]["message"].startswith("Task not found: ")
 
 
 async def test_an_error_after_it_is_an_event() -> None:
-    async with house() as home:
+    async with open_server() as home:
         heard = await home.raw(stream("crash later"))
         assert b"200 OK" in heard
         assert heard.count(b"data:") == 2
@@ -104,7 +104,7 @@ async def test_an_error_after_it_is_an_event() -> None:
 
 
 async def test_silence_is_filled_with_comments() -> None:
-    async with house() as home:
+    async with open_server() as home:
         heard = await home.raw(stream("wait"), wait=3)
         assert heard.count(b": keep-alive\n") > 2
         assert b": keep-alive\n\n" not in heard
@@ -112,7 +112,7 @@ async def test_silence_is_filled_with_comments() -> None:
 
 
 async def test_a_reader_that_leaves_ends_its_stream_at_once() -> None:
-    async with house() as home:
+    async with open_server() as home:
         _, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(stream("wait"))
         await open_streams(home, 1)
@@ -121,7 +121,7 @@ async def test_a_reader_that_leaves_ends_its_stream_at_once() -> None:
 
 
 async def test_a_reader_that_never_reads_holds_little_and_is_closed() -> None:
-    async with house(stall=0.5) as home:
+    async with open_server(stall=0.5) as home:
         with socket.socket() as lazy:
             lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
             lazy.connect(("127.0.0.1", home.port))
@@ -135,7 +135,7 @@ async def test_a_reader_that_never_reads_holds_little_and_is_closed() -> None:
 
 
 async def test_streams_are_limited() -> None:
-    async with house(streams=1) as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server(streams=1) as home, httpx2.AsyncClient(base_url=home.url) as client:
         _, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(stream("wait"))
         await open_streams(home, 1)
@@ -151,7 +151,7 @@ async def test_streams_are_limited() -> None:
 
 
 async def test_stopping_ends_open_streams() -> None:
-    async with house() as home:
+    async with open_server() as home:
         reader, writer = await asyncio.open_connection("127.0.0.1", home.port)
         writer.write(stream("wait"))
         await open_streams(home, 1)

@@ -75,7 +75,7 @@ class Asking(Struct):
     op: type[Operation[Any]]
     stream: bool
     send: Callable[..., Any]
-    """`send(house, token, task_id, tenant) -> (status, body)`; a status is HTTP's or gRPC's."""
+    """`send(server, token, task_id, tenant) -> (status, body)`; a status is HTTP's or gRPC's."""
     tenants: bool
     """Whether the binding has a word for tenants."""
 
@@ -168,29 +168,35 @@ def _iat_ways() -> Iterator[Asking]:
 
 
 def _iat_sender(op: type[Operation[Any]], *, flat: bool, stream: bool) -> Callable[..., Any]:
-    async def send(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    async def send(
+        running: GuardedServer, token: str, task_id: str, tenant: str
+    ) -> tuple[int, str]:
         caller = IatCaller(me="", flat=flat)
         (frame,) = caller.send(Call("1", question(op, task_id), stream))  # type: ignore[arg-type]
-        return await _heard(house, "/iat", frame.body, dict(frame.headers) | _headers(token))
+        return await _heard(running, "/iat", frame.body, dict(frame.headers) | _headers(token))
 
     return send
 
 
 def _plain_sender(path: str) -> Callable[..., Any]:
-    async def send(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    async def send(
+        running: GuardedServer, token: str, task_id: str, tenant: str
+    ) -> tuple[int, str]:
         headers = {"content-type": "application/json"} | _headers(token)
-        return await _heard(house, path, b'{"content":"go"}', headers)
+        return await _heard(running, path, b'{"content":"go"}', headers)
 
     return send
 
 
-async def _unshaken(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
-    reply = await house.client.get("/iat/ws", headers=_headers(token))
+async def _unshaken(
+    running: GuardedServer, token: str, task_id: str, tenant: str
+) -> tuple[int, str]:
+    reply = await running.client.get("/iat/ws", headers=_headers(token))
     return reply.status_code, reply.text
 
 
 async def _mcp_answer(
-    house: GuardedServer, token: str, task_id: str, tenant: str
+    running: GuardedServer, token: str, task_id: str, tenant: str
 ) -> tuple[int, str]:
     """The tool that answers a task, without a session before it."""
     version, tool = "2026-07-28", "answer_task"
@@ -208,14 +214,14 @@ async def _mcp_answer(
         "mcp-method": "tools/call",
         "mcp-name": tool,
     }
-    return await _heard(house, "/mcp", msgspec.json.encode(asked), headers | _headers(token))
+    return await _heard(running, "/mcp", msgspec.json.encode(asked), headers | _headers(token))
 
 
 async def _heard(
-    house: GuardedServer, path: str, body: bytes, headers: dict[str, str]
+    running: GuardedServer, path: str, body: bytes, headers: dict[str, str]
 ) -> tuple[int, str]:
     """A whole answer; of a stream, which may wait for ever, what comes first."""
-    async with house.client.stream("POST", path, content=body, headers=headers) as reply:
+    async with running.client.stream("POST", path, content=body, headers=headers) as reply:
         told = ""
         async for piece in reply.aiter_text():
             told += piece
@@ -234,13 +240,15 @@ def _own_methods() -> Iterator[tuple[str, tuple[Version, RpcMethod]]]:
 def _rpc_sender(
     path: str, name: str, version: str, method: Any, ident: int | None = 1
 ) -> Callable[..., Any]:
-    async def send(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    async def send(
+        running: GuardedServer, token: str, task_id: str, tenant: str
+    ) -> tuple[int, str]:
         params = msgspec.to_builtins(method.op_out(question(method.op, task_id))) or {}
         if tenant:
             params["tenant"] = tenant
         body = {"jsonrpc": "2.0", "id": ident, "method": name, "params": params}
         headers = _headers(token) | ({"a2a-version": version} if version else {})
-        reply = await house.client.post(path, json=body, headers=headers)
+        reply = await running.client.post(path, json=body, headers=headers)
         return _rpc_status(reply), reply.text
 
     return send
@@ -252,7 +260,9 @@ def _rpc_status(reply: httpx2.Response) -> int:
 
 
 def _rest_sender(binding: Any, route: Any, at: str = "") -> Callable[..., Any]:
-    async def send(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    async def send(
+        running: GuardedServer, token: str, task_id: str, tenant: str
+    ) -> tuple[int, str]:
         said = msgspec.to_builtins(route.method.op_out(question(route.method.op, task_id))) or {}
         path = at or binding.prefix + route.path
         for variable in route.ids:
@@ -261,7 +271,7 @@ def _rest_sender(binding: Any, route: Any, at: str = "") -> Callable[..., Any]:
             path = f"/{tenant}{path}"
         headers = _headers(token) | {"a2a-version": binding.version.name}
         body = said if route.verb == "POST" else None
-        reply = await house.client.request(route.verb, path, json=body, headers=headers)
+        reply = await running.client.request(route.verb, path, json=body, headers=headers)
         return reply.status_code, reply.text
 
     return send
@@ -343,7 +353,9 @@ def _grpc_sender(
     request, answer = map(GetMessageClass, kinds)
     old = service.startswith("a2a.")
 
-    async def send(house: GuardedServer, token: str, task_id: str, tenant: str) -> tuple[int, str]:
+    async def send(
+        running: GuardedServer, token: str, task_id: str, tenant: str
+    ) -> tuple[int, str]:
         fields = _fields(old, kind, task_id) | ({"tenant": tenant} if tenant else {})
         metadata = tuple(_headers(token).items())
         about = {
@@ -352,10 +364,12 @@ def _grpc_sender(
         }
         try:
             if not stream:
-                call = house.channel.unary_unary(path, **about)
+                call = running.channel.unary_unary(path, **about)
                 return 0, str(await call(fields, metadata=metadata, timeout=60))
             heard = []
-            steps = house.channel.unary_stream(path, **about)(fields, metadata=metadata, timeout=60)
+            steps = running.channel.unary_stream(path, **about)(
+                fields, metadata=metadata, timeout=60
+            )
             async for step in steps:
                 heard.append(str(step))
                 if kind is Watch or len(heard) > 3:
@@ -418,7 +432,7 @@ def shared_issuer() -> Issuer:
 
 
 @asynccontextmanager
-async def open_house(
+async def open_server(
     folder: Path, agent: Agent | None = None, log_fd: int = 2, **sections: Any
 ) -> AsyncIterator[GuardedServer]:
     """A server with tokens of an issuer, over HTTP and gRPC, on free ports."""

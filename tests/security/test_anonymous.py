@@ -73,8 +73,8 @@ def to(skill: str, text: str = "hi", task: str = "", **more: Any) -> SendMessage
     return said(text, task=task, noted={"skillId": skill} if skill else None, **more)
 
 
-async def asked(way: Way, house: RunningServer, op: AnyOperation, **headers: str) -> Heard | None:
-    heard = await way.ask(house, op, headers=headers)
+async def asked(way: Way, running: RunningServer, op: AnyOperation, **headers: str) -> Heard | None:
+    heard = await way.ask(running, op, headers=headers)
     return None if heard.unasked else heard
 
 
@@ -86,13 +86,13 @@ def task_in(heard: Heard | None) -> Task:
 
 @ways
 async def test_an_open_skill_is_used_without_credentials_and_nothing_else_is(way: Way) -> None:
-    async with served(desk()) as house:
-        opened = task_in(await asked(way, house, to("faq", "ask")))
+    async with served(desk()) as running:
+        opened = task_in(await asked(way, running, to("faq", "ask")))
         assert opened.state.value == "input-required"
-        theirs = task_in(await asked(way, house, to("book"), **KNOWN))
+        theirs = task_in(await asked(way, running, to("book"), **KNOWN))
         # To its own task a stranger may do what the skill is there for.
-        assert task_in(await asked(way, house, GetTask(task_id=opened.id))).id == opened.id
-        answered = task_in(await asked(way, house, to("", "Kyoto", opened.id)))
+        assert task_in(await asked(way, running, GetTask(task_id=opened.id))).id == opened.id
+        answered = task_in(await asked(way, running, to("", "Kyoto", opened.id)))
         assert answered.state.value == "completed"
         for closed in (
             to("book"),
@@ -107,13 +107,13 @@ async def test_an_open_skill_is_used_without_credentials_and_nothing_else_is(way
             GetExtendedCard(),
             Invoke(method="desk.x/hours"),
         ):
-            heard = await asked(way, house, closed)
+            heard = await asked(way, running, closed)
             if heard is not None:
                 assert type(heard.error) is Unauthenticated, closed
-        wrong = await asked(way, house, to("faq"), authorization="Bearer nobody-has-this-one")
+        wrong = await asked(way, running, to("faq"), authorization="Bearer nobody-has-this-one")
         assert wrong is not None
         assert type(wrong.error) is Unauthenticated  # wrong credentials are not taken for none
-        other = await asked(way, house, to("faq"), authorization="Negotiate abc")
+        other = await asked(way, running, to("faq"), authorization="Negotiate abc")
         assert other is not None
         assert type(other.error) is Unauthenticated
 
@@ -126,9 +126,9 @@ async def test_open_operations_are_those_that_are_named(way: Way) -> None:
         grpc_port=0,
         anonymous=("SendMessage", "GetTask", "desk.x/hours"),
     )
-    async with served(desk(), server=server) as house:
-        booked = task_in(await asked(way, house, to("book")))
-        assert task_in(await asked(way, house, GetTask(task_id=booked.id))).id == booked.id
+    async with served(desk(), server=server) as running:
+        booked = task_in(await asked(way, running, to("book")))
+        assert task_in(await asked(way, running, GetTask(task_id=booked.id))).id == booked.id
         errors: list[tuple[AnyOperation, type[DragomanError]]] = [
             (GetTask(task_id="nobody"), TaskNotFound),
             (to("pay"), Unauthenticated),
@@ -138,46 +138,46 @@ async def test_open_operations_are_those_that_are_named(way: Way) -> None:
             (CancelTask(task_id=booked.id), Unauthenticated),
         ]
         for closed, error in errors:
-            heard = await asked(way, house, closed)
+            heard = await asked(way, running, closed)
             if heard is not None:
                 assert type(heard.error) is error, closed
-        hours = await asked(way, house, Invoke(method="desk.x/hours"))
+        hours = await asked(way, running, Invoke(method="desk.x/hours"))
         assert hours is None or hours.answer == "9-17"
         # Who says its name has its own tasks only, as ever.
-        theirs = await asked(way, house, GetTask(task_id=booked.id), **KNOWN)
+        theirs = await asked(way, running, GetTask(task_id=booked.id), **KNOWN)
         assert theirs is not None
         assert type(theirs.error) is TaskNotFound
 
 
 async def test_a_stream_is_as_open_as_a_send() -> None:
-    async with served(desk()) as house:
+    async with served(desk()) as running:
         way = WAYS["JSON-RPC 1.0"]
-        heard = await way.ask(house, to("faq"), stream=True)
+        heard = await way.ask(running, to("faq"), stream=True)
         assert heard.error is None
         assert heard.entries
-        refused = await way.ask(house, to("book"), stream=True)
+        refused = await way.ask(running, to("book"), stream=True)
         assert type(refused.error) is Unauthenticated
 
 
 async def test_who_is_refused_is_told_how_to_come_in() -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
-    async with served(desk()) as house:
-        got = await house.client.post("/", json=body, headers={"a2a-version": "1.0"})
+    async with served(desk()) as running:
+        got = await running.client.post("/", json=body, headers={"a2a-version": "1.0"})
         assert got.status_code == 401
         assert got.headers["www-authenticate"] == 'Bearer realm="Desk"'
         # Nothing of this opens the dialects that have a door of their own.
-        joined = await house.client.post("/iat", json={"kind": "request", "action": "register"})
+        joined = await running.client.post("/iat", json={"kind": "request", "action": "register"})
         assert joined.status_code == 401
 
 
 async def test_the_settings_replace_what_the_code_says() -> None:
     server = Server(store="memory:", grpc=True, grpc_port=0, anonymous=())
-    async with served(desk(anonymous=["ListTasks"]), server=server) as house:
+    async with served(desk(anonymous=["ListTasks"]), server=server) as running:
         for op in (to("faq"), ListTasks()):
-            heard = await WAYS["REST 1.0"].ask(house, op)
+            heard = await WAYS["REST 1.0"].ask(running, op)
             assert type(heard.error) is Unauthenticated
-    async with served(desk(anonymous=["ListTasks"])) as house:
-        assert (await WAYS["REST 1.0"].ask(house, ListTasks())).error is None
+    async with served(desk(anonymous=["ListTasks"])) as running:
+        assert (await WAYS["REST 1.0"].ask(running, ListTasks())).error is None
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
@@ -217,8 +217,8 @@ async def test_a_key_that_is_shown_and_wrong_is_not_taken_for_none(
     monkeypatch.setenv("KEY", "k" * 20)
     agent = desk()
     agent.auth = {"keys": ApiKeys(callers={"bob": Known(secret=Secret(env="KEY"))})}
-    async with served(agent) as house:
+    async with served(agent) as running:
         way = WAYS["REST 1.0"]
-        assert (await way.ask(house, to("faq"))).error is None
-        wrong = await way.ask(house, to("faq"), headers={"x-api-key": "x" * 20})
+        assert (await way.ask(running, to("faq"))).error is None
+        wrong = await way.ask(running, to("faq"), headers={"x-api-key": "x" * 20})
         assert type(wrong.error) is Unauthenticated

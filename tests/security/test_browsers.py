@@ -18,7 +18,7 @@ from websockets.typing import Origin
 from dragoman.core.errors import ConfigError
 from dragoman.security.allowed_hosts import AllowedHosts
 from dragoman.settings import Server, load
-from net.served_peer import RunningServer, call, house, said
+from net.served_peer import RunningServer, call, open_server, said
 
 V1 = {"A2A-Version": "1.0", "Content-Type": "application/json"}
 OPEN = {"/healthz", "/readyz", "/metrics"}
@@ -43,7 +43,7 @@ async def answers(home: RunningServer, **headers: str) -> dict[str, tuple[int, s
 
 
 async def test_a_foreign_host_name_is_refused_at_every_address_but_those_of_probes() -> None:
-    async with house() as home:
+    async with open_server() as home:
         for asked, (status, _) in (await answers(home, Host="evil.example:8420")).items():
             assert (status == 421) != (asked.partition(" ")[2] in OPEN), asked
         assert not home.peer.asked
@@ -63,14 +63,14 @@ async def test_a_foreign_host_name_is_refused_at_every_address_but_those_of_prob
 async def test_a_request_of_a_foreign_page_is_refused_at_every_address(
     headers: dict[str, str],
 ) -> None:
-    async with house() as home:
+    async with open_server() as home:
         for asked, (status, _) in (await answers(home, **headers)).items():
             assert (status == 403) != (asked.partition(" ")[2] in OPEN), asked
         assert not home.peer.asked
 
 
 async def test_what_is_refused_says_which_setting_allows_it() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         answer = await client.post("/", headers={"Host": "evil.example"}, content=b"x" * 1000)
         assert (answer.status_code, answer.json()["error"]) == (421, "host_not_allowed")
         assert "[server] hosts" in answer.json()["message"]
@@ -80,7 +80,7 @@ async def test_what_is_refused_says_which_setting_allows_it() -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "agent.localhost", "127.0.0.1", "[::1]", "10.1.2.3"])
 async def test_loopback_names_and_addresses_are_served(host: str) -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         headers = {**V1, "Host": f"{host}:{home.port}"}
         answer = await client.post("/", content=call("SendMessage", said("hi")), headers=headers)
         assert answer.status_code == 200
@@ -92,7 +92,7 @@ async def test_loopback_names_and_addresses_are_served(host: str) -> None:
 
 async def test_over_http_2_the_authority_counts() -> None:
     async with (
-        house() as home,
+        open_server() as home,
         httpx2.AsyncClient(base_url=home.url, http2=True, http1=False) as client,
     ):
         body = call("SendMessage", said("hi"))
@@ -102,7 +102,7 @@ async def test_over_http_2_the_authority_counts() -> None:
 
 
 async def test_a_plain_post_without_a_body_still_works() -> None:
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         answer = await client.post("/tasks/none:cancel", headers={"A2A-Version": "1.0"})
         assert answer.status_code not in (403, 421)
         assert home.peer.asked
@@ -110,7 +110,7 @@ async def test_a_plain_post_without_a_body_still_works() -> None:
 
 async def test_a_link_on_a_foreign_page_may_be_followed() -> None:
     followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-    async with house() as home, httpx2.AsyncClient(base_url=home.url) as client:
+    async with open_server() as home, httpx2.AsyncClient(base_url=home.url) as client:
         path = "/.well-known/agent-card.json"
         assert (await client.get(path, headers=followed)).status_code == 200
         # A form that posts is a navigation too, and a link must not open a task.
@@ -130,7 +130,7 @@ async def test_a_link_on_a_foreign_page_may_be_followed() -> None:
     [("evil.example", None), ("evil.example", "http://evil.example"), ("localhost", "http://evil")],
 )
 async def test_a_web_socket_of_a_foreign_page_is_refused(host: str, origin: str | None) -> None:
-    async with house() as home:
+    async with open_server() as home:
         with pytest.raises(InvalidStatus) as refused:
             async with connect(
                 f"ws://{host}/iat/ws",

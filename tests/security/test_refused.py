@@ -15,20 +15,20 @@ import pytest
 from dragoman.core.auth_schemes import Secret
 from dragoman.net.http.request_body import LEFT_HTTP2, LEFT_SIZE
 from dragoman.settings import Iat, Limits
-from security.guarded_server import GuardedServer, open_house
+from security.guarded_server import GuardedServer, open_server
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[GuardedServer]:
-    async with open_house(tmp_path) as house:
-        yield house
+async def server(tmp_path: Path) -> AsyncIterator[GuardedServer]:
+    async with open_server(tmp_path) as server:
+        yield server
 
 
 @asynccontextmanager
 async def line(
-    house: GuardedServer,
+    server: GuardedServer,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    url = house.client.base_url
+    url = server.client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port)
     with closing(writer):
         yield reader, writer
@@ -46,13 +46,13 @@ async def heard(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 @pytest.mark.parametrize("path", ["/", "/message:send", "/a2a-go", "/iat", "/nowhere"])
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
 async def test_the_connection_serves_the_next_request(
-    house: GuardedServer, path: str, chunked: bool
+    server: GuardedServer, path: str, chunked: bool
 ) -> None:
     size = "transfer-encoding: chunked" if chunked else "content-length: 2"
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{size}\r\n"
     head += "content-type: application/json\r\n\r\n"
     body = b"2\r\n{}\r\n0\r\n\r\n" if chunked else b"{}"
-    async with line(house) as (reader, writer):
+    async with line(server) as (reader, writer):
         for _ in range(3):
             writer.write(head.encode())
             await asyncio.sleep(0.05)  # long enough to be refused by the head alone
@@ -62,9 +62,9 @@ async def test_the_connection_serves_the_next_request(
             assert b"connection: close" not in told
 
 
-async def test_who_has_much_to_say_hears_that_the_connection_ends(house: GuardedServer) -> None:
+async def test_who_has_much_to_say_hears_that_the_connection_ends(server: GuardedServer) -> None:
     head = f"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: {LEFT_SIZE + 1}\r\n\r\n"
-    async with line(house) as (reader, writer):
+    async with line(server) as (reader, writer):
         writer.write(head.encode())
         status, told = await heard(reader)
         assert (status, b"connection: close" in told) == (401, True)
@@ -73,27 +73,27 @@ async def test_who_has_much_to_say_hears_that_the_connection_ends(house: Guarded
 
 
 SMALL = 10_000
-"""Bytes of a body that the house of the next tests reads, of a stranger's IAT message too."""
+"""Bytes of a body that the server of the next tests reads, of a stranger's IAT message too."""
 os.environ["TEST_IAT_SECRET_OF_REFUSED"] = "a-secret-of-iat-that-is-long-enough"
 
 
 @asynccontextmanager
-async def strict_house(folder: Path, path: str) -> AsyncIterator[GuardedServer]:
+async def open_strict_server(folder: Path, path: str) -> AsyncIterator[GuardedServer]:
     sections: dict[str, Any] = {
         "limits": Limits(hello_size=SMALL) if path == "/iat" else Limits(body_size=SMALL),
         "iat": Iat(secret=Secret(env="TEST_IAT_SECRET_OF_REFUSED")),
     }
-    async with open_house(folder, **sections) as house:
-        yield house
+    async with open_server(folder, **sections) as server:
+        yield server
 
 
-def head_of(house: GuardedServer, path: str, size: int, *, chunked: bool) -> bytes:
+def head_of(server: GuardedServer, path: str, size: int, *, chunked: bool) -> bytes:
     """The head of a request that is refused for its body: for its size or, in IAT, for its size
     from a stranger."""
     lines = [f"POST {path} HTTP/1.1", "host: localhost", "content-type: application/json"]
     lines.append("transfer-encoding: chunked" if chunked else f"content-length: {size}")
     if path != "/iat":
-        lines.append(f"authorization: Bearer {house.token()}")
+        lines.append(f"authorization: Bearer {server.token()}")
     return "\r\n".join((*lines, "", "")).encode()
 
 
@@ -112,9 +112,9 @@ async def test_a_body_that_is_a_little_too_large_leaves_the_connection_as_it_is(
     body = b" " * size
     if chunked:
         body = b"%x\r\n%b\r\n0\r\n\r\n" % (size, body)
-    async with strict_house(tmp_path, path) as house, line(house) as (reader, writer):
+    async with open_strict_server(tmp_path, path) as server, line(server) as (reader, writer):
         for _ in range(3):
-            writer.write(head_of(house, path, size, chunked=chunked) + body)
+            writer.write(head_of(server, path, size, chunked=chunked) + body)
             status, told = await heard(reader)
             assert (status, b"connection: close" in told) == (code, False)
 
@@ -124,8 +124,8 @@ async def test_a_body_that_is_a_little_too_large_leaves_the_connection_as_it_is(
 async def test_a_body_that_is_much_too_large_ends_the_connection_and_the_answer_says_so(
     tmp_path: Path, path: str, code: int, chunked: bool
 ) -> None:
-    async with strict_house(tmp_path, path) as house, line(house) as (reader, writer):
-        writer.write(head_of(house, path, 10 * LEFT_SIZE, chunked=chunked))
+    async with open_strict_server(tmp_path, path) as server, line(server) as (reader, writer):
+        writer.write(head_of(server, path, 10 * LEFT_SIZE, chunked=chunked))
         if chunked:  # and it never ends
             writer.write(b"%x\r\n%b\r\n" % (2 * SMALL, b" " * 2 * SMALL))
         status, told = await heard(reader)
@@ -138,10 +138,10 @@ async def test_a_body_that_is_too_slow_ends_the_connection_and_the_answer_says_s
     tmp_path: Path,
 ) -> None:
     async with (
-        open_house(tmp_path, limits=Limits(body_idle=0.3)) as house,
-        line(house) as (reader, writer),
+        open_server(tmp_path, limits=Limits(body_idle=0.3)) as server,
+        line(server) as (reader, writer),
     ):
-        writer.write(head_of(house, "/", 100, chunked=False) + b"{")
+        writer.write(head_of(server, "/", 100, chunked=False) + b"{")
         status, told = await heard(reader)
         assert (status, b"connection: close" in told) == (408, True)
 
@@ -158,11 +158,11 @@ async def test_over_http2_a_refusal_is_seen_by_whoever_has_more_to_send(
         for at in range(0, len(body), 16_384):
             yield body[at : at + 16_384]
 
-    async with strict_house(tmp_path, path) as house:
+    async with open_strict_server(tmp_path, path) as server:
         headers = {"content-type": "application/json"}
         if path != "/iat":
-            headers["authorization"] = f"Bearer {house.token()}"
-        url = house.client.base_url
+            headers["authorization"] = f"Bearer {server.token()}"
+        url = server.client.base_url
         async with httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=60) as client:
             for shown in (headers, {"content-type": "application/json"}):
                 told = await client.post(path, content=body if sized else pieces(), headers=shown)
@@ -174,7 +174,7 @@ async def test_over_http2_a_refusal_is_seen_by_whoever_has_more_to_send(
 @pytest.mark.slow  # hundreds of requests
 @pytest.mark.parametrize("known", [True, False], ids=["known", "refused"])
 async def test_one_http2_connection_carries_many_requests(
-    house: GuardedServer, known: bool
+    server: GuardedServer, known: bool
 ) -> None:
     """An answer before the end of its request would be a reset (RFC 9113 §8.1)."""
     left = iter(range(640))
@@ -182,7 +182,7 @@ async def test_one_http2_connection_carries_many_requests(
     body = {"message": message, "configuration": {"returnImmediately": True}}
     headers = {"a2a-version": "1.0"}
     if known:
-        headers["authorization"] = f"Bearer {house.token()}"
+        headers["authorization"] = f"Bearer {server.token()}"
 
     async def work(client: httpx2.AsyncClient) -> set[int]:
         return {
@@ -190,7 +190,7 @@ async def test_one_http2_connection_carries_many_requests(
             for _ in left
         }
 
-    url = house.client.base_url
+    url = server.client.base_url
     async with (
         httpx2.AsyncClient(base_url=url, http1=False, http2=True, timeout=60) as client,
         asyncio.TaskGroup() as group,

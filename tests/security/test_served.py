@@ -17,7 +17,7 @@ from dragoman.core.operations import CancelTask, GetTask, SendMessage
 from dragoman.core.peer import Context
 from dragoman.security.access_control import AccessControl
 from dragoman.settings import Rates, Server, Settings
-from security.guarded_server import GuardedServer, open_house
+from security.guarded_server import GuardedServer, open_server
 
 V1 = {"a2a-version": "1.0"}
 
@@ -26,31 +26,33 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}", **V1}
 
 
-async def said(house: GuardedServer, token: str, text: str = "hi", **about: Any) -> Any:
+async def said(running: GuardedServer, token: str, text: str = "hi", **about: Any) -> Any:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}], **about}
     headers = bearer(token)
-    return await house.client.post("/message:send", json={"message": message}, headers=headers)
+    return await running.client.post("/message:send", json={"message": message}, headers=headers)
 
 
 async def test_the_card_declares_what_is_enforced(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        card = (await house.client.get("/.well-known/agent-card.json", headers=V1)).json()
+    async with open_server(tmp_path) as running:
+        card = (await running.client.get("/.well-known/agent-card.json", headers=V1)).json()
         assert (
             list(card["securitySchemes"])
-            == list(house.app.mounts[""].access.authenticator.schemes)
+            == list(running.app.mounts[""].access.authenticator.schemes)
             == ["sso"]
         )
         assert card["securityRequirements"][0]["schemes"].keys() == {"sso"}
         assert card["capabilities"]["extendedAgentCard"] is True
         assert "hidden" not in str(card)
-        old = (await house.client.get("/.well-known/agent-card.json")).json()
+        old = (await running.client.get("/.well-known/agent-card.json")).json()
         assert old["securitySchemes"]["sso"]["type"] == "http"
         assert old["security"] == [{"sso": []}]
 
 
 async def test_a_caller_is_refused_before_its_body_is_read(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        host, _, port = str(house.client.base_url).removeprefix("http://").strip("/").partition(":")
+    async with open_server(tmp_path) as running:
+        host, _, port = (
+            str(running.client.base_url).removeprefix("http://").strip("/").partition(":")
+        )
         reader, writer = await asyncio.open_connection(host, int(port))
         head = (
             "POST / HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n"
@@ -76,25 +78,25 @@ async def test_scopes_of_agent_and_skill(tmp_path: Path) -> None:
     async def book(turn: Turn) -> str:
         return await turn.ask("When?")
 
-    async with open_house(tmp_path, agent) as house:
-        none, desk, both = (house.token(scope=s) for s in ("", "desk", "desk book"))
-        assert (await said(house, none)).status_code == 403
-        assert (await said(house, desk)).status_code == 200
-        refused = await said(house, desk, metadata={"skillId": "book"})
+    async with open_server(tmp_path, agent) as running:
+        none, desk, both = (running.token(scope=s) for s in ("", "desk", "desk book"))
+        assert (await said(running, none)).status_code == 403
+        assert (await said(running, desk)).status_code == 200
+        refused = await said(running, desk, metadata={"skillId": "book"})
         assert refused.status_code == 403
         assert refused.headers["www-authenticate"] == (
             'Bearer error="insufficient_scope", scope="book"'
         )
-        opened = await said(house, both, metadata={"skillId": "book"})
+        opened = await said(running, both, metadata={"skillId": "book"})
         task = opened.json()["task"]["id"]
         # The same caller with a lesser token may look at the task, but not go on with it.
-        assert (await said(house, desk, "now", taskId=task)).status_code == 403
-        got = await house.client.get(f"/tasks/{task}", headers=bearer(desk))
+        assert (await said(running, desk, "now", taskId=task)).status_code == 403
+        got = await running.client.get(f"/tasks/{task}", headers=bearer(desk))
         assert got.json()["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-        cancel = await house.client.post(f"/tasks/{task}:cancel", headers=bearer(desk))
+        cancel = await running.client.post(f"/tasks/{task}:cancel", headers=bearer(desk))
         assert cancel.status_code == 403
-        assert (await said(house, both, "now", taskId=task)).status_code == 200
-        card = (await house.client.get("/.well-known/agent-card.json", headers=V1)).json()
+        assert (await said(running, both, "now", taskId=task)).status_code == 200
+        card = (await running.client.get("/.well-known/agent-card.json", headers=V1)).json()
         skills = {each["id"]: each for each in card["skills"]}
         assert "securityRequirements" not in skills["look"]
         # A token of `http` has no scopes in the words of OpenAPI: it is only asked for.
@@ -116,15 +118,15 @@ async def test_the_authors_own_function_decides(tmp_path: Path) -> None:
             raise Forbidden("Only the desk cancels.")
         return False if caller.principal == "sso:mallory" else None
 
-    async with open_house(tmp_path, agent) as house:
-        opened = await said(house, house.token())
+    async with open_server(tmp_path, agent) as running:
+        opened = await said(running, running.token())
         task = opened.json()["task"]["id"]
-        headers = bearer(house.token())
-        assert (await house.client.get(f"/tasks/{task}", headers=headers)).status_code == 200
-        cancel = await house.client.post(f"/tasks/{task}:cancel", headers=headers)
+        headers = bearer(running.token())
+        assert (await running.client.get(f"/tasks/{task}", headers=headers)).status_code == 200
+        cancel = await running.client.post(f"/tasks/{task}:cancel", headers=headers)
         assert (cancel.status_code, "Only the desk" in cancel.text) == (403, True)
-        assert (await said(house, house.token("mallory"))).status_code == 403
-        bob = await house.client.get(f"/tasks/{task}", headers=bearer(house.token("bob")))
+        assert (await said(running, running.token("mallory"))).status_code == 403
+        bob = await running.client.get(f"/tasks/{task}", headers=bearer(running.token("bob")))
         assert bob.status_code == 404
     assert asked == [
         ("sso:alice", SendMessage.__name__, "look", ""),
@@ -145,13 +147,15 @@ async def test_the_extended_card_is_the_callers_own(tmp_path: Path) -> None:
     def card(caller: Context) -> Card:
         return replace(agent.card(), description=f"For {caller.principal} alone")
 
-    async with open_house(tmp_path, agent) as house:
+    async with open_server(tmp_path, agent) as running:
         for user in ("alice", "bob"):
-            got = await house.client.get("/extendedAgentCard", headers=bearer(house.token(user)))
+            got = await running.client.get(
+                "/extendedAgentCard", headers=bearer(running.token(user))
+            )
             assert got.json()["description"] == f"For sso:{user} alone"
             assert got.json()["supportedInterfaces"]
             assert "sso" in got.json()["securitySchemes"]
-        assert (await house.client.get("/extendedAgentCard", headers=V1)).status_code == 401
+        assert (await running.client.get("/extendedAgentCard", headers=V1)).status_code == 401
 
 
 def test_without_doors_nobody_is_told_more() -> None:
@@ -191,37 +195,37 @@ async def test_card_and_metrics_can_be_kept_from_others(
     server = Server(
         store="memory:", grpc_port=0, grpc=True, card_access=access, metrics_access=access
     )
-    async with open_house(tmp_path, server=server) as house:
+    async with open_server(tmp_path, server=server) as running:
         for path in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/metrics"):
-            assert (await house.client.get(path)).status_code == alone
-            got = await house.client.get(path, headers=bearer(house.token()))
+            assert (await running.client.get(path)).status_code == alone
+            got = await running.client.get(path, headers=bearer(running.token()))
             assert got.status_code == known
             if access != "public" and known == 200 and "card" in path:
                 assert got.headers["cache-control"] == "private, no-cache"
-        assert (await house.client.get("/healthz")).status_code == 200
+        assert (await running.client.get("/healthz")).status_code == 200
 
 
 async def test_rates_of_one_principal(tmp_path: Path) -> None:
-    async with open_house(tmp_path, rates=Rates(calls_per_minute=2)) as house:
-        token = house.token()
+    async with open_server(tmp_path, rates=Rates(calls_per_minute=2)) as running:
+        token = running.token()
         headers = bearer(token)
         for _ in range(2):
-            assert (await house.client.get("/tasks", headers=headers)).status_code == 200
-        over = await house.client.get("/tasks", headers=headers)
+            assert (await running.client.get("/tasks", headers=headers)).status_code == 200
+        over = await running.client.get("/tasks", headers=headers)
         assert (over.status_code, over.headers["retry-after"]) == (429, "30")
-        assert (await house.client.get("/tasks", headers=bearer(house.token("bob")))).is_success
+        assert (await running.client.get("/tasks", headers=bearer(running.token("bob")))).is_success
 
 
 async def test_quotas_of_one_principal(tmp_path: Path) -> None:
-    async with open_house(tmp_path, rates=Rates(live_tasks=2, streams=1)) as house:
-        token = house.token()
-        tasks = [(await said(house, token)).json()["task"]["id"] for _ in range(2)]
-        over = await said(house, token)
+    async with open_server(tmp_path, rates=Rates(live_tasks=2, streams=1)) as running:
+        token = running.token()
+        tasks = [(await said(running, token)).json()["task"]["id"] for _ in range(2)]
+        over = await said(running, token)
         assert (over.status_code, "retry-after" in over.headers) == (429, True)
-        assert (await said(house, house.token("bob"))).status_code == 200
-        cancel = await house.client.post(f"/tasks/{tasks[0]}:cancel", headers=bearer(token))
+        assert (await said(running, running.token("bob"))).status_code == 200
+        cancel = await running.client.post(f"/tasks/{tasks[0]}:cancel", headers=bearer(token))
         assert cancel.status_code == 200
-        assert (await said(house, token)).status_code == 200
+        assert (await said(running, token)).status_code == 200
 
 
 class Drain:
@@ -257,20 +261,20 @@ async def test_no_content_in_logs_metrics_or_errors(
         return turn.text
 
     drain = Drain()
-    async with open_house(tmp_path, agent, log_fd=drain.fd) as house:
-        token = house.token()
+    async with open_server(tmp_path, agent, log_fd=drain.fd) as running:
+        token = running.token()
         seen: list[str] = []
         for text in (canary, f"boom {canary}"):
-            await said(house, token, text, metadata={"note": canary})
+            await said(running, token, text, metadata={"note": canary})
         bad = f"{canary}-token-0123456789"
         wrong = (bearer(bad), {"cookie": canary, **V1}, {"x-api-key": canary, **V1})
-        seen += [(await house.client.get("/tasks", headers=each)).text for each in wrong]
-        seen.append((await house.client.get(f"/metrics?{canary}")).text)
-        seen.append((await said(house, token, canary, taskId="none")).text)
+        seen += [(await running.client.get("/tasks", headers=each)).text for each in wrong]
+        seen.append((await running.client.get(f"/metrics?{canary}")).text)
+        seen.append((await said(running, token, canary, taskId="none")).text)
         broken = b'{"message": {"parts": [{"text": "%s"}' % canary.encode()
         headers = {**bearer(token), "content-type": "application/json"}
-        reply = await house.client.post("/message:send", content=broken, headers=headers)
-        house.app.log.close()
+        reply = await running.client.post("/message:send", content=broken, headers=headers)
+        running.app.log.close()
         seen += reply.text, drain.text(), caplog.text
     drain.close()
     assert "crashed task=" in caplog.text  # the log has something to say
@@ -303,16 +307,16 @@ async def test_credentials_reach_the_run_once_and_stay_nowhere(
     drain = Drain()
     store = f"sqlite:///{tmp_path}/t.db"
     server = Server(store=store, grpc_port=0, grpc=True, allow_private=True)
-    async with open_house(tmp_path, agent, log_fd=drain.fd, server=server) as house:
-        token = house.token()
-        opened = (await said(house, token)).json()["task"]
+    async with open_server(tmp_path, agent, log_fd=drain.fd, server=server) as running:
+        token = running.token()
+        opened = (await said(running, token)).json()["task"]
         assert opened["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
         assert "calendar" in str(opened["status"]["message"])
-        answer = await said(house, token, secret, taskId=opened["id"])
+        answer = await said(running, token, secret, taskId=opened["id"])
         assert answer.json()["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
         path = f"/tasks/{opened['id']}"
-        shown = (await house.client.get(path, headers=bearer(token))).text
-        house.app.log.close()
+        shown = (await running.client.get(path, headers=bearer(token))).text
+        running.app.log.close()
         logged = drain.text()
         assert got == [secret]
         assert secret not in answer.text + shown + logged + caplog.text

@@ -19,7 +19,7 @@ from dragoman.core.peer import DEADLINE, Context
 from dragoman.server.app import App
 from engine.harness import until
 from iat.wires import beside
-from net.iat.sub_agent import RunningAgent, open_house
+from net.iat.sub_agent import RunningAgent, open_server
 from semantics.ways import WAYS, RunningServer, Way, said, served
 
 PATIENCE = 60.0
@@ -78,38 +78,38 @@ class Ask(Protocol):
 async def serving(worker: Worker, binding: str) -> AsyncIterator[tuple[App, Ask]]:
     """The worker's server, and how to ask it in this binding."""
     if binding in WAYS:
-        async with served(worker.agent) as house:
-            yield house.app, _a2a(WAYS[binding], house)
+        async with served(worker.agent) as server:
+            yield server.app, _a2a(WAYS[binding], server)
     else:
-        async with open_house(agent=worker.agent) as other:
+        async with open_server(agent=worker.agent) as other:
             yield other.app, (_iat_http if binding == "IAT over HTTP" else _iat_socket)(other)
 
 
-def _a2a(way: Way, house: RunningServer) -> Ask:
+def _a2a(way: Way, server: RunningServer) -> Ask:
     async def ask(*, stream: bool, work: str = "", patience: float = 60) -> None:
         headers = {DEADLINE: work} if work else {}
         op = said("go", wait=True)
-        await way.ask(house, op, stream=stream, headers=headers, patience=patience)
+        await way.ask(server, op, stream=stream, headers=headers, patience=patience)
 
     return ask
 
 
-def _iat_http(house: RunningAgent) -> Ask:
+def _iat_http(server: RunningAgent) -> Ask:
     async def ask(*, stream: bool, work: str = "", patience: float = 60) -> None:
-        await house.join()
+        await server.join()
         headers = {"accept": "text/event-stream"} if stream else {}
         if work:
             headers[DEADLINE] = work
-        body = house.envelope("execute", query="go")
-        await house.client.post("/iat", json=body, headers=headers, timeout=patience)
+        body = server.envelope("execute", query="go")
+        await server.client.post("/iat", json=body, headers=headers, timeout=patience)
 
     return ask
 
 
-def _iat_socket(house: RunningAgent) -> Ask:
+def _iat_socket(server: RunningAgent) -> Ask:
     async def ask(*, stream: bool, work: str = "", patience: float = 60) -> None:
         about: dict[str, Any] = {"metadata": {DEADLINE: float(work)}} if work else {}
-        async with beside(house, "websocket", "host-1") as wire:
+        async with beside(server, "websocket", "host-1") as wire:
             async with asyncio.timeout(patience):
                 async for _ in wire.execute("go", stream=stream, **about):
                     pass

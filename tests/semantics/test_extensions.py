@@ -41,7 +41,7 @@ REQUIRED = Extension(uri=BOOK, description="Books", required=True, params={"a": 
 
 @ways
 async def test_what_is_required_must_be_active(way: Way) -> None:
-    async with served(desk(REQUIRED, Extension(uri=PLAIN))) as house:
+    async with served(desk(REQUIRED, Extension(uri=PLAIN))) as server:
         for op, stream in (
             (said("hi"), False),
             (said("hi"), True),
@@ -51,14 +51,14 @@ async def test_what_is_required_must_be_active(way: Way) -> None:
             (ListTasks(), False),
         ):
             for active in ((), (PLAIN,), (BOOK.upper(),)):
-                heard = await way.ask(house, op, stream=stream, extensions=active)
+                heard = await way.ask(server, op, stream=stream, extensions=active)
                 if heard.unasked:
                     continue
                 told = Unsupported if way.name == "JSON-RPC 0.1" else ExtensionRequired
                 assert type(heard.error) is told, op
                 assert heard.code == CODES[way.name]
                 assert BOOK in heard.error.message
-            heard = await way.ask(house, op, stream=stream, extensions=(BOOK,))
+            heard = await way.ask(server, op, stream=stream, extensions=(BOOK,))
             if getattr(op, "task_id", ""):
                 assert type(heard.error) is TaskNotFound
             else:
@@ -67,43 +67,43 @@ async def test_what_is_required_must_be_active(way: Way) -> None:
 
 @ways
 async def test_cards_can_be_read_without(way: Way) -> None:
-    async with served(desk(REQUIRED)) as house:
-        heard = await way.ask(house, GetExtendedCard())
+    async with served(desk(REQUIRED)) as server:
+        heard = await way.ask(server, GetExtendedCard())
         assert not isinstance(heard.error, ExtensionRequired)
 
 
 @ways
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_is_active_is_echoed(way: Way, stream: bool) -> None:
-    async with served(desk(REQUIRED, Extension(uri=PLAIN))) as house:
+    async with served(desk(REQUIRED, Extension(uri=PLAIN))) as server:
         active = (PLAIN, "urn:nobody:knows", BOOK)
-        heard = await way.ask(house, said("hi"), stream=stream, extensions=active)
+        heard = await way.ask(server, said("hi"), stream=stream, extensions=active)
         assert heard.error is None
         assert heard.active == f"{PLAIN}, {BOOK}"
 
 
 @ways
 async def test_nothing_is_required_by_default(way: Way) -> None:
-    async with served(desk(Extension(uri=PLAIN))) as house:
-        heard = await way.ask(house, said("hi"))
+    async with served(desk(Extension(uri=PLAIN))) as server:
+        heard = await way.ask(server, said("hi"))
         assert isinstance(heard.answer, Task)
         assert heard.active == ""
 
 
 @ways
 async def test_either_header_activates(way: Way) -> None:
-    async with served(desk(REQUIRED)) as house:
+    async with served(desk(REQUIRED)) as server:
         for name in ("a2a-extensions", "x-a2a-extensions"):
-            heard = await way.ask(house, said("hi"), headers={name: f"{PLAIN},{BOOK}"})
+            heard = await way.ask(server, said("hi"), headers={name: f"{PLAIN},{BOOK}"})
             assert heard.error is None
             assert heard.active == BOOK
 
 
 async def test_the_card_declares_them() -> None:
-    async with served(desk(REQUIRED)) as house:
+    async with served(desk(REQUIRED)) as server:
         for version in ("1.0", "0.3"):
             headers = {"a2a-version": version}
-            reply = await house.client.get("/.well-known/agent-card.json", headers=headers)
+            reply = await server.client.get("/.well-known/agent-card.json", headers=headers)
             card: Card = card_in(reply.content)
             assert REQUIRED in card.extensions
 

@@ -22,10 +22,10 @@ def errors() -> int:
     return sum(isinstance(held, DragomanError) for held in gc.get_objects())
 
 
-async def refused(house: RunningServer, way: Way, count: int) -> None:
+async def refused(running: RunningServer, way: Way, count: int) -> None:
     for _ in range(count):
-        await way.ask(house, GetTask(task_id="none"))
-        await way.ask(house, Watch(task_id="none"), stream=True)
+        await way.ask(running, GetTask(task_id="none"))
+        await way.ask(running, Watch(task_id="none"), stream=True)
 
 
 @pytest.mark.parametrize("store", ["memory:", "sqlite"])
@@ -33,9 +33,9 @@ async def test_a_refused_request_leaves_nothing_behind(store: str, tmp_path: Pat
     """Else a caller that asks for tasks that do not exist could fill our memory."""
     url = store if store == "memory:" else f"sqlite:///{tmp_path}/tasks.db"
     server = Server(store=url, grpc=True, grpc_port=0, allow_private=True)
-    async with served(Agent("Desk"), server=server) as house:
+    async with served(Agent("Desk"), server=server) as running:
         for way in WAYS.values():
-            await refused(house, way, 2)
+            await refused(running, way, 2)
             before = errors()
-            await refused(house, way, MANY)
+            await refused(running, way, MANY)
             assert errors() < before + MANY // 2, way.name

@@ -45,7 +45,7 @@ def to(skill: str, *parts: AnyPart | str, **about: object) -> SendMessage:
 @ways
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_the_agent_does_not_take_is_refused(way: Way, stream: bool) -> None:
-    async with served(desk()) as house:
+    async with served(desk()) as server:
         for op in (
             said("see", PNG),
             said(Data({"a": 1})),
@@ -53,24 +53,24 @@ async def test_what_the_agent_does_not_take_is_refused(way: Way, stream: bool) -
             to("look", "words"),
             to("paint", PNG),
         ):
-            heard = await way.ask(house, op, stream=stream)
+            heard = await way.ask(server, op, stream=stream)
             assert type(heard.error) is ContentTypeUnsupported
             if way.name.startswith("JSON-RPC"):
                 assert heard.code == -32005
         for op in (said("words"), to("look", PNG)):
-            heard = await way.ask(house, op, stream=stream)
+            heard = await way.ask(server, op, stream=stream)
             assert heard.error is None
 
 
 @ways
 async def test_an_answer_is_checked_by_the_skill_of_its_task(way: Way) -> None:
-    async with served(desk()) as house:
-        task = (await way.ask(house, to("compare", PNG))).answer
+    async with served(desk()) as server:
+        task = (await way.ask(server, to("compare", PNG))).answer
         assert isinstance(task, Task)
         for _ in range(2):
-            refused = await way.ask(house, said("words", task=task.id))
+            refused = await way.ask(server, said("words", task=task.id))
             assert type(refused.error) is ContentTypeUnsupported
-        heard = await way.ask(house, said(PNG, PNG, task=task.id))
+        heard = await way.ask(server, said(PNG, PNG, task=task.id))
         assert heard.error is None
         assert heard.answer.text == "2"
 
@@ -83,21 +83,21 @@ async def test_a_question_may_be_answered_with_data(way: Way) -> None:
     async def book(turn: Turn) -> str:
         return "booked" if await turn.approve("Book it?") else "left alone"
 
-    async with served(agent) as house:
-        task = (await way.ask(house, said("go", wait=True))).answer
-        assert type((await way.ask(house, said(Data({"x": 1})))).error) is ContentTypeUnsupported
-        heard = await way.ask(house, said(Data({"approved": True}), task=task.id, wait=True))
+    async with served(agent) as server:
+        task = (await way.ask(server, said("go", wait=True))).answer
+        assert type((await way.ask(server, said(Data({"x": 1})))).error) is ContentTypeUnsupported
+        heard = await way.ask(server, said(Data({"approved": True}), task=task.id, wait=True))
         assert heard.answer.text == "booked"
 
 
 @ways
 async def test_a_caller_that_can_read_nothing_of_it_is_told_before_the_work(way: Way) -> None:
-    async with served(desk()) as house:
+    async with served(desk()) as server:
         for accepted in (("text/html",), ("image/gif", "audio/*")):
-            heard = await way.ask(house, to("paint", "a house", accepts=accepted))
+            heard = await way.ask(server, to("paint", "a house", accepts=accepted))
             assert type(heard.error) is ContentTypeUnsupported
         for accepted in ((), ("text/html", "image/png"), ("image/*",), ("*/*",)):
-            assert (await way.ask(house, to("paint", "a house", accepts=accepted))).error is None
+            assert (await way.ask(server, to("paint", "a house", accepts=accepted))).error is None
 
 
 @ways
@@ -108,9 +108,9 @@ async def test_an_agent_that_names_none_takes_all(way: Way) -> None:
     async def count(turn: Turn) -> str:
         return str(len(turn.parts))
 
-    async with served(agent) as house:
+    async with served(agent) as server:
         op = said("a", PNG, Data({"a": 1}), accepts=("audio/ogg",), wait=True)
-        heard = await way.ask(house, op)
+        heard = await way.ask(server, op)
         assert heard.error is None
 
 

@@ -35,21 +35,21 @@ def code(way: Way, rpc: int, rest: dict[str, int], grpc: int) -> int:
 
 @ways
 async def test_without_streaming_there_are_no_streams(way: Way) -> None:
-    async with served(desk(streaming=False)) as house:
+    async with served(desk(streaming=False)) as server:
         for op in (said("hi"), Watch(task_id="t")):
-            heard = await way.ask(house, op, stream=True)
+            heard = await way.ask(server, op, stream=True)
             assert type(heard.error) is Unsupported
             # gRPC 0.3 as its SDKs did: UNIMPLEMENTED; 1.0 FAILED_PRECONDITION.
             grpc = 9 if way.name == "gRPC 1.0" else 12
             assert heard.code == code(way, -32004, {"1.0": 400, "0.3": 501}, grpc)
-        heard = await way.ask(house, said("hi"))
+        heard = await way.ask(server, said("hi"))
         assert isinstance(heard.answer, Task)
         assert heard.answer.text == "hi"
 
 
 @ways
 async def test_without_push_there_are_no_webhooks(way: Way) -> None:
-    async with served(desk(push=False)) as house:
+    async with served(desk(push=False)) as server:
         grpc = 9 if way.name == "gRPC 1.0" else 12
         asked = 0
         for op in (
@@ -59,7 +59,7 @@ async def test_without_push_there_are_no_webhooks(way: Way) -> None:
             DeleteHook(task_id="t", hook_id="h"),
             said("hi", hook=HOOK),
         ):
-            heard = await way.ask(house, op)
+            heard = await way.ask(server, op)
             if heard.unasked:
                 continue
             asked += 1
@@ -70,15 +70,15 @@ async def test_without_push_there_are_no_webhooks(way: Way) -> None:
 
 @ways
 async def test_an_inline_webhook_is_refused_in_a_stream_too(way: Way) -> None:
-    async with served(desk(push=False)) as house:
-        heard = await way.ask(house, said("hi", hook=HOOK), stream=True)
+    async with served(desk(push=False)) as server:
+        heard = await way.ask(server, said("hi", hook=HOOK), stream=True)
         assert type(heard.error) is PushUnsupported
 
 
 @ways
 async def test_the_operator_can_switch_push_off(way: Way) -> None:
-    async with served(desk(), push=Push(enabled=False)) as house:
-        heard = await way.ask(house, SetHook(hook=HOOK))
+    async with served(desk(), push=Push(enabled=False)) as server:
+        heard = await way.ask(server, SetHook(hook=HOOK))
         assert type(heard.error) is PushUnsupported
 
 
@@ -92,9 +92,9 @@ async def test_without_extended_card_there_is_none(
     agent.skill("hidden", extended=True)(agent.skills["echo"].function)
     if locked:
         agent.auth["key"] = Tokens(callers={"alice": Known(secret=Secret(env="TOKEN_OF_ALICE"))})
-    async with served(agent) as house:
+    async with served(agent) as server:
         headers = {"authorization": f"Bearer {TOKEN}"} if locked else {}
-        heard = await way.ask(house, GetExtendedCard(), headers=headers)
+        heard = await way.ask(server, GetExtendedCard(), headers=headers)
         if way.name == "JSON-RPC 0.1":
             assert heard.unasked  # it has no such method
             return
@@ -107,19 +107,19 @@ async def test_without_extended_card_there_is_none(
         )
 
 
-async def capabilities(house: RunningServer, version: str) -> dict[str, object]:
+async def capabilities(server: RunningServer, version: str) -> dict[str, object]:
     headers = {"a2a-version": version} if version else {}
-    reply = await house.client.get("/.well-known/agent-card.json", headers=headers)
+    reply = await server.client.get("/.well-known/agent-card.json", headers=headers)
     return reply.json()["capabilities"]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("version", ["1.0", ""])
 async def test_the_card_says_what_is_on(version: str) -> None:
-    async with served(desk()) as house:
-        can = await capabilities(house, version)
+    async with served(desk()) as server:
+        can = await capabilities(server, version)
         assert (can["streaming"], can["pushNotifications"]) == (True, True)
-    async with served(desk(streaming=False, push=False, extended_card=False)) as house:
-        can = await capabilities(house, version)
+    async with served(desk(streaming=False, push=False, extended_card=False)) as server:
+        can = await capabilities(server, version)
         assert (can["streaming"], can["pushNotifications"]) == (False, False)
         assert can["extendedAgentCard"] is False
 

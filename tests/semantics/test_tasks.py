@@ -43,16 +43,16 @@ def desk() -> Agent:
 
 @ways
 async def test_the_context_is_inferred_from_the_task(way: Way) -> None:
-    async with served(desk()) as house:
+    async with served(desk()) as server:
         op = said("go", noted={"skillId": "trip"}, wait=True)
-        task = (await way.ask(house, op)).answer
+        task = (await way.ask(server, op)).answer
         assert task.context_id
-        wrong = await way.ask(house, said("Oslo", task=task.id, context="elsewhere"))
+        wrong = await way.ask(server, said("Oslo", task=task.id, context="elsewhere"))
         if way.name != "JSON-RPC 0.1":  # there a session may not be named again
             assert type(wrong.error) is BadParams
-        heard = await way.ask(house, said("Oslo", task=task.id, wait=True))
+        heard = await way.ask(server, said("Oslo", task=task.id, wait=True))
         assert heard.answer.context_id == task.context_id
-        got = (await way.ask(house, GetTask(task_id=task.id, history_length=10))).answer
+        got = (await way.ask(server, GetTask(task_id=task.id, history_length=10))).answer
         assert got.context_id == task.context_id
         if way.name != "JSON-RPC 0.1":
             assert {m.context_id for m in got.history} == {task.context_id}
@@ -61,24 +61,24 @@ async def test_the_context_is_inferred_from_the_task(way: Way) -> None:
 
 @ways
 async def test_a_context_that_the_caller_names_is_kept(way: Way) -> None:
-    async with served(desk()) as house:
-        heard = await way.ask(house, said("hi", context="c-4711", wait=True))
+    async with served(desk()) as server:
+        heard = await way.ask(server, said("hi", context="c-4711", wait=True))
         assert heard.answer.context_id == "c-4711"
 
 
 @ways
 async def test_references_are_kept_and_can_be_read(way: Way) -> None:
-    async with served(desk()) as house:
-        first = (await way.ask(house, said("one", wait=True))).answer
+    async with served(desk()) as server:
+        first = (await way.ask(server, said("one", wait=True))).answer
         ids = (first.id, "no-such-task", first.id)
         op = said("two", references=ids, noted={"skillId": "refer"}, wait=True)
-        second = (await way.ask(house, op)).answer
+        second = (await way.ask(server, op)).answer
         (artifact,) = second.artifacts
         if way.name in ("JSON-RPC 0.1", "REST 0.3"):  # declared losses: no word for them
             assert artifact.parts[0].value == {"said": [], "found": []}
             return
         assert artifact.parts[0].value == {"said": list(ids), "found": ["one"]}
-        got = (await way.ask(house, GetTask(task_id=second.id))).answer
+        got = (await way.ask(server, GetTask(task_id=second.id))).answer
         assert got.history[0].references == ids
 
 
@@ -96,11 +96,11 @@ async def test_references_to_tasks_of_others_are_not_read() -> None:
 
 @ways
 async def test_metadata_is_kept(way: Way) -> None:
-    async with served(desk()) as house:
+    async with served(desk()) as server:
         about = {"a": 1, "b": {"c": [True, None, "ü"]}}
         op = said("hi", noted={"m": about}, metadata={"r": about}, wait=True)
-        task = (await way.ask(house, op)).answer
-        got = (await way.ask(house, GetTask(task_id=task.id, history_length=5))).answer
+        task = (await way.ask(server, op)).answer
+        got = (await way.ask(server, GetTask(task_id=task.id, history_length=5))).answer
         assert got.metadata is not None
         assert got.metadata["r"] == about
         assert got.history[0].metadata is not None
@@ -109,15 +109,15 @@ async def test_metadata_is_kept(way: Way) -> None:
 
 @ways
 async def test_transitions_are_told_to_who_asks(way: Way) -> None:
-    async with served(desk()) as house:
+    async with served(desk()) as server:
         op = said("go", noted={"skillId": "trip"}, wait=True)
-        task = (await way.ask(house, op)).answer
-        await way.ask(house, said("Oslo", task=task.id, wait=True))
-        await way.ask(house, GetTask(task_id=task.id))
-        while (await way.ask(house, GetTask(task_id=task.id))).answer.state != State.COMPLETED:
+        task = (await way.ask(server, op)).answer
+        await way.ask(server, said("Oslo", task=task.id, wait=True))
+        await way.ask(server, GetTask(task_id=task.id))
+        while (await way.ask(server, GetTask(task_id=task.id))).answer.state != State.COMPLETED:
             pass
         asked = GetTask(task_id=task.id)
-        heard = await way.ask(house, asked, extensions=(TRANSITIONS,))
+        heard = await way.ask(server, asked, extensions=(TRANSITIONS,))
         assert heard.active == TRANSITIONS
         told = heard.answer.metadata[TRANSITIONS]
         assert [each["state"] for each in told] == [
@@ -129,7 +129,7 @@ async def test_transitions_are_told_to_who_asks(way: Way) -> None:
         ]
         assert [int(each["seq"]) for each in told] == sorted({int(e["seq"]) for e in told})
         assert all(each["at"].endswith("Z") for each in told)
-        plain = (await way.ask(house, asked)).answer
+        plain = (await way.ask(server, asked)).answer
         assert TRANSITIONS not in (plain.metadata or {})
 
 
@@ -146,26 +146,26 @@ async def test_transitions_come_with_send_and_cancel() -> None:
 
 
 async def test_the_card_of_0_3_says_that_transitions_are_kept() -> None:
-    async with served(desk()) as house:
+    async with served(desk()) as server:
         path = "/.well-known/agent-card.json"
-        old = (await house.client.get(path)).json()["capabilities"]
+        old = (await server.client.get(path)).json()["capabilities"]
         assert old["stateTransitionHistory"] is True
-        new = (await house.client.get(path, headers={"a2a-version": "1.0"})).json()
+        new = (await server.client.get(path, headers={"a2a-version": "1.0"})).json()
         assert "stateTransitionHistory" not in new["capabilities"]
-        older = (await house.client.get("/.well-known/agent.json")).json()["capabilities"]
+        older = (await server.client.get("/.well-known/agent.json")).json()["capabilities"]
         assert older["stateTransitionHistory"] is True
 
 
 @ways
 async def test_a_finished_task_takes_no_more(way: Way) -> None:
-    async with served(desk()) as house:
-        task = (await way.ask(house, said("hi", wait=True))).answer
-        while (await way.ask(house, GetTask(task_id=task.id))).answer.state != State.COMPLETED:
+    async with served(desk()) as server:
+        task = (await way.ask(server, said("hi", wait=True))).answer
+        while (await way.ask(server, GetTask(task_id=task.id))).answer.state != State.COMPLETED:
             pass
-        more = await way.ask(house, said("more", task=task.id))
+        more = await way.ask(server, said("more", task=task.id))
         assert isinstance(more.error, TaskFinished | Unsupported)
-        assert (await way.ask(house, CancelTask(task_id="none"))).error is not None
-        unknown = await way.ask(house, said("more", task="none"))
+        assert (await way.ask(server, CancelTask(task_id="none"))).error is not None
+        unknown = await way.ask(server, said("more", task="none"))
         if way.name != "JSON-RPC 0.1":  # there callers make the ids
             assert type(unknown.error) is TaskNotFound
 
@@ -176,14 +176,14 @@ async def test_history_is_as_long_as_asked(way: Way) -> None:
         lengths = {None: 0 if way.name.endswith("0.1") else 1, 1: 1}  # 0 is not said, or is absent
     else:
         lengths = {None: 1, 0: 0, 1: 1, 9: 1}
-    async with served(desk()) as house:
+    async with served(desk()) as server:
         for length, found in lengths.items():
-            sent = (await way.ask(house, said("hi", history_length=length, wait=True))).answer
+            sent = (await way.ask(server, said("hi", history_length=length, wait=True))).answer
             assert len(sent.history) == found
-            got = await way.ask(house, GetTask(task_id=sent.id, history_length=length))
+            got = await way.ask(server, GetTask(task_id=sent.id, history_length=length))
             assert len(got.answer.history) == found
             op = said("hi", history_length=length)
-            first = (await way.ask(house, op, stream=True)).entries[0]
+            first = (await way.ask(server, op, stream=True)).entries[0]
             assert isinstance(first, Stamped)
             if isinstance(first.event, Snapshot):  # 0.1 tells no tasks in streams
                 assert len(first.event.task.history) == found
@@ -191,11 +191,11 @@ async def test_history_is_as_long_as_asked(way: Way) -> None:
 
 @ways
 async def test_history_of_a_task_that_is_continued_in_a_stream(way: Way) -> None:
-    async with served(desk()) as house:
+    async with served(desk()) as server:
         op = said("go", noted={"skillId": "trip"}, wait=True)
-        task = (await way.ask(house, op)).answer
+        task = (await way.ask(server, op)).answer
         more = said("Oslo", task=task.id, history_length=1)
-        heard = await way.ask(house, more, stream=True)
+        heard = await way.ask(server, more, stream=True)
         first = heard.entries[0]
         assert isinstance(first, Stamped)
         if isinstance(first.event, Snapshot):
@@ -204,11 +204,11 @@ async def test_history_of_a_task_that_is_continued_in_a_stream(way: Way) -> None
 
 @ways
 async def test_a_streamed_answer_does_not_begin_with_the_old_question(way: Way) -> None:
-    async with served(desk()) as house:
+    async with served(desk()) as server:
         op = said("go", noted={"skillId": "trip"}, wait=True)
-        task = (await way.ask(house, op)).answer
+        task = (await way.ask(server, op)).answer
         assert task.state is State.INPUT_REQUIRED
-        heard = await way.ask(house, said("Oslo", task=task.id), stream=True)
+        heard = await way.ask(server, said("Oslo", task=task.id), stream=True)
         fold = Fold(task.id, task.context_id)
         states = []
         for entry in heard.entries:
@@ -230,10 +230,10 @@ async def test_who_does_not_wait_has_the_task_at_once(way: Way) -> None:
         await go.wait()
         return "done"
 
-    async with served(agent) as house:
+    async with served(agent) as server:
         if way.name != "JSON-RPC 0.1":  # there every send waits
-            task = (await way.ask(house, said("hi", wait=False))).answer
+            task = (await way.ask(server, said("hi", wait=False))).answer
             assert task.state in (State.SUBMITTED, State.WORKING)
         go.set()
-        task = (await way.ask(house, said("hi", wait=True))).answer
+        task = (await way.ask(server, said("hi", wait=True))).answer
         assert (task.state, task.text) == (State.COMPLETED, "done")

@@ -93,7 +93,7 @@ class Way:
 
     async def ask(
         self,
-        house: RunningServer,
+        running: RunningServer,
         op: AnyOperation,
         *,
         stream: bool = False,
@@ -109,19 +109,19 @@ class Way:
         (frame,) = frames
         said = {**frame.headers, **(headers or {})}
         if self.name.startswith("gRPC"):
-            return await self._grpc(house, session, frame, said, patience, stream=stream)
-        return await self._http(house, session, frame, said, patience)
+            return await self._grpc(running, session, frame, said, patience, stream=stream)
+        return await self._http(running, session, frame, said, patience)
 
     async def _http(
         self,
-        house: RunningServer,
+        running: RunningServer,
         session: Session,
         frame: Frame,
         headers: dict[str, str],
         patience: float,
     ) -> Heard:
         verb, _, path = frame.target.partition(" ")
-        reply = await house.client.request(
+        reply = await running.client.request(
             verb, path or "/", content=frame.body or None, headers=headers, timeout=patience
         )
         heard = Heard(active=reply.headers.get(self.echo, ""))
@@ -145,7 +145,7 @@ class Way:
 
     async def _grpc(
         self,
-        house: RunningServer,
+        running: RunningServer,
         session: Session,
         frame: Frame,
         headers: dict[str, str],
@@ -155,7 +155,7 @@ class Way:
     ) -> Heard:
         heard = Heard()
         metadata = tuple(headers.items())
-        make = house.channel.unary_stream if stream else house.channel.unary_unary
+        make = running.channel.unary_stream if stream else running.channel.unary_unary
         call = make(frame.target)(frame.body, metadata=metadata, timeout=patience)
         try:
             if stream:

@@ -51,8 +51,8 @@ def told_to(name: str, **headers: str) -> dict[str, str]:
 @pytest.mark.parametrize("way", WAYS)
 async def test_each_agent_answers_at_its_own_address(two: TwoAgents, way: str) -> None:
     for name in NAMES:
-        async with two.house(name) as house:
-            heard = await WAYS[way].ask(house, say("hello"), headers=told_to(name))
+        async with two.open_server(name) as running:
+            heard = await WAYS[way].ask(running, say("hello"), headers=told_to(name))
             assert heard.error is None
             assert heard.answer.text == f"{name} hello"
 
@@ -60,7 +60,7 @@ async def test_each_agent_answers_at_its_own_address(two: TwoAgents, way: str) -
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_task_of_one_agent_does_not_exist_for_the_other(two: TwoAgents, way: str) -> None:
     ask = WAYS[way].ask
-    async with two.house("alpha") as alpha, two.house("beta") as beta:
+    async with two.open_server("alpha") as alpha, two.open_server("beta") as beta:
         task = (await ask(alpha, say("ask"), headers=told_to("alpha"))).answer
         for op, stream in (
             (GetTask(task_id=task.id), False),
@@ -84,26 +84,28 @@ async def test_lists_keys_contexts_and_webhooks_are_of_one_agent(two: TwoAgents,
     ask = WAYS[way].ask
     found = {}
     for name in NAMES:
-        async with two.house(name) as house:
+        async with two.open_server(name) as running:
             keyed = told_to(name, **{"idempotency-key": "k"})
-            first = await ask(house, say("one", context_id="c"), headers=keyed)
-            again = await ask(house, say("one", context_id="c"), headers=keyed)
+            first = await ask(running, say("one", context_id="c"), headers=keyed)
+            again = await ask(running, say("one", context_id="c"), headers=keyed)
             assert again.answer.id == first.answer.id  # the key of this agent, not of the other
             assert first.answer.text == f"{name} one"
             found[name] = first.answer.id
             if way != "JSON-RPC 0.1":  # where a name is that of one task
-                past = await ask(house, say("past", context_id="c"), headers=told_to(name))
+                past = await ask(running, say("past", context_id="c"), headers=told_to(name))
                 assert past.answer.text.count(" one") == 0
                 assert past.answer.text.count("one") == 1
             set_ = SetHook(Hook(hook_id="h", task_id=first.answer.id, url=HOOK))
-            if not (await ask(house, set_, headers=told_to(name))).unasked:
-                listed = await ask(house, ListHooks(task_id=first.answer.id), headers=told_to(name))
+            if not (await ask(running, set_, headers=told_to(name))).unasked:
+                listed = await ask(
+                    running, ListHooks(task_id=first.answer.id), headers=told_to(name)
+                )
                 assert listed.unasked or len(listed.answer.hooks) == 1
     if way == "JSON-RPC 0.1":  # which has no list, and the caller chose the same name twice
         return
     for name in NAMES:
-        async with two.house(name) as house:
-            heard = await ask(house, ListTasks(), headers=told_to(name))
+        async with two.open_server(name) as running:
+            heard = await ask(running, ListTasks(), headers=told_to(name))
             if not heard.unasked:
                 assert {task.id for task in heard.answer.tasks} >= {found[name]}
                 other = next(each for each in NAMES if each != name)
@@ -284,14 +286,14 @@ async def test_after_a_restart_each_agent_finds_its_own_tasks(tmp_path: Path) ->
     asked = {}
     async with serving(store=store) as two:
         for name in NAMES:
-            async with two.house(name) as house:
-                asked[name] = (await ask(house, say("ask"))).answer
+            async with two.open_server(name) as running:
+                asked[name] = (await ask(running, say("ask"))).answer
                 assert asked[name].state is State.INPUT_REQUIRED
     async with serving(store=store) as two:
         for name in NAMES:
-            async with two.house(name) as house:
+            async with two.open_server(name) as running:
                 other = asked["beta" if name == "alpha" else "alpha"]
-                lost = await ask(house, say("Ann", task_id=other.id))
+                lost = await ask(running, say("Ann", task_id=other.id))
                 assert isinstance(lost.error, TaskNotFound)
-                found = (await ask(house, say("Ann", task_id=asked[name].id))).answer
+                found = (await ask(running, say("Ann", task_id=asked[name].id))).answer
                 assert found.text == f"{name} Ann"

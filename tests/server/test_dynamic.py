@@ -56,8 +56,8 @@ async def listed(two: TwoAgents) -> list[str]:
 async def test_an_agent_that_was_added_answers_in_every_dialect(way: str) -> None:
     async with serving() as two:
         await two.app.add_agent("gamma", desk("gamma"))
-        async with two.house("gamma") as house:
-            heard = await WAYS[way].ask(house, say("hi"), headers={"dragoman-agent": "gamma"})
+        async with two.open_server("gamma") as running:
+            heard = await WAYS[way].ask(running, say("hi"), headers={"dragoman-agent": "gamma"})
             assert heard.error is None
             assert heard.answer.text == "gamma hi"
         assert await text_of(two, "alpha") == "alpha hi"
@@ -67,13 +67,13 @@ async def test_an_agent_that_was_added_answers_in_every_dialect(way: str) -> Non
 async def test_an_agent_that_was_removed_answers_no_more_calls(way: str) -> None:
     async with serving() as two:
         await two.app.remove_agent("beta")
-        async with two.house("beta") as house:
+        async with two.open_server("beta") as running:
             if "GRPC" in way.upper():
-                heard = await WAYS[way].ask(house, say("hi"), headers={"dragoman-agent": "beta"})
+                heard = await WAYS[way].ask(running, say("hi"), headers={"dragoman-agent": "beta"})
                 assert heard.error is not None
                 assert "no agent called beta" in str(heard.error)
             else:
-                assert (await house.client.post("", json={})).status_code == 404
+                assert (await running.client.post("", json={})).status_code == 404
         assert await text_of(two, "alpha") == "alpha hi"
 
 
@@ -193,8 +193,8 @@ async def test_a_replaced_agent_finishes_its_stream_with_the_code_it_began_with(
             (task_id,) = runs
             await two.app.replace_agent("gate", desk("new"))
             assert await text_of(two, "gate") == "new hi"
-            async with two.house("gate") as house:
-                found = await WAYS["JSON-RPC 1.0"].ask(house, GetTask(task_id=task_id))
+            async with two.open_server("gate") as running:
+                found = await WAYS["JSON-RPC 1.0"].ask(running, GetTask(task_id=task_id))
                 assert found.answer.state is State.WORKING
             gate.opened.set()
         assert stream.result().endswith("two")

@@ -30,17 +30,17 @@ def say(text: str) -> SendMessage:
 
 
 async def test_the_tenant_on_the_card_leads_to_the_agent() -> None:
-    async with serving() as two, two.house("alpha") as house:
+    async with serving() as two, two.open_server("alpha") as running:
         for name in ("alpha", "beta"):
-            heard = await named(name).ask(house, say("hi"))
+            heard = await named(name).ask(running, say("hi"))
             assert heard.answer.text == f"{name} hi"
-            streamed = await named(name).ask(house, say("hi"), stream=True)
+            streamed = await named(name).ask(running, say("hi"), stream=True)
             assert streamed.error is None
             assert streamed.entries
             metrics = two.app.mounts[name].server.metrics
             assert metrics.events == len(streamed.entries)
         lost = await named("beta").ask(
-            house, GetTask(task_id=(await named("alpha").ask(house, say("hi"))).answer.id)
+            running, GetTask(task_id=(await named("alpha").ask(running, say("hi"))).answer.id)
         )
         assert isinstance(lost.error, TaskNotFound)
 
@@ -55,7 +55,7 @@ async def test_the_path_of_an_address_that_is_typed_names_the_agent(dialect: str
 
 
 async def test_a_call_that_names_no_agent_is_told_how_to() -> None:
-    async with serving() as two, two.house("alpha") as house:
+    async with serving() as two, two.open_server("alpha") as running:
         for way, headers in (
             (named(""), {}),
             (named(""), {"dragoman-agent": "nobody"}),
@@ -63,12 +63,12 @@ async def test_a_call_that_names_no_agent_is_told_how_to() -> None:
             (Way("gRPC 0.3", lambda uris: GrpcCaller("0.3", uris)), {}),
         ):
             for stream in (False, True):
-                heard = await way.ask(house, say("hi"), headers=headers, stream=stream)
+                heard = await way.ask(running, say("hi"), headers=headers, stream=stream)
                 assert isinstance(heard.error, BadParams)
                 assert "dragoman-agent" in heard.error.message
-        heard = await named("nobody").ask(house, say("hi"))
+        heard = await named("nobody").ask(running, say("hi"))
         assert isinstance(heard.error, Forbidden)
-        channel = house.channel.unary_unary("/lf.a2a.v1.A2AService/SendMessage")
+        channel = running.channel.unary_unary("/lf.a2a.v1.A2AService/SendMessage")
         with pytest.raises(grpc.aio.AioRpcError) as broken:
             await channel(b"\xff\xff", timeout=60)
         assert broken.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -78,24 +78,24 @@ async def test_with_metadata_the_tenant_is_a_tenant(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("T_ANN", "ann-token-of-sixteen")
     known = Known(secret=Secret(env="T_ANN"), tenants=("acme", "beta"))
     auth = {"all": Tokens(callers={"ann": known})}
-    async with serving(auth=auth) as two, two.house("alpha") as house:
+    async with serving(auth=auth) as two, two.open_server("alpha") as running:
         ann = {"authorization": "Bearer ann-token-of-sixteen", "dragoman-agent": "alpha"}
-        in_beta = await named("beta").ask(house, say("hi"), headers=ann)
+        in_beta = await named("beta").ask(running, say("hi"), headers=ann)
         assert in_beta.answer.text == "alpha hi"
-        lost = await named("acme").ask(house, GetTask(task_id=in_beta.answer.id), headers=ann)
+        lost = await named("acme").ask(running, GetTask(task_id=in_beta.answer.id), headers=ann)
         assert isinstance(lost.error, TaskNotFound)
-        assert isinstance((await named("alpha").ask(house, say("hi"))).error, Unauthenticated)
+        assert isinstance((await named("alpha").ask(running, say("hi"))).error, Unauthenticated)
 
 
 async def test_each_agent_asks_for_its_own_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("T_BOB", "bob-token-of-sixteen")
     bob = Tokens(callers={"bob": Known(secret=Secret(env="T_BOB"))})
     agents = {"alpha": desk("alpha"), "beta": desk("beta", auth={"own": bob})}
-    async with serving(agents) as two, two.house("alpha") as house:
-        assert (await named("alpha").ask(house, say("hi"))).error is None
-        assert isinstance((await named("beta").ask(house, say("hi"))).error, Unauthenticated)
+    async with serving(agents) as two, two.open_server("alpha") as running:
+        assert (await named("alpha").ask(running, say("hi"))).error is None
+        assert isinstance((await named("beta").ask(running, say("hi"))).error, Unauthenticated)
         shown = {"authorization": "Bearer bob-token-of-sixteen"}
-        assert (await named("beta").ask(house, say("hi"), headers=shown)).error is None
+        assert (await named("beta").ask(running, say("hi"), headers=shown)).error is None
 
 
 async def test_a_call_by_tenant_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,12 +104,12 @@ async def test_a_call_by_tenant_counts_once(monkeypatch: pytest.MonkeyPatch) -> 
     ann = {"authorization": "Bearer ann-token-of-sixteen"}
     async with (
         serving(auth=auth, rates=Rates(calls_per_minute=4)) as two,
-        two.house("alpha") as house,
+        two.open_server("alpha") as running,
     ):
         for name in ("alpha", "beta") * 2:
-            assert (await named(name).ask(house, say("hi"), headers=ann)).error is None
+            assert (await named(name).ask(running, say("hi"), headers=ann)).error is None
         heard = [
-            (await named(name).ask(house, say("hi"), headers=ann)).error
+            (await named(name).ask(running, say("hi"), headers=ann)).error
             for name in ("alpha", "beta") * 2
         ]
         assert isinstance(heard[-1], TooMany)
@@ -143,7 +143,7 @@ async def test_a_thousand_agents_with_the_same_schemes_are_asked_once(
     )
     agents = {f"a{n}": desk(f"a{n}") for n in range(A_THOUSAND)}
     agents["last"] = desk("last", auth={"own": bob})
-    async with serving(agents, auth={"all": ann}) as two, two.house("a1") as house:
+    async with serving(agents, auth={"all": ann}) as two, two.open_server("a1") as running:
         for headers, name, error, times in (
             ({}, "a1", Unauthenticated, 2),
             ({"authorization": "Bearer of-nobody-at-all"}, "a1", Unauthenticated, 2),
@@ -152,11 +152,11 @@ async def test_a_thousand_agents_with_the_same_schemes_are_asked_once(
             ({"authorization": "Bearer bob-token-of-sixteen"}, "a7", Unauthenticated, 2),
         ):
             asked.clear()
-            heard = await named(name).ask(house, say("hi"), headers=headers)
+            heard = await named(name).ask(running, say("hi"), headers=headers)
             assert (type(heard.error) if heard.error else None, len(asked)) == (error, times)
             asked.clear()
             # Metadata that name the agent leave nothing to find out.
-            await named("").ask(house, say("hi"), headers={**headers, "dragoman-agent": name})
+            await named("").ask(running, say("hi"), headers={**headers, "dragoman-agent": name})
             assert not asked
 
 
@@ -169,17 +169,17 @@ async def test_one_agent_for_everyone_spares_asking_all_others(
         monkeypatch.setenv(f"T_{n}", f"token-of-sixteen-{n}")
         own = Tokens(callers={"it": Known(secret=Secret(env=f"T_{n}"))})
         agents[f"a{n}"] = desk(f"a{n}", auth={"own": own})
-    async with serving(agents) as two, two.house("a1") as house:
+    async with serving(agents) as two, two.open_server("a1") as running:
         last = {"authorization": f"Bearer token-of-sixteen-{A_THOUSAND - 1}"}
-        heard = await named(f"a{A_THOUSAND - 1}").ask(house, say("hi"), headers=last)
+        heard = await named(f"a{A_THOUSAND - 1}").ask(running, say("hi"), headers=last)
         assert heard.error is None
         assert len(asked) == A_THOUSAND
-        heard = await named("a1").ask(house, say("hi"))
+        heard = await named("a1").ask(running, say("hi"))
         assert isinstance(heard.error, Unauthenticated)
-    async with serving({**agents, "open": desk("open")}) as two, two.house("a1") as house:
+    async with serving({**agents, "open": desk("open")}) as two, two.open_server("a1") as running:
         asked.clear()
-        assert (await named("open").ask(house, say("hi"))).error is None
-        assert isinstance((await named("a1").ask(house, say("hi"))).error, Unauthenticated)
+        assert (await named("open").ask(running, say("hi"))).error is None
+        assert isinstance((await named("a1").ask(running, say("hi"))).error, Unauthenticated)
         assert not asked
 
 

@@ -129,8 +129,10 @@ async def test_a_tenant_leads_to_its_agent(people: dict[str, Any]) -> None:
 async def asked_over_grpc(two: TwoAgents, tenant: str, who: str) -> Any:
     way = Way("gRPC 1.0", lambda uris: GrpcCaller("1.0", uris, tenant))
     op = SendMessage(message=Message(message_id="m", role=Role.USER, parts=(Text("hi"),)))
-    async with two.house("alpha") as house:
-        return await way.ask(house, op, headers={"authorization": f"Bearer {who}-token-of-sixteen"})
+    async with two.open_server("alpha") as running:
+        return await way.ask(
+            running, op, headers={"authorization": f"Bearer {who}-token-of-sixteen"}
+        )
 
 
 async def test_a_tenant_needs_the_right_to_it(people: dict[str, Any]) -> None:
@@ -193,6 +195,6 @@ async def test_a_proxy_of_ours_tells_the_host_of_a_grpc_call() -> None:
     headers = {"x-forwarded-host": "alpha.example"}
     for ranges, told in ((("127.0.0.0/8",), True), ((), False)):
         server = {"trusted_proxies": ranges, "grpc_url": "grpc.example:443"}
-        async with serving(server=server, agents=HOSTS) as two, two.house("alpha") as house:
-            heard = await way.ask(house, op, headers=headers)
+        async with serving(server=server, agents=HOSTS) as two, two.open_server("alpha") as running:
+            heard = await way.ask(running, op, headers=headers)
             assert (heard.answer is not None) is told

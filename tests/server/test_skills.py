@@ -56,28 +56,32 @@ def at(two: TwoAgents, skill: str = "translate") -> str:
 )
 async def test_a_skill_is_asked_in_every_dialect_and_its_agents_take_turns(dialect: str) -> None:
     async with (
-        serving(three()) as house,
-        connect(at(house), dialect=dialect, allow_private=True) as agent,
+        serving(three()) as running,
+        connect(at(running), dialect=dialect, allow_private=True) as agent,
     ):
         said = {(await agent.send("hi")).text for _ in range(4)}
         assert said == {"one hi", "two hi"}
 
 
 async def test_the_card_is_that_of_the_skill() -> None:
-    async with serving(three()) as house, httpx2.AsyncClient(timeout=60) as client:
-        card = (await client.get(f"{at(house)}/.well-known/agent-card.json")).json()
+    async with serving(three()) as running, httpx2.AsyncClient(timeout=60) as client:
+        card = (await client.get(f"{at(running)}/.well-known/agent-card.json")).json()
         assert [each["id"] for each in card["skills"]] == ["translate"]
-        assert card["url"] == at(house)
-        for path in (at(house, "nothing"), f"{house.url}/agents/-", f"{house.url}/agents/-/x"):
+        assert card["url"] == at(running)
+        for path in (
+            at(running, "nothing"),
+            f"{running.url}/agents/-",
+            f"{running.url}/agents/-/x",
+        ):
             assert (await client.get(path)).status_code == 404
 
 
 @pytest.mark.parametrize("forgets", [False, True])
 async def test_later_calls_about_a_task_reach_its_agent(forgets: bool) -> None:
-    async with serving(three()) as house, connect(at(house), allow_private=True) as agent:
+    async with serving(three()) as running, connect(at(running), allow_private=True) as agent:
         asked = [await agent.send("ask") for _ in range(4)]
         if forgets:  # as after a restart
-            for mount, _ in house.app.skills._made.values():
+            for mount, _ in running.app.skills._made.values():
                 mount.peer._chosen.clear()
         for task in asked:
             assert task.state is State.INPUT_REQUIRED
@@ -89,7 +93,7 @@ async def test_later_calls_about_a_task_reach_its_agent(forgets: bool) -> None:
 
 
 async def test_a_conversation_stays_with_one_agent() -> None:
-    async with serving(three()) as house, connect(at(house), allow_private=True) as agent:
+    async with serving(three()) as running, connect(at(running), allow_private=True) as agent:
         first = await agent.send("hi")
         said = {(await agent.send("hi", context_id=first.context_id)).text for _ in range(4)}
         assert said == {first.text}
@@ -97,9 +101,9 @@ async def test_a_conversation_stays_with_one_agent() -> None:
 
 async def test_the_agent_with_the_least_to_do_is_asked() -> None:
     agents = three()
-    async with serving(agents) as house, connect(at(house), allow_private=True) as agent:
+    async with serving(agents) as running, connect(at(running), allow_private=True) as agent:
         busy = await agent.send("wait", wait=False)
-        runs = {name: house.app.mounts[name].peer.runner.runs for name in ("one", "two")}
+        runs = {name: running.app.mounts[name].peer.runner.runs for name in ("one", "two")}
         await until(lambda: any(runs.values()))
         (free,) = [name for name, found in runs.items() if not found]
         assert {(await agent.send("hi")).text for _ in range(4)} == {f"{free} hi"}
@@ -110,9 +114,9 @@ async def test_the_agent_with_the_least_to_do_is_asked() -> None:
 
 
 async def test_an_agent_that_is_away_is_not_asked() -> None:
-    async with serving(three()) as house, connect(at(house), allow_private=True) as agent:
+    async with serving(three()) as running, connect(at(running), allow_private=True) as agent:
         await agent.send("hi")
-        (mount, _), *_ = house.app.skills._made.values()
+        (mount, _), *_ = running.app.skills._made.values()
         mount.peer._online = lambda name: name == "two"
         assert {(await agent.send("hi")).text for _ in range(4)} == {"two hi"}
         mount.peer._online = lambda name: False
@@ -121,10 +125,10 @@ async def test_an_agent_that_is_away_is_not_asked() -> None:
 
 
 async def test_agents_that_come_and_go_are_asked_or_not() -> None:
-    async with serving(three()) as house, connect(at(house), allow_private=True) as agent:
-        await house.app.remove_agent("one")
+    async with serving(three()) as running, connect(at(running), allow_private=True) as agent:
+        await running.app.remove_agent("one")
         assert {(await agent.send("hi")).text for _ in range(3)} == {"two hi"}
-        await house.app.add_agent("four", translator("four"))
+        await running.app.add_agent("four", translator("four"))
         assert {(await agent.send("hi")).text for _ in range(4)} == {"two hi", "four hi"}
 
 
@@ -134,17 +138,17 @@ async def test_callers_are_authenticated_and_agents_with_schemes_of_their_own_le
     monkeypatch.setenv("T", "ann-token-of-sixteen")
     tokens = Tokens(callers={"ann": Known(secret=Secret(env="T"))})
     agents = {"one": translator("one"), "two": translator("two", auth={"own": tokens})}
-    async with serving(agents, auth={"all": tokens}) as house:
+    async with serving(agents, auth={"all": tokens}) as running:
         async with httpx2.AsyncClient(timeout=60) as client:
-            assert (await client.post(at(house), json={})).status_code == 401
-        async with connect(at(house), auth="ann-token-of-sixteen", allow_private=True) as agent:
+            assert (await client.post(at(running), json={})).status_code == 401
+        async with connect(at(running), auth="ann-token-of-sixteen", allow_private=True) as agent:
             assert {(await agent.send("hi")).text for _ in range(3)} == {"one hi"}
 
 
 async def test_the_mounts_of_skills_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skill_mounts, "MOST_MOUNTS", 2)
-    async with serving(three()) as house, httpx2.AsyncClient(timeout=60) as client:
+    async with serving(three()) as running, httpx2.AsyncClient(timeout=60) as client:
         for skill in ("translate", "other", "hum"):
-            page = f"{at(house, skill)}/.well-known/agent-card.json"
+            page = f"{at(running, skill)}/.well-known/agent-card.json"
             assert (await client.get(page)).status_code == 200
-        assert list(house.app.skills._made) == ["other", "hum"]
+        assert list(running.app.skills._made) == ["other", "hum"]

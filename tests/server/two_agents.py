@@ -45,7 +45,7 @@ class TwoAgents:
         self.app, self.url = app, url
 
     @asynccontextmanager
-    async def house(self, name: str) -> AsyncIterator[ways.RunningServer]:
+    async def open_server(self, name: str) -> AsyncIterator[ways.RunningServer]:
         """The agent of this name, for the ways of `semantics.ways`."""
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.app.ports['grpc']}")
         base = f"{self.url}/agents/{name}"

@@ -26,7 +26,7 @@ from dragoman.testing.served import served
 from dragoman.workspace import Space
 from iat.team import SECRET as SHARED
 from iat.team import WAYS, joining, settings, story, team
-from net.iat.sub_agent import SECRET, RunningAgent, open_house
+from net.iat.sub_agent import SECRET, RunningAgent, open_server
 
 OUT = "a secret outside"
 
@@ -64,18 +64,18 @@ def root(tmp_path: Path) -> Path:
 class Asking:
     """`execute` and its answer, on one of the transports."""
 
-    def __init__(self, house: RunningAgent, way: str) -> None:
-        self.house, self.way = house, way
+    def __init__(self, running: RunningAgent, way: str) -> None:
+        self.running, self.way = running, way
         self.socket: Any = None
 
     async def __call__(self, action: str, **payload: Any) -> dict[str, Any]:
         """The payload of the response."""
-        inner = payload.pop("inner", None)  # the house's own `metadata` is that of the envelope
-        said = self.house.envelope(action, **payload)
+        inner = payload.pop("inner", None)  # the server's own `metadata` is that of the envelope
+        said = self.running.envelope(action, **payload)
         if inner is not None:
             said["payload"]["metadata"] = inner
         if self.way == "http":
-            return dict((await self.house.post(said)).json()["payload"])
+            return dict((await self.running.post(said)).json()["payload"])
         await self.socket.send(json.dumps(said))
         async with asyncio.timeout(60):
             while True:
@@ -87,16 +87,16 @@ class Asking:
 
 @asynccontextmanager
 async def asking(agent: Agent, way: str) -> AsyncIterator[Asking]:
-    async with open_house(agent=agent) as house:
-        ask = Asking(house, way)
+    async with open_server(agent=agent) as running:
+        ask = Asking(running, way)
         if way == "http":
-            await house.join()
+            await running.join()
             yield ask
             return
-        async with connect(house.ws) as socket:
+        async with connect(running.ws) as socket:
             ask.socket = socket
             told = await ask("register", agent_id="host-1", token=SECRET)
-            house.token = told["session_token"]
+            running.token = told["session_token"]
             yield ask
 
 
@@ -176,7 +176,7 @@ async def test_the_root_is_told_to_who_introduces_itself_and_to_nobody_else(
     async with asking(reader(root), way) as ask:
         told = await ask("register", agent_id="host-1", token=SECRET)
         assert told["workspace_root"] == str(root)
-        manifest = await ask.house.client.get("/manifest")
+        manifest = await ask.running.client.get("/manifest")
         assert manifest.json()["agent_id"] == "reader"
         assert str(root) not in manifest.text
 

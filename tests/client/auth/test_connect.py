@@ -10,7 +10,7 @@ import pytest
 
 from client.auth.authorization_server import App, Authority
 from client.auth.guarded_agent import ROBOT, SECRET, keyring
-from client.our_server import house
+from client.our_server import open_server
 from dragoman.client import connect
 from dragoman.client.auth import CardAuth, Own, UserCredentials
 from dragoman.client.credentials import origin_of
@@ -45,7 +45,7 @@ async def test_every_fixed_scheme_opens_a_real_server(
     scheme: Scheme, own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("T_KEY", KEY)
-    async with house(auth={"door": scheme}) as server:
+    async with open_server(auth={"door": scheme}) as server:
         origin = origin_of(server.url)
         async with connect(server.url, auth=CardAuth(keyring(own, origin))) as agent:
             assert (await agent.send("hello")).text == "HELLO"
@@ -77,7 +77,7 @@ async def test_client_credentials_to_a_real_server_and_again_when_it_ends(tmp_pa
     async with Authority() as authority:
         authority.memory.clients = {"robot": App("robot", SECRET)}
         authority.access = access
-        async with house(auth={"door": oauth_door(authority, issuer, tmp_path)}) as server:
+        async with open_server(auth={"door": oauth_door(authority, issuer, tmp_path)}) as server:
             now = [time.time()]
             origin = origin_of(server.url)
             async with CardAuth(keyring(ROBOT, origin), clock=lambda: now[0]) as auth:
@@ -96,7 +96,7 @@ async def test_the_users_own_file_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("T_KEY", KEY)
-    async with house(auth={"door": FIXED["bearer"][0]}) as server:
+    async with open_server(auth={"door": FIXED["bearer"][0]}) as server:
         (tmp_path / "credentials.toml").write_text(f'["{server.url}"]\ntoken = "{KEY}"\n')
         (tmp_path / "credentials.toml").chmod(0o600)
         environ: dict[str, Any] = {"DRAGOMAN_CONFIG_DIR": str(tmp_path)}

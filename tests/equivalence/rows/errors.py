@@ -228,7 +228,7 @@ async def tenants_are_apart(c: Caller) -> Any:
     other = c.with_(tenant="globex")
     task = await other.send("hi")
     crossed = await c.error(c.get(task.id))
-    foreign = Caller(c.house, c.binding, "bob", tenant="globex")
+    foreign = Caller(c.server, c.binding, "bob", tenant="globex")
     refused = await c.error(foreign.send("hi"))
     return task.text, *(each.partition(":")[0] for each in (crossed, refused))
 

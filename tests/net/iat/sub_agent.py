@@ -151,7 +151,7 @@ def signed(body: bytes, stamp: int | None = None, secret: str = SECRET) -> dict[
 
 
 @asynccontextmanager
-async def open_house(
+async def open_server(
     folder: Path | None = None,
     *,
     insecure: bool = False,

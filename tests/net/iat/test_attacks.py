@@ -23,7 +23,7 @@ from dragoman.security.iat import Signatures
 from dragoman.server.app import App, engine_for
 from dragoman.settings import Iat, Server, Settings
 from dragoman.store.memory.sessions import MemorySessions
-from net.iat.sub_agent import READ, SECRET, RunningAgent, make_agent, open_house, signed
+from net.iat.sub_agent import READ, SECRET, RunningAgent, make_agent, open_server, signed
 
 KEYS = {"alice": "alices-key-is-long-enough", "bob": "bobs-key-is-long-enough-too"}
 os.environ |= {f"TEST_KEY_{name.upper()}": key for name, key in KEYS.items()}
@@ -40,8 +40,8 @@ def code(reply: Any) -> str:
     return str(reply.json()["payload"]["error"]["code"])
 
 
-async def register(house: RunningAgent, who: str, **about: Any) -> str:
-    told = await house.ask("register", agent_id=who, sender=who, token=SECRET, **about)
+async def register(running: RunningAgent, who: str, **about: Any) -> str:
+    told = await running.ask("register", agent_id=who, sender=who, token=SECRET, **about)
     return str(told["session_token"])
 
 
@@ -49,21 +49,21 @@ async def register(house: RunningAgent, who: str, **about: Any) -> str:
 
 
 async def test_a_token_of_another_agent_does_not_do() -> None:
-    async with open_house() as house:
-        mine, theirs = [await register(house, who) for who in ("host-1", "host-2")]
+    async with open_server() as running:
+        mine, theirs = [await register(running, who) for who in ("host-1", "host-2")]
         for sender, token, status in (
             ("host-1", mine, 200),
             ("host-1", theirs, 403),
             ("host-2", mine, 403),
             ("", theirs, 200),  # who says no name is who has the token
         ):
-            said = house.envelope("pulse", sender=sender, token=token)
-            assert (await house.post(said)).status_code == status, (sender, token == mine)
+            said = running.envelope("pulse", sender=sender, token=token)
+            assert (await running.post(said)).status_code == status, (sender, token == mine)
 
 
 async def test_the_header_counts_before_the_envelope_and_nothing_is_mixed() -> None:
-    async with open_house() as house:
-        mine, theirs = [await register(house, who) for who in ("host-1", "host-2")]
+    async with open_server() as running:
+        mine, theirs = [await register(running, who) for who in ("host-1", "host-2")]
         for header, inside, sender, status in (
             (theirs, mine, "host-1", 403),
             (theirs, mine, "host-2", 200),
@@ -74,46 +74,46 @@ async def test_the_header_counts_before_the_envelope_and_nothing_is_mixed() -> N
         ):
             for name in ("x-iat-token", "authorization"):
                 value = f"Bearer {header}" if name == "authorization" else header
-                said = house.envelope("execute", query="hi", sender=sender, token=inside)
-                reply = await house.post(said, **{name: value})
+                said = running.envelope("execute", query="hi", sender=sender, token=inside)
+                reply = await running.post(said, **{name: value})
                 assert reply.status_code == status, (name, sender, status)
 
 
 async def test_a_session_registers_nobody_else() -> None:
-    async with open_house() as house:
-        token = await register(house, "host-1")
+    async with open_server() as running:
+        token = await register(running, "host-1")
         for action in ("register", "HELO", "hello"):
-            said = house.envelope(action, agent_id="host-2", sender="host-1", token=token)
-            assert (await house.post(said)).status_code == 403
-        again = await house.ask("register", agent_id="host-1", token=token)
+            said = running.envelope(action, agent_id="host-2", sender="host-1", token=token)
+            assert (await running.post(said)).status_code == 403
+        again = await running.ask("register", agent_id="host-1", token=token)
         assert again["session_token"] != token
 
 
 async def test_a_name_is_of_one_principal_while_it_has_a_session() -> None:
-    async with open_house(agent=with_keys()) as house:
+    async with open_server(agent=with_keys()) as running:
         alice, bob = ({"x-api-key": key} for key in KEYS.values())
 
         async def join(headers: dict[str, str], who: str) -> Any:
-            said = house.envelope("register", agent_id=who, sender=who, token="")
-            return await house.post(said, **headers)
+            said = running.envelope("register", agent_id=who, sender=who, token="")
+            return await running.post(said, **headers)
 
         assert (await join(alice, "worker")).status_code == 200
         assert (await join(alice, "worker")).status_code == 200
         taken = await join(bob, "worker")
         assert (taken.status_code, code(taken)) == (403, "forbidden")
         assert (await join(bob, "another")).status_code == 200
-        with_secret = house.envelope("register", agent_id="worker", sender="worker", token=SECRET)
-        assert (await house.post(with_secret)).status_code == 403
-        assert await house.app.service(IatService).guard.sessions.revoke("worker") == 2
+        with_secret = running.envelope("register", agent_id="worker", sender="worker", token=SECRET)
+        assert (await running.post(with_secret)).status_code == 403
+        assert await running.app.service(IatService).guard.sessions.revoke("worker") == 2
         assert (await join(bob, "worker")).status_code == 200
 
 
 async def test_who_registers_by_agent_id_alone_owns_its_tasks_under_that_name() -> None:
-    async with open_house() as house:
-        said = house.envelope("register", agent_id="host-7", sender="", token=SECRET)
-        house.token = (await house.post(said)).json()["payload"]["session_token"]
-        await house.ask("execute", query="hello", sender="host-7")
-        (found,) = await house.app.service(IatService).guard.sessions.list_valid("host-7")
+    async with open_server() as running:
+        said = running.envelope("register", agent_id="host-7", sender="", token=SECRET)
+        running.token = (await running.post(said)).json()["payload"]["session_token"]
+        await running.ask("execute", query="hello", sender="host-7")
+        (found,) = await running.app.service(IatService).guard.sessions.list_valid("host-7")
         assert found.principal == "iat:host-7"
 
 
@@ -133,30 +133,30 @@ def test_no_scheme_may_give_out_the_names_of_agents() -> None:
 async def test_a_signed_message_is_not_good_again_after_a_restart_or_elsewhere(
     tmp_path: Path, kind: str
 ) -> None:
-    async with open_house(tmp_path, kind=kind) as house:
-        body = json.dumps(house.envelope("execute", query="hello")).encode()
+    async with open_server(tmp_path, kind=kind) as running:
+        body = json.dumps(running.envelope("execute", query="hello")).encode()
         proof = signed(body)
 
         async def sent(to: RunningAgent) -> int:
             reply = await to.client.post("/iat", content=body, headers=proof)
             return reply.status_code
 
-        assert await sent(house) == 200
+        assert await sent(running) == 200
         if kind == "sqlite":
-            async with open_house(tmp_path) as other:
+            async with open_server(tmp_path) as other:
                 assert await sent(other) == 401
-    async with open_house(tmp_path, kind=kind) as house:
-        assert await sent(house) == 401
-        assert (await house.app.mounts[""].peer.counts())["completed"] == 1
+    async with open_server(tmp_path, kind=kind) as running:
+        assert await sent(running) == 401
+        assert (await running.app.mounts[""].peer.counts())["completed"] == 1
 
 
 async def test_a_signature_is_not_good_at_another_address() -> None:
-    async with open_house() as house:
-        body = json.dumps(house.envelope("execute", query="hello")).encode()
+    async with open_server() as running:
+        body = json.dumps(running.envelope("execute", query="hello")).encode()
         proof = signed(body)
-        assert (await house.client.post("/iat", content=body, headers=proof)).status_code == 200
+        assert (await running.client.post("/iat", content=body, headers=proof)).status_code == 200
         for path in ("/a2a", "/a2a/stream", "/iat"):
-            reply = await house.client.post(path, content=body, headers=proof)
+            reply = await running.client.post(path, content=body, headers=proof)
             assert reply.status_code == 401, path
 
 
@@ -199,13 +199,13 @@ async def test_odd_timestamps_are_refused_even_if_they_are_signed(form: str) -> 
 
 
 async def test_the_signature_of_a_handshake_opens_one_session_once() -> None:
-    async with open_house() as house:
-        hello = json.dumps(house.envelope("register", agent_id="host-1"))
-        other = json.dumps(house.envelope("register", agent_id="host-1", tools=[READ]))
+    async with open_server() as running:
+        hello = json.dumps(running.envelope("register", agent_id="host-1"))
+        other = json.dumps(running.envelope("register", agent_id="host-1", tools=[READ]))
         proof = {k: v for k, v in signed(hello.encode()).items() if k.startswith("x-iat")}
 
         async def answered(frame: str) -> dict[str, Any]:
-            async with connect(house.ws, additional_headers=proof) as socket:
+            async with connect(running.ws, additional_headers=proof) as socket:
                 await socket.send(frame)
                 async with asyncio.timeout(60):
                     return dict(json.loads(await socket.recv())["payload"])
@@ -217,12 +217,12 @@ async def test_the_signature_of_a_handshake_opens_one_session_once() -> None:
 
 
 async def test_what_the_handshake_showed_does_for_no_frame() -> None:
-    async with open_house() as house:
-        token = await register(house, "host-1")
+    async with open_server() as running:
+        token = await register(running, "host-1")
         proof = {"x-iat-token": token, "authorization": f"Bearer {token}"}
-        async with connect(house.ws, additional_headers=proof) as socket:
+        async with connect(running.ws, additional_headers=proof) as socket:
             for action in ("execute", "pulse", "grant_tool", "terminate"):
-                await socket.send(json.dumps(house.envelope(action, token="")))
+                await socket.send(json.dumps(running.envelope(action, token="")))
                 async with asyncio.timeout(60):
                     told = json.loads(await socket.recv())
                 assert told["payload"]["error"]["code"] == "unauthorized", action
@@ -232,14 +232,14 @@ async def test_what_the_handshake_showed_does_for_no_frame() -> None:
 
 
 async def test_a_token_in_the_address_opens_nothing() -> None:
-    async with open_house() as house:
-        token = await register(house, "host-1")
+    async with open_server() as running:
+        token = await register(running, "host-1")
         for name in ("token", "auth_token", "access_token", "x-iat-token", "authorization"):
-            said = house.envelope("pulse", token="")
+            said = running.envelope("pulse", token="")
             for path in ("/iat", "/a2a", "/a2a/stream"):
-                reply = await house.post(said, f"{path}?{name}={token}")
+                reply = await running.post(said, f"{path}?{name}={token}")
                 assert reply.status_code == 401, name
-            async with connect(f"{house.ws}?{name}={token}") as socket:
+            async with connect(f"{running.ws}?{name}={token}") as socket:
                 await socket.send(json.dumps(said))
                 async with asyncio.timeout(60):
                     told = json.loads(await socket.recv())
@@ -250,10 +250,10 @@ async def test_a_token_in_the_address_opens_nothing() -> None:
     "token", ["\\ud800", "\\u0000", "iat_", "iat_" + "A" * 43, "A" * 100_000, "ключ"]
 )
 async def test_odd_tokens_are_only_refused(token: str) -> None:
-    async with open_house() as house:
-        said = json.dumps(house.envelope("pulse", token="TOKEN")).replace("TOKEN", token)
+    async with open_server() as running:
+        said = json.dumps(running.envelope("pulse", token="TOKEN")).replace("TOKEN", token)
         json_ = {"content-type": "application/json"}
-        reply = await house.client.post("/iat", content=said.encode(), headers=json_)
+        reply = await running.client.post("/iat", content=said.encode(), headers=json_)
         assert reply.status_code in (400, 401), reply.text
 
 
@@ -278,23 +278,23 @@ async def test_no_token_is_logged_stored_or_passed_on(
         return f"{seen!r} {sent!r}"
 
     async with (
-        open_house(far, agent=next_agent, insecure=True) as away,
-        open_house(near, agent=agent) as house,
+        open_server(far, agent=next_agent, insecure=True) as away,
+        open_server(near, agent=agent) as running,
     ):
-        await house.join(tools=[READ])
-        token = house.token
-        said = house.envelope("execute", query=away.url, allowed_tools=["read_file"])
+        await running.join(tools=[READ])
+        token = running.token
+        said = running.envelope("execute", query=away.url, allowed_tools=["read_file"])
         heard = []
-        async for _, _, event in house.stream(said, **{"x-iat-token": token}):
+        async for _, _, event in running.stream(said, **{"x-iat-token": token}):
             heard.append(json.dumps(event))
             if event["payload"].get("action") == "call_tool":
                 parent = event["header"]["msg_id"]
-                await house.post(house.envelope("", "response", parent_id=parent, result="ok"))
+                await running.post(running.envelope("", "response", parent_id=parent, result="ok"))
         assert json.loads(heard[-1])["payload"]["status"] == "completed", heard[-1]
         assert json.loads(heard[-1])["payload"]["result_summary"].count("HELLO") >= 1
-        await house.post(house.envelope("execute", query="x", token="iat_canary"))
+        await running.post(running.envelope("execute", query="x", token="iat_canary"))
         proof = signed(b"{}")
-        await house.client.post("/iat", content=b"{}", headers=proof)
+        await running.client.post("/iat", content=b"{}", headers=proof)
     logged = "\n".join(record.getMessage() for record in caplog.records)
     shown = logged + "".join(capfd.readouterr()) + "".join(heard)
     kept = all_bytes(tmp_path)
@@ -325,9 +325,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 async def test_libraries_log_no_token_at_debug() -> None:
     """At this level they would spell out every header and frame."""
-    async with open_house() as house:
+    async with open_server() as running:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", CHATTY, house.url, "a-canary"), stderr=asyncio.subprocess.PIPE
+            *(sys.executable, "-c", CHATTY, running.url, "a-canary"), stderr=asyncio.subprocess.PIPE
         )
         _, logged = await process.communicate()
     assert process.returncode == 0, logged

@@ -18,7 +18,7 @@ from dragoman.client.credentials import SharedSecret
 from dragoman.core.auth_schemes import ApiKeys, Known, Secret
 from dragoman.net.strangers import MOST_RECENT, RECENT, RecentAddresses
 from dragoman.settings import Limits
-from net.iat.sub_agent import SECRET, RunningAgent, make_agent, open_house, signed
+from net.iat.sub_agent import SECRET, RunningAgent, make_agent, open_server, signed
 
 PATHS = ("/iat", "/a2a", "/a2a/stream")
 LIMITS = Limits(hello_size=16_384, hello_time=2.0)
@@ -55,8 +55,8 @@ class Stranger:
 
 
 @asynccontextmanager
-async def stranger(house: RunningAgent, local: str = "127.0.0.1") -> AsyncIterator[Stranger]:
-    url = httpx2.URL(house.url)
+async def stranger(server: RunningAgent, local: str = "127.0.0.1") -> AsyncIterator[Stranger]:
+    url = httpx2.URL(server.url)
     streams = await asyncio.open_connection(url.host, url.port, local_addr=(local, 0))
     try:
         yield Stranger(*streams)
@@ -72,7 +72,7 @@ def guarded_agent() -> Agent:
     return agent
 
 
-def hex_of(house: RunningAgent) -> tuple[str, ...]:
+def hex_of(server: RunningAgent) -> tuple[str, ...]:
     """Headers that look as if somebody had signed something."""
     return f"X-IAT-Timestamp: {int(time.time())}", f"X-IAT-Signature: {'ab' * 32}"
 
@@ -83,30 +83,30 @@ async def test_a_large_body_of_a_stranger_is_refused_before_it_comes(
     path: str, guarded: bool
 ) -> None:
     agent = guarded_agent() if guarded else None
-    async with open_house(limits=LIMITS, agent=agent) as house:
+    async with open_server(limits=LIMITS, agent=agent) as server:
         for shown in (
             (),
             ("Authorization: Bearer iat_wrong",),
             ("X-IAT-Token: wrong", "X-API-Key: wrong"),
-            hex_of(house),
+            hex_of(server),
         ):
-            async with stranger(house) as them:
+            async with stranger(server) as them:
                 await them.head(path, "Content-Length: 3000000", *shown)
                 assert await them.status() == 401, shown
 
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_body_of_a_stranger_without_a_length_is_read_to_the_small_limit(path: str) -> None:
-    async with open_house(limits=LIMITS) as house, stranger(house) as them:
-        await them.head(path, "Transfer-Encoding: chunked", *hex_of(house))
+    async with open_server(limits=LIMITS) as server, stranger(server) as them:
+        await them.head(path, "Transfer-Encoding: chunked", *hex_of(server))
         piece = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
         await them.flood(piece, 2)
         assert await them.status() == 401
 
 
 async def test_a_body_of_a_stranger_that_trickles_has_the_short_time() -> None:
-    async with open_house(limits=LIMITS) as house, stranger(house) as them:
-        await them.head("/iat", "Content-Length: 4000", *hex_of(house))
+    async with open_server(limits=LIMITS) as server, stranger(server) as them:
+        await them.head("/iat", "Content-Length: 4000", *hex_of(server))
         began = time.monotonic()
         answer = asyncio.create_task(them.status())
         while not answer.done() and time.monotonic() - began < 60:
@@ -131,88 +131,88 @@ async def test_a_signature_that_no_body_fits_is_refused_before_the_body(
     wrong: dict[str, str],
 ) -> None:
     """Even from an address that is known."""
-    async with open_house(limits=LIMITS) as house:
-        await house.join()
+    async with open_server(limits=LIMITS) as server:
+        await server.join()
         shown = {**signed(b""), **wrong}
-        async with stranger(house) as them:
+        async with stranger(server) as them:
             lines = [f"{name}: {value}" for name, value in shown.items() if name[0] == "x"]
             await them.head("/iat", "Content-Length: 3000000", *lines)
             assert await them.status() == 401
 
 
-async def post(house: RunningAgent, said: Any, *, local: str, **headers: str) -> httpx2.Response:
+async def post(server: RunningAgent, said: Any, *, local: str, **headers: str) -> httpx2.Response:
     """From an address of one's own."""
     transport = httpx2.AsyncHTTPTransport(local_address=local)
     async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
         content = said if isinstance(said, bytes) else json.dumps(said).encode()
         shown = {"content-type": "application/json", **headers}
-        return await client.post(f"{house.url}/iat", content=content, headers=shown)
+        return await client.post(f"{server.url}/iat", content=content, headers=shown)
 
 
 async def test_whoever_shows_a_credential_in_the_headers_may_send_a_large_body() -> None:
-    async with open_house(limits=LIMITS, agent=guarded_agent()) as house:
-        await house.join()
-        token = house.token
-        large = house.envelope("execute", query=LARGE, token="")
+    async with open_server(limits=LIMITS, agent=guarded_agent()) as server:
+        await server.join()
+        token = server.token
+        large = server.envelope("execute", query=LARGE, token="")
         for number, headers in enumerate(
             ({"authorization": f"Bearer {token}"}, {"x-iat-token": token}), 10
         ):
-            reply = await post(house, large, local=f"127.0.0.{number}", **headers)
+            reply = await post(server, large, local=f"127.0.0.{number}", **headers)
             assert reply.status_code == 200, reply.text[:200]
-        mine = house.envelope("execute", query=LARGE, token="", sender="alice")
-        reply = await post(house, mine, local="127.0.0.12", **{"x-api-key": KEY})
+        mine = server.envelope("execute", query=LARGE, token="", sender="alice")
+        reply = await post(server, mine, local="127.0.0.12", **{"x-api-key": KEY})
         assert reply.status_code == 200, reply.text[:200]
         about = {"name": "read_file", "description": LARGE, "parameters": {}, "returns": {}}
-        join = house.envelope("register", agent_id="host-9", sender="host-9", tools=[about])
-        reply = await post(house, join, local="127.0.0.13", **{"x-iat-token": SECRET})
+        join = server.envelope("register", agent_id="host-9", sender="host-9", tools=[about])
+        reply = await post(server, join, local="127.0.0.13", **{"x-iat-token": SECRET})
         assert reply.status_code == 200, reply.text[:200]
 
 
 async def test_whoever_was_known_at_its_address_may_send_a_large_body() -> None:
     """Real hosts show their token only in the envelope, or sign each message."""
-    async with open_house(limits=LIMITS) as house:
-        await house.join()
-        small, large = (house.envelope("execute", query=text) for text in ("hello", LARGE))
-        assert (await post(house, large, local="127.0.0.20")).status_code == 401
-        assert (await post(house, small, local="127.0.0.20")).status_code == 200
-        assert (await post(house, large, local="127.0.0.20")).status_code == 200
+    async with open_server(limits=LIMITS) as server:
+        await server.join()
+        small, large = (server.envelope("execute", query=text) for text in ("hello", LARGE))
+        assert (await post(server, large, local="127.0.0.20")).status_code == 401
+        assert (await post(server, small, local="127.0.0.20")).status_code == 200
+        assert (await post(server, large, local="127.0.0.20")).status_code == 200
         small, large = (
-            json.dumps(house.envelope("execute", query=text, token="")).encode()
+            json.dumps(server.envelope("execute", query=text, token="")).encode()
             for text in ("hello", LARGE)
         )
         for body, status in ((large, 401), (small, 200), (large, 200)):
-            reply = await post(house, body, local="127.0.0.21", **signed(body))
+            reply = await post(server, body, local="127.0.0.21", **signed(body))
             assert reply.status_code == status
         # What one address proved is no proof of another's, and a wrong message proves nothing.
-        wrong = house.envelope("execute", query="hello", token="wrong")
-        assert (await post(house, wrong, local="127.0.0.22")).status_code == 401
-        async with stranger(house, "127.0.0.22") as them:
+        wrong = server.envelope("execute", query="hello", token="wrong")
+        assert (await post(server, wrong, local="127.0.0.22")).status_code == 401
+        async with stranger(server, "127.0.0.22") as them:
             await them.head("/iat", "Content-Length: 3000000")
             assert await them.status() == 401
 
 
 async def test_where_everybody_is_let_in_everybody_may_send_a_large_body() -> None:
-    async with open_house(limits=LIMITS, insecure=True) as house:
-        large = house.envelope("execute", query=LARGE)
-        assert (await post(house, large, local="127.0.0.30")).status_code == 200
+    async with open_server(limits=LIMITS, insecure=True) as server:
+        large = server.envelope("execute", query=LARGE)
+        assert (await post(server, large, local="127.0.0.30")).status_code == 200
 
 
 async def test_what_is_asked_before_a_large_body_is_no_call_of_its_own() -> None:
     """The rates count calls, and not how often we look who calls."""
-    async with open_house(limits=LIMITS, agent=guarded_agent(), calls_per_minute=4) as house:
+    async with open_server(limits=LIMITS, agent=guarded_agent(), calls_per_minute=4) as server:
         for _ in range(4):
-            said = house.envelope("execute", query=LARGE, token="", sender="alice")
-            reply = await post(house, said, local="127.0.0.40", **{"x-api-key": KEY})
+            said = server.envelope("execute", query=LARGE, token="", sender="alice")
+            reply = await post(server, said, local="127.0.0.40", **{"x-api-key": KEY})
             assert reply.status_code == 200, reply.text[:200]
 
 
 async def test_our_own_callers_show_their_session_before_the_body() -> None:
     """A server that was started again does not remember their address."""
-    async with open_house(limits=LIMITS) as house:
-        url = house.url.replace("http", "iat+http")
+    async with open_server(limits=LIMITS) as server:
+        url = server.url.replace("http", "iat+http")
         async with connect(url, auth=SharedSecret(SECRET, to="go-agent")) as agent:
             await agent.send("hello")
-            house.app.server.recognized = RecentAddresses()
+            server.app.server.recognized = RecentAddresses()
             assert (await agent.send(LARGE)).text == LARGE.upper() + " "
 
 

@@ -25,7 +25,7 @@ from dragoman.iat.service import IatService
 from dragoman.net.websocket.peer import WebSocketPeer
 from dragoman.settings import Iat, Server, Settings
 from dragoman.testing.served import served
-from net.iat.sub_agent import SECRET, RunningAgent, make_agent, open_house
+from net.iat.sub_agent import SECRET, RunningAgent, make_agent, open_server
 from waiting import until
 
 LIMIT = 60.0
@@ -59,11 +59,11 @@ GOOD = {
 }
 
 
-def broken(house: RunningAgent, kind: str, action: str) -> Iterator[dict[str, Any]]:
+def broken(running: RunningAgent, kind: str, action: str) -> Iterator[dict[str, Any]]:
     """Every envelope of a kind and an action with one member of a wrong type."""
 
     def said() -> dict[str, Any]:
-        return house.envelope(action, kind, **GOOD.get(action, {}))
+        return running.envelope(action, kind, **GOOD.get(action, {}))
 
     for member in MEMBERS:
         for value in WRONG:
@@ -83,10 +83,10 @@ def broken(house: RunningAgent, kind: str, action: str) -> Iterator[dict[str, An
             yield {**said(), part: value}
 
 
-def broken_flat(house: RunningAgent, kind: str, action: str) -> Iterator[dict[str, Any]]:
+def broken_flat(running: RunningAgent, kind: str, action: str) -> Iterator[dict[str, Any]]:
     """The same in the flat form, of its own members."""
     whole = {"id": "f", "type": kind, "from": "host-1", "to": "go-agent", "action": action}
-    whole |= {"payload": GOOD.get(action, {}), "metadata": {"auth_token": house.token}}
+    whole |= {"payload": GOOD.get(action, {}), "metadata": {"auth_token": running.token}}
     for member in FLAT:
         for value in WRONG:
             yield {**whole, member: value}
@@ -108,9 +108,9 @@ def parents(heard: list[dict[str, Any]]) -> set[str]:
     return {told["header"]["parent_id"] for told in heard if "header" in told}
 
 
-async def alive(house: RunningAgent, socket: ClientConnection) -> list[dict[str, Any]]:
+async def alive(running: RunningAgent, socket: ClientConnection) -> list[dict[str, Any]]:
     """All that was said up to now; fails if the socket is closed."""
-    pulse = house.envelope("pulse", msg_id="still-there")
+    pulse = running.envelope("pulse", msg_id="still-there")
     await socket.send(json.dumps(pulse))
     heard = []
     while True:
@@ -132,25 +132,25 @@ async def test_no_frame_ends_a_socket_or_goes_unlogged(
         return turn.text
 
     limits = {"messages_per_second": 10**9, "calls": 10**6}
-    async with open_house(agent=agent, **limits) as house, connect(house.ws) as socket:
-        hello = house.envelope("register", agent_id="host-1", token=SECRET)
+    async with open_server(agent=agent, **limits) as running, connect(running.ws) as socket:
+        hello = running.envelope("register", agent_id="host-1", token=SECRET)
         await socket.send(json.dumps(hello))
-        house.token = json.loads(await socket.recv())["payload"]["session_token"]
+        running.token = json.loads(await socket.recv())["payload"]["session_token"]
         asked: dict[str, Any] = {}
         answered: set[str] = set()
         for place, action in enumerate(ACTIONS_TOO):
-            frames = (*broken(house, kind, action), *broken_flat(house, kind, action))
+            frames = (*broken(running, kind, action), *broken_flat(running, kind, action))
             for number, frame in enumerate(frames[place % STEP :: STEP]):
                 try:
                     await socket.send(json.dumps(frame))
                     if number % 50 == 0:
-                        answered |= parents(await alive(house, socket))
+                        answered |= parents(await alive(running, socket))
                 except Exception as exc:
                     raise AssertionError(f"closed by {action}, near {frame}") from exc
                 asked |= dict.fromkeys(named(frame), frame)
 
         async def all_answered() -> bool:
-            answered.update(parents(await alive(house, socket)))
+            answered.update(parents(await alive(running, socket)))
             return asked.keys() <= answered
 
         with suppress(AssertionError):  # what is missing says more
@@ -163,18 +163,18 @@ async def test_no_frame_ends_a_socket_or_goes_unlogged(
 
 @pytest.mark.parametrize("action", ["terminate", "execute", "task_status", "call_tool"])
 async def test_wrong_tools_are_answered_with_a_fault(action: str) -> None:
-    async with open_house() as house, connect(house.ws) as socket:
-        hello = house.envelope("register", agent_id="host-1", token=SECRET)
+    async with open_server() as running, connect(running.ws) as socket:
+        hello = running.envelope("register", agent_id="host-1", token=SECRET)
         await socket.send(json.dumps(hello))
-        house.token = json.loads(await socket.recv())["payload"]["session_token"]
+        running.token = json.loads(await socket.recv())["payload"]["session_token"]
         for member in ("allowed_tools", "tools"):
             for tools in ("read_file", 5, {"a": 1}, [1], [{"name": 5}]):
-                said = house.envelope(action, **{**GOOD[action], member: tools})
+                said = running.envelope(action, **{**GOOD[action], member: tools})
                 await socket.send(json.dumps(said))
-                (told,) = await alive(house, socket)
+                (told,) = await alive(running, socket)
                 assert told["header"]["parent_id"] == said["header"]["msg_id"]
                 assert told["payload"]["error"]["code"] == "bad_params"
-                over_http = (await house.post(said)).json()
+                over_http = (await running.post(said)).json()
                 assert over_http["payload"]["error"]["code"] == "bad_params"
 
 
@@ -184,16 +184,16 @@ FIRST = ("not json", '{"header": {"type": "dance"}}', '{"id": "x", "type": "requ
 @pytest.mark.parametrize("first", FIRST)
 async def test_an_error_is_not_answered_with_an_error(first: str) -> None:
     """Somebody sends back whatever we say, as a hub does that tells everyone everything."""
-    async with open_house() as house, connect(house.ws) as socket:
-        hello = house.envelope("register", agent_id="host-1", token=SECRET)
+    async with open_server() as running, connect(running.ws) as socket:
+        hello = running.envelope("register", agent_id="host-1", token=SECRET)
         await socket.send(json.dumps(hello))
-        house.token = json.loads(await socket.recv())["payload"]["session_token"]
+        running.token = json.loads(await socket.recv())["payload"]["session_token"]
         await socket.send(first)
-        heard = await alive(house, socket)
+        heard = await alive(running, socket)
         for _ in range(5):
             for told in heard:
                 await socket.send(json.dumps(told))
-            heard = await alive(house, socket)
+            heard = await alive(running, socket)
         assert heard == []
 
 
@@ -266,11 +266,11 @@ async def test_whatever_a_sub_agent_says_to_a_call_its_socket_stays(
     """The other side of the socket: an execute of ours is answered with every wrong member."""
     peers: list[WebSocketPeer] = []
     words = Message(message_id="m", role=Role.USER, parts=(Text("hello"),))
-    async with open_house(messages_per_second=10**9) as house, connect(house.ws) as socket:
-        house.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
-        hello = house.envelope("register", agent_id="host-1", token=SECRET)
+    async with open_server(messages_per_second=10**9) as running, connect(running.ws) as socket:
+        running.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        hello = running.envelope("register", agent_id="host-1", token=SECRET)
         await socket.send(json.dumps(hello))
-        house.token = json.loads(await socket.recv())["payload"]["session_token"]
+        running.token = json.loads(await socket.recv())["payload"]["session_token"]
 
         async def followed() -> None:
             steps = peers[0].stream(SendMessage(message=words), ANYONE)
@@ -285,15 +285,15 @@ async def test_whatever_a_sub_agent_says_to_a_call_its_socket_stays(
                     following = asyncio.create_task(followed())
                     asked = await asked_for(socket, "execute")
                     payload = {**said, member: value}
-                    told = house.envelope(action, kind, parent_id=asked)
+                    told = running.envelope(action, kind, parent_id=asked)
                     told["payload"] |= payload
                     await socket.send(json.dumps(told))
-                    ended = house.envelope("done", "response", parent_id=asked)
+                    ended = running.envelope("done", "response", parent_id=asked)
                     await socket.send(json.dumps(ended))
                     try:
                         async with asyncio.timeout(LIMIT):
                             await following
                     except Exception as exc:
                         raise AssertionError(f"{action} {kind} {member}={value!r}") from exc
-            await alive(house, socket)
+            await alive(running, socket)
     assert "crash" not in capfd.readouterr().err

@@ -13,7 +13,7 @@ import h2.connection
 import h2.events
 import pytest
 
-from net.iat.sub_agent import RunningAgent, open_house
+from net.iat.sub_agent import RunningAgent, open_server
 
 MANY = 20_000 if os.environ.get("DRAGOMAN_FULL") else 640
 AT_ONCE = 64
@@ -22,13 +22,13 @@ AT_ONCE = 64
 class Wire:
     """A connection whose frames are sent one by one."""
 
-    def __init__(self, house: RunningAgent) -> None:
-        self._house = house
+    def __init__(self, server: RunningAgent) -> None:
+        self._server = server
         self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.heard: dict[int, list[type[h2.events.Event]]] = {}
 
     async def open(self) -> None:
-        at = urlsplit(self._house.url)
+        at = urlsplit(self._server.url)
         self._reader, self._writer = await asyncio.open_connection(at.hostname, at.port)
         self._h2.initiate_connection()
         self._flush()
@@ -44,7 +44,7 @@ class Wire:
             [
                 (":method", "POST"),
                 (":scheme", "http"),
-                (":authority", urlsplit(self._house.url).netloc),
+                (":authority", urlsplit(self._server.url).netloc),
                 (":path", "/iat"),
                 ("content-type", "application/json"),
                 ("content-length", str(len(body))),
@@ -75,13 +75,13 @@ class Wire:
 
 async def test_a_request_is_answered_when_it_has_ended() -> None:
     """Answered before, it would be reset (RFC 9113 §8.1), and httpx takes that for a failure."""
-    async with open_house() as house:
-        await house.join()
-        wire = Wire(house)
+    async with open_server() as server:
+        await server.join()
+        wire = Wire(server)
         await wire.open()
         try:
-            first = wire.ask(house.envelope("pulse"), end=False)
-            second = wire.ask(house.envelope("pulse"), end=True)
+            first = wire.ask(server.envelope("pulse"), end=False)
+            second = wire.ask(server.envelope("pulse"), end=True)
             await wire.answered(second)
             assert first not in wire.heard
             wire.end(first)
@@ -96,24 +96,24 @@ async def test_a_request_is_answered_when_it_has_ended() -> None:
 @pytest.mark.slow  # hundreds of requests
 @pytest.mark.parametrize("streams", [False, True], ids=["json", "sse"])
 async def test_one_connection_carries_many_requests(streams: bool) -> None:
-    async with open_house() as house:
-        await house.join()
+    async with open_server() as server:
+        await server.join()
         left = iter(range(MANY))
 
         async def work() -> int:
             done = 0
             for _ in left:
-                said = house.envelope("execute", query="hello")
+                said = server.envelope("execute", query="hello")
                 if streams:
-                    *_, (_, _, told) = [step async for step in house.stream(said)]
+                    *_, (_, _, told) = [step async for step in server.stream(said)]
                     assert told["payload"]["status"] == "completed"
                 else:
-                    assert (await house.post(said)).json()["payload"]["status"] == "completed"
+                    assert (await server.post(said)).json()["payload"]["status"] == "completed"
                 done += 1
             return done
 
         async with asyncio.TaskGroup() as group:
             workers = [group.create_task(work()) for _ in range(AT_ONCE)]
         assert sum(worker.result() for worker in workers) == MANY
-        pool: Any = house.client._transport
+        pool: Any = server.client._transport
         assert len(pool._pool.connections) == 1

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 
 from dragoman import Agent, Turn
-from net.iat.sub_agent import SECRET, RunningAgent, open_house, signed
+from net.iat.sub_agent import SECRET, RunningAgent, open_server, signed
 
 TOKEN = {"x-iat-token": SECRET}
 
@@ -33,10 +33,10 @@ def half_way() -> Agent:
     return agent
 
 
-async def told(house: RunningAgent, query: dict[str, str], **headers: str) -> list[Any]:
+async def told(server: RunningAgent, query: dict[str, str], **headers: str) -> list[Any]:
     """The events of a GET."""
     url = f"/a2a/stream?{urlencode(query)}"
-    async with house.client.stream("GET", url, headers=headers or TOKEN) as reply:
+    async with server.client.stream("GET", url, headers=headers or TOKEN) as reply:
         assert reply.status_code == 200, await reply.aread()
         assert reply.headers["content-type"] == "text/event-stream", await reply.aread()
         lines = [line async for line in reply.aiter_lines() if line.startswith("data: ")]
@@ -44,38 +44,38 @@ async def told(house: RunningAgent, query: dict[str, str], **headers: str) -> li
 
 
 async def test_a_stream_is_asked_for_with_get() -> None:
-    async with open_house() as house:
+    async with open_server() as server:
         asked = {"content": "héllo & ciao", "system": "be loud"}
-        events = await told(house, asked)
+        events = await told(server, asked)
         assert [event["text"] for event in events] == ["HÉLLO ", "& ", "CIAO "]
         assert {event["type"] for event in events} == {"chunk"}
 
 
 async def test_a_get_shows_who_asks_as_everything_else_does() -> None:
-    async with open_house() as house:
+    async with open_server() as server:
         query = urlencode({"content": "hello"})
         for headers in ({}, {"x-iat-token": "wrong"}, signed(b"")):
-            reply = await house.client.get(f"/a2a/stream?{query}", headers=headers)
+            reply = await server.client.get(f"/a2a/stream?{query}", headers=headers)
             assert reply.status_code == 401, headers
         # What is signed is the query: nothing else stands for what is asked.
         proof = {k: v for k, v in signed(query.encode()).items() if k.startswith("x-iat")}
         other = urlencode({"content": "something else"})
-        assert (await house.client.get(f"/a2a/stream?{other}", headers=proof)).status_code == 401
-        assert (await told(house, {"content": "hello"}, **proof))[0]["text"] == "HELLO "
-        assert (await house.client.get(f"/a2a/stream?{query}", headers=proof)).status_code == 401
-        assert (await house.app.mounts[""].peer.counts())["completed"] == 1
+        assert (await server.client.get(f"/a2a/stream?{other}", headers=proof)).status_code == 401
+        assert (await told(server, {"content": "hello"}, **proof))[0]["text"] == "HELLO "
+        assert (await server.client.get(f"/a2a/stream?{query}", headers=proof)).status_code == 401
+        assert (await server.app.mounts[""].peer.counts())["completed"] == 1
 
 
 @pytest.mark.parametrize(
     "query", ["", "?content=", "?system=x", "?content=%ff", "?" + "&".join(["content=x"] * 99)]
 )
 async def test_a_get_that_asks_nothing_is_told_so(query: str) -> None:
-    async with open_house() as house:
-        reply = await house.client.get(f"/a2a/stream{query}", headers=TOKEN)
+    async with open_server() as server:
+        reply = await server.client.get(f"/a2a/stream{query}", headers=TOKEN)
         said = reply.json()
         assert said["text"] == said["error"]
         assert said["code"] == "bad_params"
-        assert await house.app.mounts[""].peer.counts() == {"runnable": 0}
+        assert await server.app.mounts[""].peer.counts() == {"runnable": 0}
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ async def test_a_get_that_asks_nothing_is_told_so(query: str) -> None:
 async def test_failures_and_questions_are_told_where_real_hosts_look(
     content: str, words: str, status: str, failed: bool
 ) -> None:
-    async with open_house(agent=half_way()) as house:
-        reply = (await house.post({"content": content}, "/a2a", **TOKEN)).json()
+    async with open_server(agent=half_way()) as server:
+        reply = (await server.post({"content": content}, "/a2a", **TOKEN)).json()
         assert reply["result"] == f"so far\n{words}"
         assert reply["status"] == status
         assert reply.get("error") == (words if failed else None)
-        steps = house.stream({"content": content}, "/a2a/stream", **TOKEN)
+        steps = server.stream({"content": content}, "/a2a/stream", **TOKEN)
         *before, last = [event async for _, _, event in steps]
         assert "".join(event["text"] for event in (*before, last)) == f"so far\n{words}"
         assert (last["type"], last["status"]) == ("chunk", status)
@@ -102,10 +102,10 @@ async def test_failures_and_questions_are_told_where_real_hosts_look(
 
 
 async def test_a_failure_that_is_all_there_is_stands_alone() -> None:
-    async with open_house(agent=half_way()) as house:
-        reply = await house.post({"content": "at once"}, "/a2a", **TOKEN)
+    async with open_server(agent=half_way()) as server:
+        reply = await server.post({"content": "at once"}, "/a2a", **TOKEN)
         assert reply.json() == {"result": "could not", "status": "failed", "error": "could not"}
-        (event,) = await told(house, {"content": "at once"})
+        (event,) = await told(server, {"content": "at once"})
         assert event["text"] == event["error"] == "could not"
 
 
@@ -117,25 +117,25 @@ async def test_an_answer_that_is_only_a_message_is_told() -> None:
         await turn.say("One moment.")
         await turn.reply("Good day")
 
-    async with open_house(agent=agent) as house:
-        reply = await house.post({"content": "hello"}, "/a2a", **TOKEN)
+    async with open_server(agent=agent) as server:
+        reply = await server.post({"content": "hello"}, "/a2a", **TOKEN)
         assert reply.json() == {"result": "Good day"}
-        assert [event["text"] for event in await told(house, {"content": "hello"})] == ["Good day"]
+        assert [event["text"] for event in await told(server, {"content": "hello"})] == ["Good day"]
 
 
 @pytest.mark.parametrize("path", ["/a2a", "/a2a/stream"])
 async def test_a_refusal_is_told_where_real_hosts_look(path: str) -> None:
     key = "result" if path == "/a2a" else "text"
-    async with open_house() as house:
-        reply = await house.post({"content": "hello"}, path)
+    async with open_server() as server:
+        reply = await server.post({"content": "hello"}, path)
         said = reply.json()
         assert (reply.status_code, said["code"]) == (401, "unauthorized")
         assert said[key] == said["error"]
 
 
 async def test_errors_are_words_for_who_speaks_flat() -> None:
-    async with open_house() as house:
-        await house.join()
+    async with open_server() as server:
+        await server.join()
         flat = {"id": "m1", "type": "request", "from": "host-1", "timestamp": int(time.time())}
         for path in ("/iat", "/a2a"):
             for said, code in (
@@ -150,19 +150,19 @@ async def test_errors_are_words_for_who_speaks_flat() -> None:
                     "bad_params",
                 ),
             ):
-                reply = await house.post({**flat, **said}, path, **{"x-iat-token": house.token})
+                reply = await server.post({**flat, **said}, path, **{"x-iat-token": server.token})
                 payload = reply.json()["payload"]
                 assert isinstance(payload["error"], str), payload
                 assert payload["error"]
                 assert payload["code"] == code
-        refused = await house.post({**flat, "action": "pulse"}, **{"x-iat-token": "wrong"})
+        refused = await server.post({**flat, "action": "pulse"}, **{"x-iat-token": "wrong"})
         assert refused.status_code == 401
         assert isinstance(refused.json()["payload"]["error"], str)
-        steps = house.stream(
+        steps = server.stream(
             {**flat, "action": "execute_task", "payload": {"content": "fail"}},
-            **{"x-iat-token": house.token},
+            **{"x-iat-token": server.token},
         )
         *_, (_, _, done) = [step async for step in steps]
         assert done["payload"]["error"] == "could not"
-        nested = await house.ask("dance")
+        nested = await server.ask("dance")
         assert nested["error"]["code"] == "unknown_action"

@@ -22,7 +22,7 @@ from dragoman.iat.service import IatService
 from dragoman.security.iat import LOOK, MARK, Sessions
 from dragoman.store import open_store
 from dragoman.store.memory.sessions import MemorySessions
-from net.iat.sub_agent import READ, SECRET, RunningAgent, make_agent, open_house
+from net.iat.sub_agent import READ, SECRET, RunningAgent, make_agent, open_server
 from waiting import turns, until
 
 HOST = Context(principal="iat:host-1", schemes=("iat",))
@@ -154,20 +154,20 @@ async def test_tokens_of_hosts_we_joined_are_kept_by_them() -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "file"])
 async def test_a_restart_forgets_no_session(tmp_path: Path, kind: str) -> None:
-    async with open_house(tmp_path, kind=kind) as house:
-        await house.join(tools=[READ])
-        await house.ask("grant_tool", tool=READ)
-        kept = house.token
-        told = await house.ask("register", agent_id="host-2", sender="host-2", token=SECRET)
+    async with open_server(tmp_path, kind=kind) as server:
+        await server.join(tools=[READ])
+        await server.ask("grant_tool", tool=READ)
+        kept = server.token
+        told = await server.ask("register", agent_id="host-2", sender="host-2", token=SECRET)
         revoked = told["session_token"]
-        assert await house.app.service(IatService).guard.sessions.revoke("host-2") == 1
-    async with open_house(tmp_path, kind=kind) as house:
-        house.token = kept
-        steps = house.stream(house.envelope("execute", query="read it"))
+        assert await server.app.service(IatService).guard.sessions.revoke("host-2") == 1
+    async with open_server(tmp_path, kind=kind) as server:
+        server.token = kept
+        steps = server.stream(server.envelope("execute", query="read it"))
         actions = [step["payload"].get("action") async for _, _, step in _until(steps, "call_tool")]
         assert actions[-1] == "call_tool"  # what was granted before still is
-        said = house.envelope("pulse", sender="host-2", token=revoked)
-        assert (await house.post(said)).status_code == 401
+        said = server.envelope("pulse", sender="host-2", token=revoked)
+        assert (await server.post(said)).status_code == 401
 
 
 async def _until(steps: Any, action: str) -> Any:
@@ -179,7 +179,7 @@ async def _until(steps: Any, action: str) -> Any:
 
 
 async def test_processes_of_one_store_share_sessions(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as one, open_house(tmp_path) as two:
+    async with open_server(tmp_path) as one, open_server(tmp_path) as two:
         await one.join()
         two.token = one.token  # at once: an answer says that it is kept
         assert (await two.ask("execute", query="hello"))["status"] == "completed"
@@ -191,7 +191,7 @@ async def test_processes_of_one_store_share_sessions(tmp_path: Path) -> None:
 async def test_another_agent_of_the_store_does_not_know_the_token(tmp_path: Path) -> None:
     other = make_agent()
     other.name = "rust-agent"
-    async with open_house(tmp_path) as one, open_house(tmp_path, agent=other) as two:
+    async with open_server(tmp_path) as one, open_server(tmp_path, agent=other) as two:
         await one.join()
         two.token = one.token
         assert (await two.post(two.envelope("pulse"))).status_code == 401
@@ -207,31 +207,31 @@ async def refused(ask: Callable[[], Awaitable[dict[str, Any]]]) -> None:
     assert (await until(error))["code"] == "unauthorized"
 
 
-async def pulse(house: RunningAgent) -> dict[str, Any]:
-    return dict((await house.post(house.envelope("pulse"))).json()["payload"])
+async def pulse(server: RunningAgent) -> dict[str, Any]:
+    return dict((await server.post(server.envelope("pulse"))).json()["payload"])
 
 
 async def by_hand(folder: Path, *args: str) -> Any:
-    """`dragoman iat ARGS` on the store of a house."""
+    """`dragoman iat ARGS` on the store of a server."""
     place = f"sqlite:///{folder}/tasks.db"
     return await asyncio.to_thread(dragoman, "iat", *args, "--store", place, cwd=folder)
 
 
 @pytest.mark.slow  # starts processes
 async def test_an_operator_sees_and_ends_sessions(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
+    async with open_server(tmp_path) as server:
         told = await by_hand(tmp_path, "sessions")
         assert (told.returncode, told.stdout) == (0, "Nobody has a session.\n")
-        async with connect(house.ws) as socket:
+        async with connect(server.ws) as socket:
 
             async def ask(action: str, **payload: Any) -> dict[str, Any]:
-                await socket.send(json.dumps(house.envelope(action, **payload)))
+                await socket.send(json.dumps(server.envelope(action, **payload)))
                 async with asyncio.timeout(60):
                     return dict(json.loads(await socket.recv())["payload"])
 
             joined = await ask("register", agent_id="host-1", token=SECRET, tools=[READ])
-            house.token = joined["session_token"]
-            assert house.token.startswith(MARK)
+            server.token = joined["session_token"]
+            assert server.token.startswith(MARK)
             assert (await ask("pulse"))["ok"] is True
             told = await by_hand(tmp_path, "sessions")
             assert told.stdout.startswith("host-1  with go-agent  for iat:host-1  since 20")
@@ -239,12 +239,12 @@ async def test_an_operator_sees_and_ends_sessions(tmp_path: Path) -> None:
             (line,) = (await by_hand(tmp_path, "sessions", "--json")).stdout.splitlines()
             shown = json.loads(line)
             assert (shown["who"], shown["agent"], shown["tools"]) == ("host-1", "go-agent", 1)
-            assert house.token not in told.stdout + line
+            assert server.token not in told.stdout + line
             ended = await by_hand(tmp_path, "revoke", "host-1")
             assert (ended.returncode, ended.stdout) == (0, "revoked  host-1  1 session\n")
             await refused(lambda: ask("pulse"))
             assert (await ask("execute", query="hello"))["error"]["code"] == "unauthorized"
-        assert (await house.post(house.envelope("pulse"))).status_code == 401
+        assert (await server.post(server.envelope("pulse"))).status_code == 401
         assert (await by_hand(tmp_path, "sessions")).stdout == "Nobody has a session.\n"
         nobody = await by_hand(tmp_path, "revoke", "host-1", "host-9")
         assert nobody.returncode == 2
@@ -253,43 +253,43 @@ async def test_an_operator_sees_and_ends_sessions(tmp_path: Path) -> None:
 
 
 async def test_over_http_a_revoked_token_ends_too(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        await house.join()
-        assert (await house.ask("pulse"))["ok"] is True
+    async with open_server(tmp_path) as server:
+        await server.join()
+        assert (await server.ask("pulse"))["ok"] is True
         store = open_store(f"sqlite:///{tmp_path}/tasks.db")
         await store.open()
         try:
             assert await store.sessions.revoke("host-1") == 1
         finally:
             await store.close()
-        await refused(lambda: pulse(house))
-        await house.join()  # who has the secret may come back
-        assert (await house.ask("pulse"))["ok"] is True
+        await refused(lambda: pulse(server))
+        await server.join()  # who has the secret may come back
+        assert (await server.ask("pulse"))["ok"] is True
 
 
 async def test_expired_sessions_are_refused_and_swept(tmp_path: Path) -> None:
-    async with open_house(tmp_path, session=0.2) as house:
-        await house.join()
+    async with open_server(tmp_path, session=0.2) as server:
+        await server.join()
         await asyncio.sleep(0.2)  # the whole life of a session
-        assert (await house.post(house.envelope("execute", query="hello"))).status_code == 401
+        assert (await server.post(server.envelope("execute", query="hello"))).status_code == 401
         for _ in range(2):
-            await house.join()
+            await server.join()
     with closing(sqlite3.connect(tmp_path / "tasks.db")) as db:
         (left,) = db.execute("SELECT count(*) FROM session").fetchone()
     assert left <= 2  # the two that were given last
 
 
 async def test_a_pulse_renews_wherever_the_token_stands(tmp_path: Path) -> None:
-    async with open_house(session=60) as house:
-        await house.join()
-        sessions = house.app.service(IatService).guard.sessions
+    async with open_server(session=60) as server:
+        await server.join()
+        sessions = server.app.service(IatService).guard.sessions
         (session,) = sessions._open.values()
         ways: list[Callable[[], dict[str, str]]] = [
-            lambda: {"authorization": f"Bearer {house.token}"},
-            lambda: {"x-iat-token": house.token},
+            lambda: {"authorization": f"Bearer {server.token}"},
+            lambda: {"x-iat-token": server.token},
         ]
         for headers in (way() for way in ways):
             session.until -= 30
             before = session.until
-            reply = await house.post(house.envelope("pulse", token=""), **headers)
+            reply = await server.post(server.envelope("pulse", token=""), **headers)
             assert reply.json()["payload"]["expires_at"] > before, headers

@@ -18,18 +18,18 @@ from dragoman.core.peer import ANYONE
 from dragoman.iat.service import IatService
 from dragoman.net.http.granian_server import _lives
 from dragoman.net.websocket.peer import WebSocketPeer
-from net.iat.sub_agent import READ, SECRET, RunningAgent, open_house
+from net.iat.sub_agent import READ, SECRET, RunningAgent, open_server
 from waiting import until
 
 
 class Line:
     """A socket, and what was heard on it."""
 
-    def __init__(self, house: RunningAgent, socket: ClientConnection) -> None:
-        self.house, self.socket = house, socket
+    def __init__(self, server: RunningAgent, socket: ClientConnection) -> None:
+        self.server, self.socket = server, socket
 
     async def say(self, action: str, kind: str = "request", **payload: Any) -> str:
-        said = self.house.envelope(action, kind, **payload)
+        said = self.server.envelope(action, kind, **payload)
         await self.socket.send(json.dumps(said))
         return str(said["header"]["msg_id"])
 
@@ -45,17 +45,17 @@ class Line:
 
 
 @asynccontextmanager
-async def line(house: RunningAgent, *, join: bool = True, **headers: str) -> AsyncIterator[Line]:
-    async with connect(house.ws, additional_headers=headers) as socket:
-        opened = Line(house, socket)
+async def line(server: RunningAgent, *, join: bool = True, **headers: str) -> AsyncIterator[Line]:
+    async with connect(server.ws, additional_headers=headers) as socket:
+        opened = Line(server, socket)
         if join:
             await opened.say("register", agent_id="host-1", token=SECRET, tools=[READ])
-            house.token = (await opened.hear())["payload"]["session_token"]
+            server.token = (await opened.hear())["payload"]["session_token"]
         yield opened
 
 
 async def test_execute_with_a_tool_and_an_approval_on_one_socket() -> None:
-    async with open_house() as house, line(house) as ws:
+    async with open_server() as server, line(server) as ws:
         first = await ws.say("execute", query="read it", allowed_tools=["read_file"])
         *before, asked = await ws.until("call_tool")
         assert {each["header"]["parent_id"] for each in before} == {first}
@@ -74,7 +74,7 @@ async def test_execute_with_a_tool_and_an_approval_on_one_socket() -> None:
 
 
 async def test_who_wants_one_answer_hears_one_answer() -> None:
-    async with open_house() as house, line(house) as ws:
+    async with open_server() as server, line(server) as ws:
         said = await ws.say("execute", query="hello", stream=False)
         told = await ws.hear()
         assert (told["header"]["type"], told["header"]["parent_id"]) == ("response", said)
@@ -85,7 +85,7 @@ async def test_who_wants_one_answer_hears_one_answer() -> None:
 
 
 async def test_calls_run_side_by_side_and_can_be_terminated() -> None:
-    async with open_house() as house, line(house) as ws:
+    async with open_server() as server, line(server) as ws:
         slow = await ws.say("execute", query="wait here")
         await ws.until("usage")
         quick = await ws.say("execute", query="hello")
@@ -97,7 +97,7 @@ async def test_calls_run_side_by_side_and_can_be_terminated() -> None:
 
 
 async def test_terminate_ends_what_runs_on_the_socket_and_not_what_is_over() -> None:
-    async with open_house() as house, line(house) as ws:
+    async with open_server() as server, line(server) as ws:
         await ws.say("execute", query="hello")
         await ws.until("done")
         slow = await ws.say("execute", query="wait here")
@@ -114,11 +114,11 @@ async def test_terminate_ends_what_runs_on_the_socket_and_not_what_is_over() -> 
 
 
 async def test_who_comes_back_goes_on_behind_its_cursor() -> None:
-    async with open_house() as house:
-        async with line(house) as ws:
+    async with open_server() as server:
+        async with line(server) as ws:
             await ws.say("execute", query="delete it")
             *_, asked = await ws.until("require_approval")
-        async with line(house) as ws:
+        async with line(server) as ws:
             task, seq = asked["payload"]["task_id"], asked["payload"]["seq"]
             await ws.say("watch", task_id=task, metadata={"last-event-id": seq})
             await ws.say("", "response", parent_id=asked["header"]["msg_id"], approved=False)
@@ -129,7 +129,7 @@ async def test_who_comes_back_goes_on_behind_its_cursor() -> None:
 
 
 async def test_every_frame_shows_who_sends_it() -> None:
-    async with open_house() as house, line(house) as ws:
+    async with open_server() as server, line(server) as ws:
         for wrong in ({"token": ""}, {"token": "x" * 43}, {"token": SECRET}):
             said = await ws.say("execute", query="hello", **wrong)
             told = await ws.hear()
@@ -142,10 +142,10 @@ async def test_every_frame_shows_who_sends_it() -> None:
 
 
 async def test_limits_of_a_socket() -> None:
-    async with open_house(messages_per_second=5, message_size=2000, sockets=1, calls=1) as house:
-        async with line(house) as ws:
+    async with open_server(messages_per_second=5, message_size=2000, sockets=1, calls=1) as server:
+        async with line(server) as ws:
             with pytest.raises(InvalidStatus):
-                async with line(house, join=False):
+                async with line(server, join=False):
                     pass
             await ws.say("execute", query="wait here")
             await ws.until("usage")
@@ -157,27 +157,27 @@ async def test_limits_of_a_socket() -> None:
                 await ws.until("never")
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1008
-        async with line(house) as ws:
+        async with line(server) as ws:
             await ws.socket.send("[" * 3000)
             assert (await ws.hear())["payload"]["error"]["code"] == "too_large"
 
 
 async def test_web_pages_of_others_are_kept_out_and_silence_ends() -> None:
-    async with open_house(idle=0.3) as house:
+    async with open_server(idle=0.3) as server:
         with pytest.raises(InvalidStatus):
-            async with line(house, join=False, origin="https://evil.example"):
+            async with line(server, join=False, origin="https://evil.example"):
                 pass
-        async with line(house) as ws:
+        async with line(server) as ws:
             with pytest.raises(ConnectionClosed):
                 await ws.hear()
 
 
 async def test_both_sides_ask_on_one_socket() -> None:
     """An agent dials in; the process that has the socket asks it, over the same socket."""
-    async with open_house() as house:
+    async with open_server() as server:
         peers: list[WebSocketPeer] = []
-        house.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
-        async with line(house) as ws:
+        server.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        async with line(server) as ws:
             (peer,) = peers
             words = Message(message_id="m", role=Role.USER, parts=(Text("hello"),))
             asking = asyncio.create_task(peer.call(SendMessage(message=words), ANYONE))
@@ -194,21 +194,21 @@ async def test_both_sides_ask_on_one_socket() -> None:
 
 async def test_a_stopped_server_has_no_threads_though_somebody_still_knows_its_sockets() -> None:
     """They abort the process if they want the interpreter while it closes."""
-    async with open_house() as house:
+    async with open_server() as server:
         peers: list[WebSocketPeer] = []
-        house.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
-        async with line(house):
+        server.app.service(IatService).joined = lambda met, caller, peer: peers.append(peer)  # type: ignore[arg-type]
+        async with line(server):
             assert peers
-        await until(lambda: not house.app.server.sockets)
-        assert _lives(house.listener._name)
-    assert not _lives(house.listener._name)
+        await until(lambda: not server.app.server.sockets)
+        assert _lives(server.listener._name)
+    assert not _lives(server.listener._name)
 
 
 async def test_stopping_closes_sockets() -> None:
-    async with open_house() as house:
-        socket = await connect(house.ws)
-        await until(lambda: house.app.server.sockets)
-        house.app.server.opened.end_streams()
+    async with open_server() as server:
+        socket = await connect(server.ws)
+        await until(lambda: server.app.server.sockets)
+        server.app.server.opened.end_streams()
         with pytest.raises(ConnectionClosed) as closed:
             await socket.recv()
     assert closed.value.rcvd is not None
