@@ -54,12 +54,13 @@ def append(row: Row, write: Write) -> Row:
         raise StoreError("A task must end with an event.")
     if over and row.inputs > write.heard:
         raise Unheard(row.task_id)
+    grown = replace(
+        row, state=write.state, last_seq=last, status_at=write.status_at, heard=write.heard
+    )
+    if not (over or write.fresh or write.question or row.question or row.expires_at):
+        return grown
     return replace(
-        row,
-        state=write.state,
-        last_seq=last,
-        status_at=write.status_at,
-        heard=write.heard,
+        grown,
         question="" if over else write.question,
         asking=None if over else write.asking,
         expires_at=0 if over else write.expires_at,
