@@ -198,6 +198,7 @@ async def test_one_token_cannot_fill_the_registry(people: dict[str, Any]) -> Non
         assert (await running.register("bob", "bobs")).status_code == 200
 
 
+@pytest.mark.slow  # a lease of two seconds
 async def test_a_lease_that_is_not_renewed_ends(
     people: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

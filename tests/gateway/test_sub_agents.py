@@ -115,6 +115,7 @@ async def everything(caller: Any) -> None:
     assert (await caller.cancel(task)).state is State.CANCELED
 
 
+@pytest.mark.slow  # takes two seconds
 @pytest.mark.parametrize("way", WAYS)
 async def test_one_that_leaves_is_listed_as_offline_and_calls_may_be_repeated(
     tmp_path: Path, way: str

@@ -87,6 +87,7 @@ async def test_a_half_handshake_that_trickles_is_closed_all_the_same() -> None:
         trickling.cancel()
 
 
+@pytest.mark.slow  # takes two seconds
 @pytest.mark.parametrize("first", [b"", request(1, head(1))], ids=["no request", "one request"])
 async def test_a_flood_of_pings_and_settings_ends_its_connection(first: bytes) -> None:
     async with open_server() as home, dialed(home) as (reader, writer):
@@ -119,6 +120,7 @@ async def test_an_idle_http_2_connection_that_answers_pings_is_closed() -> None:
         assert home.listener.connections.shut["idle"] == 1
 
 
+@pytest.mark.slow  # takes three seconds
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=NEEDS_IPV6)])
 async def test_a_running_exchange_keeps_its_connection(host: str) -> None:
     async with open_server(host, hello_time=0.3, head_time=0.3) as home:
@@ -132,6 +134,7 @@ async def test_a_running_exchange_keeps_its_connection(host: str) -> None:
         await until(lambda: home.peer.open == 0)
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_a_stream_beside_finished_requests_keeps_an_http_2_connection() -> None:
     body = call("SendStreamingMessage", said("wait"))
     fields = head(1, "POST", "/", ("a2a-version", "1.0"), ("content-type", "application/json"))
@@ -211,6 +214,7 @@ async def test_one_address_has_its_share_of_the_connections() -> None:
             task.cancel()
 
 
+@pytest.mark.slow  # takes three seconds
 async def test_the_share_of_a_trusted_proxy_is_not_limited() -> None:
     async with open_server(connections_per_address=5) as home, AsyncExitStack() as stack:
         connections = home.listener.connections

@@ -155,6 +155,7 @@ async def test_retention_of_a_tenant(url: str) -> None:
         await engine.stop(0)
 
 
+@pytest.mark.slow  # takes two seconds
 async def test_retention_keeps_its_own_time(url: str) -> None:
     """Tasks that go after a second are not there for an hour."""
     rules = [Retention(tenant="acme", keep_tasks=1)]

@@ -146,6 +146,7 @@ async def test_a_redirect_is_not_followed() -> None:
         assert len(receiver.heard) == 9
 
 
+@pytest.mark.slow  # a pause of two seconds
 async def test_a_receiver_may_ask_for_a_pause() -> None:
     times: list[float] = []
 

@@ -25,6 +25,9 @@ LEFT_SIZE, LEFT_TIME = 65_536, 2.0
 """How much of a body that nobody wants is read, in all, and for how long."""
 LEFT_HTTP2 = 16 * LEFT_SIZE
 """The same over HTTP/2. No more than `LEFT_SIZE` of it is kept."""
+LET_GO = 0.1
+"""The seconds in which Granian's thread notices that we no longer wait for more of a body. If the
+response is complete before that, the connection stays open until it is found to be idle."""
 Recognized = Callable[[], Awaitable[bool]]
 """Whether the sender of a body is known before the body has been read."""
 
@@ -32,7 +35,10 @@ Recognized = Callable[[], Awaitable[bool]]
 class RequestBody:
     """What comes after the headers of one request."""
 
-    __slots__ = ("_broken", "_ended", "_have", "_headers", "_http1", "_parts", "_receive", "_size")
+    __slots__ = (
+        *("_broken", "_cut", "_ended", "_have"),
+        *("_headers", "_http1", "_parts", "_receive", "_size"),
+    )
 
     def __init__(self, scope: Scope, receive: Receive, headers: Mapping[str, str]) -> None:
         self._receive = receive
@@ -45,7 +51,7 @@ class RequestBody:
         its own."""
         self._have = 0
         self._parts: list[bytes] = []
-        self._ended = self._broken = False
+        self._ended = self._broken = self._cut = False
 
     async def read(self, server: ServerContext, recognized: Recognized | None = None) -> bytes:
         """All of it, within its limits of size and time.
@@ -99,7 +105,7 @@ class RequestBody:
             if not deadlines.late(task):
                 raise
             task.uncancel()
-            self._broken = True
+            self._broken = self._cut = True
             raise TooSlow() from None
         finally:
             deadlines.waits.pop(task, None)
@@ -117,7 +123,7 @@ class RequestBody:
                     if self._broken:
                         raise Unparseable("The request ended before its body did.")
         except TimeoutError:
-            self._broken = True
+            self._broken = self._cut = True
             raise TooSlow() from None
         return b"".join(self._parts)
 
@@ -128,6 +134,8 @@ class RequestBody:
             await self._drain()
         if self._ended:
             return b"".join(self._parts) if self._have <= LEFT_SIZE else b"", ()
+        if self._cut:  # it took too long: we stopped in the middle of a wait for more of it
+            await asyncio.sleep(LET_GO)
         return b"", (CLOSE,) if self._http1 else ()
 
     async def _drain(self) -> None:
@@ -140,7 +148,7 @@ class RequestBody:
                 while not (self._ended or self._broken) and max(self._have, size) <= most:
                     await self._next(LEFT_SIZE)
         except TimeoutError:
-            pass
+            self._cut = True
 
     async def _next(self, most: int) -> None:
         """Receives what comes next; beyond `most` nothing is kept."""
