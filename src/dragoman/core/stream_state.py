@@ -46,7 +46,7 @@ class StreamState:
         cursor: int = 0,
         growth: TaskGrowth | None = None,
     ) -> None:
-        """`growth` limits the task; without it the task may be as large as it likes."""
+        """`growth` limits the size of the task; without it there is no limit."""
         self.numbered = numbered
         """Whether the agent numbers its events."""
         self._fold: Fold | None = None
@@ -238,11 +238,12 @@ class StreamState:
         if self.numbered and entry.seq and entry.seq <= self.seq:
             return []
         fold = self._fold
-        fold.context_id = fold.context_id or task.context_id  # 0.1 tells it only here
-        task = Fold.of(task, 0).task()  # others keep every chunk of a text as a part of its own
+        fold.context_id = fold.context_id or task.context_id  # A2A 0.1 has it only here
+        # Other servers keep every chunk of a text as a separate part; the fold joins them as ours.
+        task = Fold.of(task, 0).task()
         if not all(message.message_id for message in task.history):
-            task = replace(task, history=())  # 0.1 again: without ids nothing can be compared
-        if not task.history:  # not told: what we have of it stands
+            task = replace(task, history=())  # A2A 0.1 has no message ids, so none can be compared
+        if not task.history:  # the server did not send it, so what we know of it remains
             told = fold.task()
             kept = told.history + ((told.status.message,) if told.status.message else ())
             if task.status.message in kept[-1:]:
@@ -253,7 +254,7 @@ class StreamState:
             step = Stamped(task.id, task.context_id, 0, at, event)
             self._add(fold, step)
             new.append(step)
-        if fold.task() != task:  # it became another: only the whole of it says so
+        if fold.task() != task:  # no events lead from one to the other, so the whole task is sent
             step = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
             self._add(fold, step)
             new.append(step)

@@ -116,7 +116,7 @@ class ServerContext:
 
 
 Contexts = Container[ServerContext]
-"""Those of the agents whose streams are meant."""
+"""The contexts of the agents whose streams are closed."""
 
 
 def _no_headers(error: Exception) -> tuple[Header, ...]:

@@ -1,4 +1,5 @@
-"""One agent of a server at its mount point: its peer behind its guard, its card and its routes."""
+"""One agent of a server at its mount point: its peer behind the authorization, its card and its
+routes."""
 
 from __future__ import annotations
 
@@ -44,14 +45,14 @@ class Shared(Struct, frozen=True, kw_only=True):
     meter: Meter
     signer: Signer | None
     services: list[Service]
-    """Those that serve all agents."""
+    """The services that serve all agents."""
     hosts: AllowedHosts
     trusts: Callable[[str], bool] | None
-    """Whether an address is one of our proxies'."""
+    """Returns whether an address belongs to one of our proxies."""
 
 
 class AgentMount:
-    """An agent, and all that serves it alone."""
+    """An agent, and everything that serves this agent alone."""
 
     def __init__(
         self,
@@ -62,8 +63,8 @@ class AgentMount:
         shared: Shared,
         naming: Naming,
     ) -> None:
-        """`name` is what the agent is called in the store; empty: by its own name. `naming` is how
-        else calls may name it."""
+        """`name` is the name of the agent in the store; if it is empty, the agent's own name is
+        used. `naming` holds the other names by which calls may address the agent."""
         self.naming = naming
         self.name, self.agent, self.peer, self.mount_point = name, agent, peer, mount_point
         self._shared = shared
@@ -102,14 +103,14 @@ class AgentMount:
         for service in self.services:
             routes |= service.routes()
         self.routes = routes
-        """Relative to the mount point, and not yet guarded by their policies."""
+        """The routes relative to the mount point, before their policies are applied."""
         self._contexts = {self.server}
-        """Those of the conversations with the agent: ours, and those that are left of agents that
-        this one has replaced."""
+        """The contexts of the conversations with the agent: our own, and those of replaced agents
+        whose conversations have not ended yet."""
         self._runs = False
         """Whether the peer is to be stopped."""
         self.on_card_change: Callable[[], None] = lambda: None
-        """Called when the card has changed, for those that list it."""
+        """Called when the card has changed, so that lists can be updated."""
         self._learn_extensions()
         agent.on_card_change.append(self._card_changed)
 
@@ -123,7 +124,7 @@ class AgentMount:
 
     @property
     def router(self) -> Router:
-        """Answers what lies below the mount point."""
+        """Returns the router for the paths below the mount point."""
         return Router(
             self.access.policed(self.routes), patterns=self.patterns, hosts=self._shared.hosts
         )
@@ -136,8 +137,8 @@ class AgentMount:
         self._runs = True
 
     async def start(self, *, peer: bool = True) -> None:
-        """Does everything in the order in which a server does it with its agents; without the
-        `peer` if it runs already."""
+        """Starts the agent in the same order as a server starts its agents. `peer` is false if the
+        peer is already running."""
         try:
             for service in self.services:
                 service.open()
@@ -150,8 +151,8 @@ class AgentMount:
             raise
 
     def succeed(self, before: AgentMount) -> None:
-        """Takes over from the agent that was here: its figures, and where the peer is the same its
-        conversations too."""
+        """Takes over from the agent that was mounted here: its metrics and, if the peer is the
+        same, its conversations."""
         self.server.metrics = before.server.metrics
         if self.peer is before.peer:
             self._contexts |= before._contexts
@@ -159,14 +160,15 @@ class AgentMount:
             before._contexts = set()
 
     async def drain(self) -> None:
-        """Takes nothing new but what comes through the listener."""
+        """Refuses new work, except requests through the listener."""
         await asyncio.gather(*(service.drain() for service in self.services))
         for context in self._contexts:
             context.draining = True
         await self._shared.opened.close_sockets(LINGER, self._contexts)
 
     async def stop(self, grace: float) -> None:
-        """Runs get their grace while streams still see them end; then every stream is closed."""
+        """Gives runs their grace period, in which streams still deliver their end, and then closes
+        every stream."""
         await self.drain()
         try:
             await self.stop_peer(grace)
@@ -179,15 +181,15 @@ class AgentMount:
                 self.agent.on_card_change.remove(self._card_changed)
 
     async def stop_peer(self, grace: float) -> None:
-        """Gives runs this many seconds, then hands them back."""
+        """Gives runs this many seconds, then returns them to the store."""
         runs, self._runs = self._runs, False
         if runs:
             await self.peer.stop(grace)
 
     def card_at(self, url: str, card: Card | None = None) -> Card:
-        """The agent's card, or another one of it (the extended one), as it is published: with what
-        is in force here and now, and signed. `url` is the address of the agent for whoever asks;
-        empty: the one that we know."""
+        """Returns the agent's card, or its extended `card`, in the published form: with the
+        interfaces and schemes that are currently in force, and signed. `url` is the address of the
+        agent for this caller; if it is empty, our own public URL is used."""
         url = url or self.mount_point.url
         card = card or self.agent.card()
         services = (*self._shared.services, *self.services)
@@ -204,17 +206,17 @@ class AgentMount:
         )
         card = self.access.on_card(card)
         # Without a public URL the address on the card comes from the caller's Host header. Such a
-        # card is not signed, since a caller could otherwise obtain a signature for any host.
+        # card is not signed, because a caller could otherwise obtain a signature for any host.
         signer = self._shared.signer
         if signer is None or not self.mount_point.base:
             return card
         return signer.signed(card, url.rstrip("/").removesuffix(self.mount_point.path))
 
     def check_card(self) -> None:
-        """`ConfigError` if the card breaks the rules of its versions, or shows a secret.
+        """Raises `ConfigError` if the card breaks the rules of its versions, or contains a secret.
 
-        The extended card that a function of the author's writes is not known yet; the skills that
-        stand only on extended cards are looked at too.
+        An extended card that a function of the author creates is not known yet, but the skills that
+        only extended cards list are checked too.
         """
         from dragoman.dialects.a2a.cards import documents, validate
         from dragoman.dialects.a2a.cards.canonical import document_in
@@ -222,7 +224,7 @@ class AgentMount:
 
         public = self.card_at(self.mount_point.url or "http://127.0.0.1")
         if not public.interfaces and self._interfaces:
-            # All that is asked for has a port of its own, and does not listen yet.
+            # All configured interfaces have ports of their own, which are not bound yet.
             binding, version = self._interfaces[0]
             later = Interface(url="127.0.0.1:1", binding=binding, version=version)
             public = replace(public, interfaces=(later,))

@@ -2,8 +2,8 @@
 
 There is one model for all dialects: a task that waits with a question of the kind approval. An
 answer counts once, for that question of that task, and only before it expires; `rules.add_input`
-enforces this for callers and operators alike. A decision is in the audit log before the run hears
-of it.
+enforces this for callers and operators alike. A decision is written to the audit log before the run
+receives it.
 """
 
 from __future__ import annotations
@@ -58,23 +58,24 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     verdict: str
     by: str
     answer: int = 0
-    """The number of the input that decided. By it a line that a crash repeated is recognised."""
+    """The number of the input that decided. It identifies a line that was written twice because of
+    a crash."""
 
 
 def name_of(task_id: str, question: str) -> str:
-    """The short name of an approval, which depends only on its task and its question."""
+    """Returns the short name of an approval, which depends only on its task and its question."""
     return hashlib.sha256(f"{task_id}\n{question}".encode()).hexdigest()[:12]
 
 
 async def open_approvals(store: Store, agent: str | None = None) -> list[Approval]:
-    """The approvals that wait for an answer, of all callers, oldest first; those of all agents if
-    none is named."""
+    """Returns the approvals of all callers that wait for an answer, oldest first. Without `agent`
+    they are those of all agents."""
     found: list[Approval] = []
     for row in await store.find_in_all_scopes(AdminFilter(agent=agent), MOST):
         if row.asking is Ask.APPROVAL and row.state is State.INPUT_REQUIRED and row.resting:
             try:
                 found.append(_approval(row, (await store.load(row.scope, row.task_id))[1]))
-            except TaskNotFound:  # erased meanwhile
+            except TaskNotFound:  # it was erased in the meantime
                 continue
     return found
 
@@ -98,7 +99,8 @@ def _approval(row: Row, task: Task) -> Approval:
 async def decide(store: Store, id: str, *, approved: bool, by: str) -> Approval:
     """Answers the open approval with this name, or with a name that begins like this.
 
-    `ConfigError` if there is not exactly one; `Conflict` if it was answered or has expired."""
+    Raises `ConfigError` if there is not exactly one, and `Conflict` if it was answered or has
+    expired."""
     which = [each for each in await open_approvals(store) if id and each.id.startswith(id)]
     if len(which) != 1:
         what = "several approvals" if which else "no open approval"
@@ -130,8 +132,8 @@ class Audit:
     def record(
         self, task_id: str, question: str, decision: bool | None, by: str, answer: int
     ) -> None:
-        """Records a decision. It is on the disk when this returns; `StoreUnavailable` if it could
-        not be written."""
+        """Records a decision, and returns when it is on the disk. Raises `StoreUnavailable` if it
+        could not be written."""
         line = Decision(
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             id=name_of(task_id, question),
@@ -173,7 +175,7 @@ class Audit:
             raise _unwritable(path, error) from error
 
     def read(self) -> Iterator[Decision]:
-        """All decisions, oldest first, each once."""
+        """Yields all decisions, oldest first, each once."""
         if self.path is None or not self.path.exists():
             return
         seen: set[tuple[str, str, int]] = set()
@@ -194,7 +196,7 @@ def _unwritable(path: Path, error: OSError) -> StoreUnavailable:
 
 
 def audit_of(store: str) -> Audit:
-    """The audit log beside the store at a URL. For a store in memory it has no file."""
+    """Returns the audit log beside the store at a URL. For a store in memory it has no file."""
     scheme, _, rest = store.partition(":")
     if scheme == "sqlite":
         return Audit(Path(rest.removeprefix("///") + ".approvals"))

@@ -21,7 +21,7 @@ def make_folder(path: Path) -> None:
 
 
 def narrow(path: Path) -> None:
-    """Takes from others the access that an older version gave them, if the path exists."""
+    """Removes the access of other users, which an older version granted, if the path exists."""
     try:
         mode = path.stat().st_mode
         if mode & 0o077:

@@ -266,7 +266,7 @@ class Run:
             self.chunks.end()
         self.finish(State.COMPLETED, message)
 
-    # Those that wait for it.
+    # For the callers that wait for the run.
 
     @property
     def resting(self) -> bool:
@@ -299,7 +299,7 @@ class Run:
         waiters, self._rest_waiters = self._rest_waiters, ()
         wake(waiters)
 
-    # Owner: what the writer tells.
+    # Owner: the callbacks of the writer.
 
     def on_committed(self) -> None:
         """Called when all events so far are committed."""

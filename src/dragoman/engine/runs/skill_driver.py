@@ -55,7 +55,7 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
         log.warning("The skill failed", task=run.task_id, reason=exc.reason, why=exc)
         run.fail(exc.message, exc.reason)
     except (Exception, SystemExit) as exc:  # a skill that exits ends its task, not the server
-        if exc is not run.writer.error:  # else the task was lost, and who waits knows
+        if exc is not run.writer.error:  # else the task was lost, and its waiters know that already
             _crashed(run, exc)
 
 
