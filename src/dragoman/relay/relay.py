@@ -22,7 +22,7 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from dragoman.agent.answers import CallRefused, Failed, Rejected
+from dragoman.agent.answers import CallRefused, Canceled, Failed, Rejected
 from dragoman.agent.parts import parts_of
 from dragoman.agent.remote_calls import AGENT
 from dragoman.agent.turn import Turn, access_of
@@ -52,6 +52,8 @@ log = Logger("relay")
 
 UNKNOWN_OUTCOME = "unknown_outcome"
 """The reason of a task whose message may have been executed or not."""
+AGENT_CANCELED = "agent_canceled"
+"""The reason of a task that the remote agent canceled, unless it gives one itself."""
 
 
 class Relay:
@@ -300,10 +302,12 @@ class Relay:
         reason = about.get("reason")
         if event.state is State.REJECTED:
             raise turn.reject(words)
-        raise turn.fail(
-            words or f"The task of {self._upstream.name} is {event.state}",
-            reason=reason if isinstance(reason, str) else str(event.state),
-        )
+        given = reason if isinstance(reason, str) else ""
+        if event.state is State.CANCELED:
+            words = words or f"{self._upstream.name} canceled the task"
+            raise Canceled(words, reason=given or AGENT_CANCELED)
+        words = words or f"The task of {self._upstream.name} is {event.state}"
+        raise turn.fail(words, reason=given or str(event.state))
 
     async def _made(self, entry: events.Stamped, peer: Peer) -> None:
         """Mirrors what is the same in our task: a piece of an artifact, or a note."""
