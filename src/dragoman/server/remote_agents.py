@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.agent import Agent
 from dragoman.agent.mcp_calls import McpClient
-from dragoman.agent.remote_calls import AgentClient, StartedCall, TurnAccess
+from dragoman.agent.remote_calls import AgentClient, Relaying, StartedCall, TurnAccess
+from dragoman.agent.run_api import RunApi
 from dragoman.core.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class RemoteAgents:
         """Cancels a task elsewhere; fine if it is over."""
         if self._agent is None or not await self._agent.stop_remote(sent):
             await self._board.stop(sent)
+
+    async def stop_unrecorded(self, run: RunApi) -> None:
+        """Cancels the task elsewhere of a run that did not learn its id."""
+        if isinstance(self._agent, Relaying):
+            await self._agent.stop_unrecorded(run)
 
     async def close(self) -> None:
         """Ends all connections."""
