@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import Agent, State, Task, connect
+from dragoman import Agent, State, Task, Turn, connect
 from dragoman.client.agent import RemoteAgent
 from dragoman.core.events import ArtifactChunk, Noted, Stamped, StateChanged
 from dragoman.core.extensions import PROGRESS, WORK
+from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Blob
 from dragoman.testing.served import served
 from gateway.behind import DIALECTS, Gateway, gateway, section, settings, worker
@@ -104,6 +105,34 @@ async def test_a_cancel_travels_down(tmp_path: Path, dialect: str) -> None:
         task = await caller.cancel(task)
         assert task.state is State.CANCELED
         await canceled.wait()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_task_that_the_agent_cancels_is_canceled_with_a_reason(
+    tmp_path: Path, dialect: str
+) -> None:
+    agent, begun = worker(), list[str]()
+
+    @agent.skill("endless")
+    async def endless(turn: Turn) -> None:
+        begun.append(turn.task_id)
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(240), between(tmp_path, dialect, agent) as (caller, door):
+        task = await caller.send("go", skill="endless", wait=False)
+        assert isinstance(task, Task)
+        await until(lambda: begun)
+        await door.upstream("worker").cancel(begun[0])
+        task = await until(lambda: _final(caller, task))
+        assert task.state is State.CANCELED
+        assert task.status.message is not None
+        assert task.status.message.text.endswith("canceled the task")
+        assert (task.status.message.metadata or {}).get("reason") == "agent_canceled"
+
+
+async def _final(caller: RemoteAgent, task: Task) -> Task | None:
+    task = await caller.get(task)
+    return task if task.state in FINAL else None
 
 
 async def _works(caller: RemoteAgent, task: Task) -> bool:

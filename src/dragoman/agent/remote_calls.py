@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -119,8 +119,20 @@ class Outside(Protocol):
     async def stop(self, sent: StartedCall) -> None:
         """Cancels a task at another agent. It is no error if the task is over."""
 
+    async def stop_unrecorded(self, run: RunApi) -> None:
+        """Cancels a task that an earlier run may have opened at another agent, without learning
+        its id."""
+
     async def close(self) -> None:
         """Ends all connections."""
+
+
+@runtime_checkable
+class Relaying(Protocol):
+    """An agent whose tasks follow tasks elsewhere."""
+
+    async def stop_unrecorded(self, run: RunApi) -> None:
+        """Cancels the task elsewhere of a run that did not learn its id."""
 
 
 def outside_of(run: RunApi) -> Outside:

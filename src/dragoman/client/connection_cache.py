@@ -66,7 +66,7 @@ class ConnectionCache:
         """Returns another agent, bound to a task."""
         self._latest[address] = options
         plain: dict[str, Json] = {name: options[name] for name in PLAIN if name in options}
-        return TaskAgent(seat, address, plain, partial(self.reach, address, options), self.stop)
+        return TaskAgent(seat, address, plain, partial(self.reach, address, options))
 
     async def stop(self, sent: StartedCall) -> None:
         """Cancels a remote task. It is no error if the task has ended."""

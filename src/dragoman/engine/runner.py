@@ -154,7 +154,7 @@ class Runner:
         )
         run = Run(self.shared, row, self.skill_of(row), first, caller)
         run.writer.load(task)
-        run.journal.loaded = False
+        run.resumed, run.journal.loaded = True, False
         run.writer.has_webhooks = bool(await self.store.hooks(scope, row.task_id))
         self.runs[row.task_id] = run
         return run

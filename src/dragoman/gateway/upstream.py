@@ -40,7 +40,7 @@ from dragoman.core.extensions import CURSOR, IDEMPOTENCY, TOOLS, TRANSITIONS, WO
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, Role, Task
-from dragoman.core.operations import GetTask, SendMessage
+from dragoman.core.operations import GetTask, ListTasks, SendMessage
 from dragoman.core.peer import Context, Peer
 from dragoman.core.questions import question_of
 from dragoman.core.session import Call
@@ -317,10 +317,21 @@ class RemoteUpstream(Upstream):
         except DragomanError as exc:
             return {"error": exc.message}
 
-    async def stop(self, task_id: str) -> None:
-        """Cancels the task there."""
-        label = self._peer.label if self._peer is not None else ""
-        await self._asked.cancel(task_id, label)
+    async def find_task(self, key: str, address: str) -> str:
+        """Looks for the message in the tasks of the conversation, as the agent lists them."""
+        label = self._recorded(address)
+        pool = self._asked.pool
+        op = ListTasks(context_id=self._context_id, page_size=100)
+        for each in pool.addresses:
+            if label and each.label != label:
+                continue
+            async with pool.peer(at=each.label, urgent=True) as peer:
+                page = await peer.call(op, Context())
+            for task in page.tasks:
+                if any(message.message_id == key for message in task.history):
+                    self._peer = peer
+                    return task.id
+        return ""
 
 
 def parsed(address: str) -> tuple[str, str]:

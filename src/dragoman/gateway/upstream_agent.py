@@ -13,13 +13,15 @@ from msgspec.structs import replace
 
 from dragoman.agent import Agent, Skill, Turn
 from dragoman.agent.remote_calls import MOST_HOPS, StartedCall
+from dragoman.agent.run_api import RunApi
+from dragoman.agent.turn import access_of
 from dragoman.core.card import Card, Interface
 from dragoman.core.errors import DragomanError, Unsupported
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
 from dragoman.core.operations import GetExtendedCard, Invoke
 from dragoman.core.peer import Context
-from dragoman.relay import Relay
+from dragoman.relay import Relay, RelayedTask
 
 from .cards import changes, relayed
 from .service import UpstreamService
@@ -151,6 +153,11 @@ class UpstreamAgent(Agent):
         """Cancels a task at the address with this label. It is no error if the task has ended."""
         async with self.pool.peer(at=at or self.pool.url, urgent=True) as peer:
             await cancel(peer.agent, task_id)
+
+    async def stop_unrecorded(self, run: RunApi) -> None:
+        """Cancels the task of a run that did not learn its id, if the agent lists it."""
+        turn = Turn(run, RELAY)
+        await RelayedTask(access_of(turn), RemoteUpstream(self, turn)).stop_unrecorded()
 
     async def stop_remote(self, call: StartedCall) -> bool:
         """Cancels what the agent does for a task of ours, also after a restart."""

@@ -135,10 +135,6 @@ class SubAgentUpstream(Upstream):
         else:
             await super().answer(peer, answer, ctx)
 
-    async def stop(self, task_id: str) -> None:
-        """Tells the sub-agent to terminate the task."""
-        await stop_task(self._host, self.name, task_id)
-
 
 async def stop_task(host: Host, name: str, task_id: str) -> None:
     """Tells a sub-agent to terminate a task, if the sub-agent is there."""

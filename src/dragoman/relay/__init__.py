@@ -4,7 +4,8 @@ Knows only `Peer` and `Turn`. `turn.agent`, the IAT host and the gateway stand o
 """
 
 from .relay import Relay
+from .relayed_task import RelayedTask
 from .remote_task import RemoteTask
 from .upstream import QuestionAnswer, Upstream
 
-__all__ = ["QuestionAnswer", "Relay", "RemoteTask", "Upstream"]
+__all__ = ["QuestionAnswer", "Relay", "RelayedTask", "RemoteTask", "Upstream"]

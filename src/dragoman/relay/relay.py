@@ -22,9 +22,8 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from dragoman.agent.answers import CallRefused, Failed, Rejected
+from dragoman.agent.answers import CallRefused, Canceled, Failed, Rejected
 from dragoman.agent.parts import parts_of
-from dragoman.agent.remote_calls import AGENT
 from dragoman.agent.turn import Turn, access_of
 from dragoman.core import events
 from dragoman.core.errors import (
@@ -45,13 +44,16 @@ from dragoman.core.stream_state import Entry, StreamState
 from dragoman.core.task_size import TaskGrowth
 
 from .answers import Answers, Said
-from .remote_task import RemoteTask, context_for
+from .relayed_task import RelayedTask
+from .remote_task import context_for
 from .upstream import Upstream
 
 log = Logger("relay")
 
 UNKNOWN_OUTCOME = "unknown_outcome"
 """The reason of a task whose message may have been executed or not."""
+AGENT_CANCELED = "agent_canceled"
+"""The reason of a task that the remote agent canceled, unless it gives one itself."""
 
 
 class Relay:
@@ -60,8 +62,7 @@ class Relay:
     def __init__(self, turn: Turn, upstream: Upstream) -> None:
         self._turn, self._upstream = turn, upstream
         self._access = access_of(turn)
-        record = self._access.record_name(AGENT, "relay")
-        self._remote = RemoteTask(self._access, record, lambda call: upstream.stop(call.task_id))
+        self._remote = RelayedTask(self._access, upstream)
         # Our own task fails first. This is for what is not part of it yet: a message that comes in
         # pieces and never ends.
         growth = TaskGrowth(2 * self._access.run.max_task_size, "limits.max_task_size")
@@ -71,8 +72,6 @@ class Relay:
         self._has_artifacts = False
         self._unsent = False
         """Whether it was tried to send the message, and certainly nothing was sent."""
-        self._may_have_arrived = self._remote.announced or turn.attempt > 1
-        """Whether it may have been sent, by this run or an earlier one."""
         self._started = False
         self._over = False
 
@@ -178,9 +177,9 @@ class Relay:
         """Returns whether the message goes to another address. One that may have arrived stays
         where it is, unless that does not matter."""
         sent = not isinstance(exc, PeerUnreachable) or exc.sent
-        self._may_have_arrived |= sent
-        self._unsent = not self._may_have_arrived
-        stays = self._may_have_arrived and self._upstream.keeps_address()
+        self._remote.in_doubt |= sent
+        self._unsent = not self._remote.in_doubt
+        stays = self._remote.in_doubt and self._upstream.keeps_address()
         return not sent and not stays and self._upstream.has_another()
 
     def _sends_again(self, peer: Peer) -> bool:
@@ -300,10 +299,12 @@ class Relay:
         reason = about.get("reason")
         if event.state is State.REJECTED:
             raise turn.reject(words)
-        raise turn.fail(
-            words or f"The task of {self._upstream.name} is {event.state}",
-            reason=reason if isinstance(reason, str) else str(event.state),
-        )
+        given = reason if isinstance(reason, str) else ""
+        if event.state is State.CANCELED:
+            words = words or f"{self._upstream.name} canceled the task"
+            raise Canceled(words, reason=given or AGENT_CANCELED)
+        words = words or f"The task of {self._upstream.name} is {event.state}"
+        raise turn.fail(words, reason=given or str(event.state))
 
     async def _made(self, entry: events.Stamped, peer: Peer) -> None:
         """Mirrors what is the same in our task: a piece of an artifact, or a note."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from dragoman.agent.turn import Turn
 from dragoman.core import events
-from dragoman.core.errors import DragomanError
+from dragoman.core.errors import DragomanError, Unsupported
 from dragoman.core.model import AnyPart, Json
 from dragoman.core.operations import Resolve, SendMessage
 from dragoman.core.peer import Context, Peer
@@ -99,6 +99,7 @@ class Upstream(ABC):
         not wait for it any more."""
         await peer.call(answer.op, ctx)
 
-    @abstractmethod
-    async def stop(self, task_id: str) -> None:
-        """Cancels a task of the agent. It is no error if the task has ended."""
+    async def find_task(self, key: str, address: str) -> str:
+        """Returns the id of the task that the message with this id opened, which may be at this
+        address; empty if there is none so far. Raises `Unsupported` if the agent cannot tell."""
+        raise Unsupported(f"{self.name} does not list its tasks")

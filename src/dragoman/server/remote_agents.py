@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.agent import Agent
 from dragoman.agent.mcp_calls import McpClient
-from dragoman.agent.remote_calls import AgentClient, StartedCall, TurnAccess
+from dragoman.agent.remote_calls import AgentClient, Relaying, StartedCall, TurnAccess
+from dragoman.agent.run_api import RunApi
 from dragoman.core.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ class RemoteAgents:
         """Cancels a remote task. It is no error if the task is already finished."""
         if self._agent is None or not await self._agent.stop_remote(sent):
             await self._board.stop(sent)
+
+    async def stop_unrecorded(self, run: RunApi) -> None:
+        """Cancels the task elsewhere of a run that did not learn its id."""
+        if isinstance(self._agent, Relaying):
+            await self._agent.stop_unrecorded(run)
 
     async def close(self) -> None:
         """Closes all connections."""

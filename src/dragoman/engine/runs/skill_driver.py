@@ -11,7 +11,7 @@ from types import coroutine
 from typing import Any
 
 from dragoman.agent import Failed, Rejected, Shape, SyncTurn, Turn
-from dragoman.agent.answers import CallRefused
+from dragoman.agent.answers import CallRefused, Canceled
 from dragoman.agent.parts import parts_of
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import ArtifactChunk
@@ -49,6 +49,8 @@ async def perform(run: Run, threads: ThreadPoolExecutor) -> None:
         run.finish(State.REJECTED, run.writer.closing_message(exc.message))
     except CallRefused as exc:
         run.refuse(exc.error)
+    except Canceled as exc:
+        run.finish(State.CANCELED, run.writer.closing_message(exc.message), reason=exc.reason)
     except Failed as exc:
         run.fail(exc.message, exc.reason)
     except DragomanError as exc:
