@@ -22,12 +22,14 @@ from .strangers import RecentAddresses, Slots
 class OpenStream:
     """An open stream or WebSocket; `why` says what ended it, if it was not the task."""
 
-    __slots__ = ("server", "task", "why")
+    __slots__ = ("position", "server", "task", "why")
 
     def __init__(self, task: asyncio.Task[Any], server: ServerContext) -> None:
         self.task = task
         self.server = server
         """The context of the agent whose stream it is."""
+        self.position = ""
+        """The position of the last event that gRPC has sent, which the trailers tell."""
         self.why = ""
 
     def end(self, why: str) -> None:
