@@ -92,6 +92,9 @@ class Dialect(Struct, frozen=True, kw_only=True):
     our client speaks and our server does not serve."""
     carried: Callable[[Signal], Signal] = unchanged
     """Returns what remains of a signal after this wire: the declared losses of the dialect."""
+    max_message: int = 0
+    """The bytes of the largest message that agents of this dialect take, unless their operators
+    changed it; 0: that differs. A gateway passes larger files by reference."""
 
     routes: tuple[Route, ...] = ()
     binding: str = ""

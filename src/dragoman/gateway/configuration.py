@@ -70,6 +70,9 @@ def upstream_of(name: str, agent: HostedAgent, settings: Settings) -> UpstreamAg
         timeout=agent.timeout,
         patience=agent.patience,
         refresh=agent.refresh,
+        files=agent.files,
+        result_files=agent.result_files,
+        inline_size=agent.inline_size,
     )
 
 

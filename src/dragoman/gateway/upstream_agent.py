@@ -16,11 +16,13 @@ from dragoman.agent.remote_calls import MOST_HOPS, StartedCall
 from dragoman.agent.run_api import RunApi
 from dragoman.agent.turn import access_of
 from dragoman.core.card import Card, Interface
-from dragoman.core.errors import DragomanError, Unsupported
+from dragoman.core.errors import ConfigError, DragomanError, Unsupported
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
 from dragoman.core.operations import GetExtendedCard, Invoke
 from dragoman.core.peer import Context
+from dragoman.files import FileDoor
+from dragoman.files.transfer import FileForm
 from dragoman.relay import Relay, RelayedTask
 
 from .cards import changes, relayed
@@ -45,6 +47,9 @@ class UpstreamAgent(Agent):
         timeout: float = 3600.0,
         patience: float = 120.0,
         refresh: float = 60.0,
+        files: FileForm = "auto",
+        result_files: FileForm = "auto",
+        inline_size: int = 0,
         fallbacks: Sequence[UpstreamAgent] = (),
     ) -> None:
         """`name` is what it is called here. Until its card is known, that is all its card says."""
@@ -52,6 +57,9 @@ class UpstreamAgent(Agent):
         self.served_as = name
         self.pool = pool
         self.repeat, self.patience, self.refresh = repeat, patience, refresh
+        self.files, self.result_files, self.inline_size = files, result_files, inline_size
+        self.door: FileDoor | None = None
+        """Where files are offered for download, while the agent is served."""
         self.dialect = ""
         """The dialect in which it is called; empty until it was reached."""
         self.theirs: Card | None = None
@@ -74,6 +82,16 @@ class UpstreamAgent(Agent):
 
     async def _relay(self, turn: Turn) -> None:
         await Relay(turn, RemoteUpstream(self, turn)).run()
+
+    def use_files(self, door: FileDoor) -> None:
+        """Offers files at the door of the server, where agents or callers take them by reference.
+        Raises `ConfigError` if they always do, and the door has no address."""
+        if "reference" in (self.files, self.result_files) and not door.offers:
+            raise ConfigError(
+                f"[agents.{self.served_as}]: files by reference need the address of this server: "
+                "set public_url in [server]."
+            )
+        self.door = door
 
     def choose(self, skill_id: str) -> Skill:
         """Returns the skill that relays. A skill that is not on the card is refused here, unless

@@ -11,6 +11,7 @@ from dragoman.core.card import Card
 from dragoman.core.errors import DragomanError, PeerUnreachable
 from dragoman.core.operations import Operation, R, Streamed
 from dragoman.core.peer import Batch, Context
+from dragoman.files.transfer import RelayedFiles
 
 from .upstream_address import UpstreamAddress, failure_reason
 from .upstream_connections import ConnectedAgent
@@ -29,6 +30,8 @@ class UpstreamPeer:
         self._has_place = True
         self.decided = False
         """Whether it is known that the address answers, or that it fails."""
+        self.files: RelayedFiles | None = None
+        """Converts files, if the task has any."""
 
     @property
     def label(self) -> str:
@@ -52,6 +55,8 @@ class UpstreamPeer:
 
     async def call(self, op: Operation[R], ctx: Context) -> R:
         """Returns the result, or raises a `DragomanError`."""
+        if self.files is not None:
+            op = await self.files.sent(op)
         began = _now()
         try:
             value = await self.agent.call(op, ctx)
@@ -59,12 +64,17 @@ class UpstreamPeer:
             self._failed(exc, began, heard=False)
             raise
         self._answered(began)
-        return value
+        return value if self.files is None else await self.files.result(value)
 
     async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields the events of a task. The first must come in time."""
+        files = self.files
+        if files is not None:
+            op = await files.sent(op)
         began, heard = _now(), False
         steps = self.agent.stream(op, ctx)
+        if files is not None and files.up is not None:
+            steps = files.received(steps)
         try:
             batch = await self._first(steps)
             heard = True

@@ -57,6 +57,11 @@ class Service:
         """Returns the HTTP routes of the service beside those of its dialects."""
         return {}
 
+    def patterns(self) -> Mapping[str, Callable[[str], bool]]:
+        """Returns for routes of a service of a whole server that stand for many paths which those
+        are."""
+        return {}
+
     def add_agent(self, name: str, server: ServerContext, host: str = "", tenant: str = "") -> None:
         """Serves one more agent, or replaces the one of this name. Calls may also name it by its
         `host` or its `tenant`. Only a service of a whole server implements this."""

@@ -15,6 +15,7 @@ from dragoman.agent import Agent
 from dragoman.core.card import Card, Interface
 from dragoman.core.errors import ConfigError
 from dragoman.dialects import DIALECTS
+from dragoman.files import FileDoor
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
 from dragoman.net.http.card_endpoint import CardEndpoint
@@ -30,7 +31,7 @@ from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
 from .agent_names import Naming
-from .services import LINGER, ServedPeer, ServiceContext, services_of
+from .services import LINGER, HasFiles, ServedPeer, ServiceContext, services_of
 
 if TYPE_CHECKING:
     from dragoman.security.card_signing import Signer
@@ -44,6 +45,7 @@ class Shared(Struct, frozen=True, kw_only=True):
     opened: OpenStreams
     meter: Meter
     signer: Signer | None
+    files: FileDoor
     services: list[Service]
     """The services that serve all agents."""
     hosts: AllowedHosts
@@ -85,8 +87,12 @@ class AgentMount:
             server=self.server,
             access=self.access,
             settings=settings,
+            files=shared.files,
             name=name if mount_point.path else "",
         )
+        offers: object = agent
+        if isinstance(offers, HasFiles):
+            offers.use_files(shared.files)
         self.services = services_of(self.context)
         self._interfaces = addresses.chosen(settings.server)
         self._roles = {service.role: service for service in self.services if service.role}

@@ -12,6 +12,8 @@ from dragoman import settings as config
 from dragoman.agent import Agent
 from dragoman.core.errors import ConfigError
 from dragoman.core.model import Json
+from dragoman.files import FileDoor
+from dragoman.files.signed_urls import FILES
 from dragoman.gateway.registry import OFFLINE_NAME, Factory, Registry, health_of
 from dragoman.net.http import addresses
 from dragoman.net.http.asgi import Handler
@@ -92,6 +94,7 @@ class App(AgentRouter):
             opened=OpenStreams(),
             meter=Meter(settings.rates),
             signer=self.signer,
+            files=FileDoor(settings, self.base),
             services=[],
             hosts=hosts or AllowedHosts(settings.server),
             trusts=proxies.trusts if proxies is not None else None,
@@ -117,6 +120,7 @@ class App(AgentRouter):
                     server=self.server,
                     settings=settings,
                     meter=shared.meter,
+                    files=shared.files,
                     several=self.several,
                     base=self.base,
                     agents=lambda: {name: each.context for name, each in self.mounts.items()},
@@ -167,10 +171,13 @@ class App(AgentRouter):
             if self.registry is not None:
                 patterns[PATTERN] = is_entry
         else:
-            guarded, patterns = only.access.policed(only.routes | routes), only.patterns
+            guarded, patterns = only.access.policed(only.routes | routes), {**only.patterns}
+        for service in shared.services:
+            patterns |= service.patterns()
         seen = proxies.seen if proxies is not None else None
         super().__init__(guarded, self.start, self.stop, patterns, seen, shared.hosts)
         self.everywhere = frozenset((*everywhere, *OPEN_PATHS))
+        self.everywhere_below = (f"{FILES}/",)
         self.skills: SkillMounts | None = None
         if self.several:
             self.skills = SkillMounts(self.mounts, self.index, shared, self.base, self._is_online)

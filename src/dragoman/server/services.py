@@ -13,6 +13,7 @@ from dragoman.agent import Agent
 from dragoman.core.errors import BadParams, ConfigError
 from dragoman.core.operations import Operation, R, Streamed
 from dragoman.core.peer import AGENT, Batch, Context, Peer
+from dragoman.files import FileDoor
 from dragoman.net.server_context import ServerContext
 from dragoman.net.service import Service
 from dragoman.security.access_control import AccessControl
@@ -71,6 +72,7 @@ class ServiceContext(Struct, frozen=True, kw_only=True):
     server: ServerContext
     access: AccessControl
     settings: Settings
+    files: FileDoor
     name: str = ""
     """The name of the agent on a server that has several; empty for a single agent."""
 
@@ -103,6 +105,15 @@ class HasService(Protocol):
 
     def service(self) -> Service:
         """Returns the service that runs as long as the agent is served."""
+
+
+@runtime_checkable
+class HasFiles(Protocol):
+    """An agent that offers files for download."""
+
+    def use_files(self, door: FileDoor) -> None:
+        """Called with the file door of the server, before the agent is served. Raises
+        `ConfigError` if it is not enough."""
 
 
 def _own(context: ServiceContext) -> Service | None:
@@ -139,6 +150,7 @@ class SharedContext(Struct, frozen=True, kw_only=True):
     """The context of the only agent or, on a server for several, of the calls that name none."""
     settings: Settings
     meter: Meter
+    files: FileDoor
     several: bool
     agents: Callable[[], Mapping[str, ServiceContext]]
     """Returns the current agents."""
@@ -196,11 +208,18 @@ def _gateway(shared: SharedContext) -> Service | None:
     return GatewayStatus(lambda: (context.agent for context in shared.agents().values()))
 
 
+def _files(shared: SharedContext) -> Service | None:
+    from dragoman.files.service import FilesService
+
+    return FilesService(shared.files, shared.server)
+
+
 SERVER_SERVICES: list[Callable[[SharedContext], Service | None]] = [
     _grpc,
     _mcp_of_all,
     _registrant,
     _gateway,
+    _files,
 ]
 """The factories of the services of a whole server. Each returns None if the settings do not enable
 its service."""

@@ -1,6 +1,7 @@
 """The settings. Flags take precedence over `DRAGOMAN_<SECTION>_<KEY>`, variables over the file, and
 the file over the defaults."""
 
+from .files import FileSettings
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .sections import (
     AgentCredentials,
@@ -25,6 +26,7 @@ __all__ = [
     "NAMED",
     "AgentCredentials",
     "EngineSettings",
+    "FileSettings",
     "HostedAgent",
     "Iat",
     "Limits",

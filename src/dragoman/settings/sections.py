@@ -10,6 +10,8 @@ from dragoman.core.auth_schemes import Scheme, Secret
 from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
+from .files import FileSettings
+
 
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[server]`: the addresses, the store and the card. Keys have the names of the flags."""
@@ -276,6 +278,13 @@ class UpstreamLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The seconds after which such an address gets one call, whose outcome decides."""
     health: Annotated[float, Meta(ge=0)] = 30.0
     """The seconds between two health checks of an address that nobody calls; 0: none."""
+    files: Literal["auto", "value", "reference"] = "auto"
+    """How the agent is sent files: by value, by reference, or as they come where it takes that."""
+    result_files: Literal["auto", "value", "reference"] = "auto"
+    """How callers are sent the files that it makes."""
+    inline_size: Annotated[int, Meta(ge=0)] = 0
+    """With `auto`, the bytes of a message's files above which they are passed by reference; 0: as
+    many as the dialect takes."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -361,6 +370,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     signing: Signing = Signing()
     iat: Iat = Iat()
     workspace: Space = Space()
+    files: FileSettings = FileSettings()
     auth: dict[str, Scheme] = {}
     """`[auth.NAME] type = ...`: the authentication schemes; a caller needs to satisfy one."""
     retention: dict[str, Retention] = {}
