@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dragoman import Agent, State, Task, Turn, connect
 from dragoman.client.agent import RemoteAgent
+from dragoman.client.credentials import SharedSecret
 from dragoman.core.events import ArtifactChunk, Noted, Stamped, StateChanged
 from dragoman.core.extensions import PROGRESS, WORK
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.model import Blob
 from dragoman.testing.served import served
-from gateway.behind import DIALECTS, Gateway, gateway, section, settings, worker
+from gateway.behind import DIALECTS, SECRET, Gateway, gateway, section, settings, worker
 from ports import own_port
 from waiting import until
 
@@ -197,6 +199,22 @@ async def test_the_card_is_theirs_at_our_address(tmp_path: Path) -> None:
         assert "echo" in {skill.id for skill in card.skills}
         assert next(skill.tags for skill in card.skills if skill.id == "echo") == ("loud",)
         assert all(each.url.startswith(door.url) for each in card.interfaces)
+
+
+@pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-1.0-rest", "a2a-0.3", "iat"])
+async def test_the_only_agent_is_at_its_name_as_well(tmp_path: Path, dialect: str) -> None:
+    async with asyncio.timeout(120), between(tmp_path, "a2a-1.0") as (caller, door):
+        address = f"{door.url}/agents/worker"
+        options: dict[str, Any] = {"dialect": dialect}
+        if dialect == "iat":
+            options = {"auth": SharedSecret(SECRET, to="worker")}
+            address = f"iat+{address}/iat"
+        async with connect(address, **options) as named:
+            assert named.card.name == "Worker"
+            task = await named.send("hi")
+        assert isinstance(task, Task)
+        assert (task.state, task.text) == (State.COMPLETED, "HI")
+        assert (await caller.send("hi")).text == "HI"
 
 
 async def test_a_skill_that_is_not_there_is_refused_without_a_task(tmp_path: Path) -> None:

@@ -19,7 +19,16 @@ from typing import Any, Protocol
 
 from dragoman.client.connection_cache import ConnectionCache
 from dragoman.client.limits import ClientLimits
-from dragoman.core.errors import CallError, DragomanError, PeerError, PeerUnreachable, TooMany
+from dragoman.core.errors import (
+    CallError,
+    DragomanError,
+    Forbidden,
+    PeerError,
+    PeerRefused,
+    PeerUnreachable,
+    TooMany,
+    Unauthenticated,
+)
 from dragoman.core.log import Logger
 from dragoman.core.operations import GetTask
 from dragoman.core.peer import ANYONE
@@ -62,11 +71,12 @@ class UpstreamPool:
         fresh: float = 300.0,
         closing: Iterable[Closing] = (),
         connections: UpstreamConnections | None = None,
+        signed_for: str = "",
     ) -> None:
         """`addresses` have the options of `connect` for each. `fresh` are the seconds after which
         the card is read again by the next call, if nothing has done it before. `closing` is closed
         with the pool. `connections` are those to agents that came to us; None: the addresses are
-        called."""
+        called. `signed_for` tells operators for whom messages are signed, if one is refused."""
         self.name = name
         self.limits = limits or UpstreamLimits()
         times = ClientLimits(
@@ -83,6 +93,7 @@ class UpstreamPool:
         )
         self._by_label = {each.label: each for each in self.addresses}
         self._closing = tuple(closing)
+        self._signed_for = signed_for
         self._cache: UpstreamConnections = connections or ConnectionCache(
             environ=environ, fresh=fresh
         )
@@ -303,6 +314,8 @@ class UpstreamPool:
                 agent = await self._looked_at(address)
         except (DragomanError, OSError, TimeoutError) as exc:
             error = exc if isinstance(exc, DragomanError) else PeerUnreachable(str(exc) or "silent")
+            if self._signed_for and isinstance(error, Unauthenticated | Forbidden):
+                error = PeerRefused(f"{error.message} ({self._signed_for})")
             address.checks_failed += 1
             tell = log.warning if address.checks_failed == 1 else log.debug
             tell("An agent cannot be reached", agent=self.name, at=address.label, why=error)

@@ -157,6 +157,8 @@ class AgentRouter(Router):
             self.reindex(mount.name)
             for service in self._shared.services:
                 service.add_agent(mount.name, mount.server, host, tenant)
+        elif mount.name:
+            self.mount(mount.name, mount.router)  # beside the root, where the only agent is
 
     def reindex(self, name: str) -> None:
         """Updates the index after the card or the tags of an agent have changed."""
