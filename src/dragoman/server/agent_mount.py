@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -25,10 +25,11 @@ from dragoman.net.service import Service
 from dragoman.observability.log import AgentLog, Log
 from dragoman.security.access_control import AccessControl
 from dragoman.security.allowed_hosts import AllowedHosts
+from dragoman.security.call_policy import CallPolicy
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
-from .agent_names import Naming
+from .agent_names import NO_AGENT, Naming, title_slug
 from .services import LINGER, ServedPeer, ServiceContext, services_of
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Shared(Struct, frozen=True, kw_only=True):
     hosts: AllowedHosts
     trusts: Callable[[str], bool] | None
     """Whether an address is one of our proxies'."""
+    policies: Sequence[CallPolicy] = ()
+    """What the operator lets callers do."""
 
 
 class AgentMount:
@@ -69,7 +72,11 @@ class AgentMount:
         self._shared = shared
         settings = shared.settings
         log = AgentLog(shared.log, name) if mount_point.path else shared.log
-        self.access = AccessControl(agent, settings, shared.meter)
+        # What a skill is asked at its own address an agent does, which has its policies itself.
+        policies = () if name.startswith(NO_AGENT) else shared.policies
+        self.access = AccessControl(
+            agent, settings, shared.meter, policies=policies, name=name or title_slug(agent.name)
+        )
         guarded = self.access.before(peer, self.card_at)
         self.server = ServerContext(
             guarded, self.access.admit_or_anyone, settings.limits, log, shared.opened

@@ -24,6 +24,7 @@ from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.allowed_hosts import OPEN_PATHS, AllowedHosts
 from dragoman.security.authentication import anyone
+from dragoman.security.call_policy import CallPolicy, policies_of
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
@@ -64,13 +65,14 @@ class App(AgentRouter):
         several: bool | None = None,
         check: Callable[[Agent], None] | None = None,
         registers: Factory | None = None,
+        policy: CallPolicy | None = None,
     ) -> None:
         """`peers` run the tasks of the agents of the same names. The store of their `pool` is
         opened before the first of them starts, and closed after the last has stopped. A server for
         `several` agents has them at `/agents/{name}`, however few there are now; None: if there is
         more than one. `check` raises `ConfigError` for an agent that must not be served here.
         `registers` makes agents of the entries in the registry of the store, which are served too;
-        None: there is no registry."""
+        None: there is no registry. `policy` may refuse calls, like the rules of the settings."""
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
         self.several = len(named) > 1 if several is None else several
@@ -95,6 +97,7 @@ class App(AgentRouter):
             services=[],
             hosts=hosts or AllowedHosts(settings.server),
             trusts=proxies.trusts if proxies is not None else None,
+            policies=policies_of(settings.policy, policy),
         )
         self.mounts: dict[str, AgentMount] = {}
         """The agents by their names; the only one of a server may have none."""
@@ -295,12 +298,14 @@ def create_app(
     settings: Settings | None = None,
     *,
     several: bool | None = None,
+    policy: CallPolicy | None = None,
 ) -> App:
     """The ASGI app for any ASGI server. One agent is served at `/`, several at `/agents/{name}`:
     a mapping gives each its name, else it is made of what the agent calls itself. Without any,
     `DRAGOMAN_AGENT=file.py:name` or the sections `[agents.NAME]` of the settings say which. With
     `several`, one agent, or none yet, is served in this way too, and agents may come and go:
-    `App.add_agent`, `App.remove_agent`."""
+    `App.add_agent`, `App.remove_agent`. `policy(caller, agent, operation, skill, task)` may refuse
+    calls to any of them, like `[[policy]]` in the settings."""
     if settings is None:
         path = os.environ.get("DRAGOMAN_CONFIG")
         settings = config.load(None, os.environ, Path(path) if path else None)
@@ -315,4 +320,10 @@ def create_app(
     hosts = AllowedHosts(settings.server, anywhere=True)
     peers, pool = engines_for(named, settings, several=several)
     base = settings.server.public_url
-    return App(named, peers, settings, log, base, pool=pool, hosts=hosts, several=several)
+    return App(
+        *(named, peers, settings, log, base),
+        pool=pool,
+        hosts=hosts,
+        several=several,
+        policy=policy,
+    )

@@ -2,6 +2,7 @@
 the file over the defaults."""
 
 from .loading import FILE, IAT_SECRET, NAMED, load
+from .policy_rule import PolicyRule
 from .sections import (
     AgentCredentials,
     EngineSettings,
@@ -29,6 +30,7 @@ __all__ = [
     "Iat",
     "Limits",
     "McpServer",
+    "PolicyRule",
     "Push",
     "Rates",
     "Retention",

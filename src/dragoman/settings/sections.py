@@ -10,6 +10,8 @@ from dragoman.core.auth_schemes import Scheme, Secret
 from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
+from .policy_rule import PolicyRule
+
 
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[server]`: the addresses, the store and the card. Keys have the names of the flags."""
@@ -361,6 +363,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     signing: Signing = Signing()
     iat: Iat = Iat()
     workspace: Space = Space()
+    policy: tuple[PolicyRule, ...] = ()
+    """`[[policy]]`: what callers may do. Without any rule, everything that is not refused
+    otherwise."""
     auth: dict[str, Scheme] = {}
     """`[auth.NAME] type = ...`: the authentication schemes; a caller needs to satisfy one."""
     retention: dict[str, Retention] = {}

@@ -31,7 +31,7 @@ from dragoman.security.authorization import task_in
 from dragoman.store.registry import AgentHealth
 
 from ..agent_mount import AgentMount, Shared
-from ..agent_names import Naming
+from ..agent_names import NO_AGENT, Naming
 from .agent_index import AgentIndex, Search
 
 PREFIX = f"{AGENTS}/-/skills/"
@@ -220,7 +220,7 @@ class SkillMounts:
         )(_elsewhere)
         peer = SkillPeer(skill, self._mounts, self._index, self._online)
         point = MountPoint(self._base, quote(f"{PREFIX}{skill}", safe=IN_PATHS))
-        return AgentMount(f"-/skills/{skill}", agent, peer, point, self._shared, Naming())
+        return AgentMount(f"{NO_AGENT}skills/{skill}", agent, peer, point, self._shared, Naming())
 
     async def stop(self) -> None:
         """Ends what is open at the mounts."""
