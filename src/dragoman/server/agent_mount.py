@@ -22,6 +22,7 @@ from dragoman.net.http.router import Router
 from dragoman.net.http.routes import card_paths, routes_of
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
+from dragoman.observability.audit_log import AuditingPeer, AuditLog
 from dragoman.observability.log import AgentLog, Log
 from dragoman.security.access_control import AccessControl
 from dragoman.security.allowed_hosts import AllowedHosts
@@ -51,6 +52,8 @@ class Shared(Struct, frozen=True, kw_only=True):
     """Whether an address is one of our proxies'."""
     policies: Sequence[CallPolicy] = ()
     """What the operator lets callers do."""
+    audit: AuditLog | None = None
+    """Records every call."""
 
 
 class AgentMount:
@@ -72,15 +75,20 @@ class AgentMount:
         self._shared = shared
         settings = shared.settings
         log = AgentLog(shared.log, name) if mount_point.path else shared.log
-        # What a skill is asked at its own address an agent does, which has its policies itself.
-        policies = () if name.startswith(NO_AGENT) else shared.policies
-        self.access = AccessControl(
-            agent, settings, shared.meter, policies=policies, name=name or title_slug(agent.name)
-        )
-        guarded = self.access.before(peer, self.card_at)
+        # At the address of a skill an agent is asked, which has its policies and is recorded.
+        is_agent = not name.startswith(NO_AGENT)
+        known_as = name or title_slug(agent.name)
+        policies = shared.policies if is_agent else ()
+        self.access = AccessControl(agent, settings, shared.meter, policies=policies, name=known_as)
+        self.guarded = asked = self.access.before(peer, self.card_at)
+        """What answers calls that are not recorded."""
+        auditing = None
+        if shared.audit is not None and is_agent:
+            asked = auditing = AuditingPeer(shared.audit, agent, known_as, asked, peer)
         self.server = ServerContext(
-            guarded, self.access.admit_or_anyone, settings.limits, log, shared.opened
+            asked, self.access.admit_or_anyone, settings.limits, log, shared.opened
         )
+        self.server.on_refusal = auditing.refused if auditing is not None else None
         self.server.mount_point = mount_point
         self.server.trusts = shared.trusts
         self.server.recognizes = self.access.recognizes

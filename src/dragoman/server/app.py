@@ -18,6 +18,7 @@ from dragoman.net.http.asgi import Handler
 from dragoman.net.http.forwarded import ForwardedHeaders
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
+from dragoman.observability.audit_log import AuditLog
 from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log, set_up
 from dragoman.observability.watchdog import Watchdog
@@ -98,6 +99,7 @@ class App(AgentRouter):
             hosts=hosts or AllowedHosts(settings.server),
             trusts=proxies.trusts if proxies is not None else None,
             policies=policies_of(settings.policy, policy),
+            audit=AuditLog(settings.server.audit) if settings.server.audit else None,
         )
         self.mounts: dict[str, AgentMount] = {}
         """The agents by their names; the only one of a server may have none."""

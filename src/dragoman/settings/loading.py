@@ -99,6 +99,10 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
         where = re.search(r"\$\.(\w+)\.(\w+)", str(exc))
         line = _line(text, *where.groups()) if where else 1
         raise ConfigError(f"{path}:{line}: {exc}") from None
+    audit = found.get("server", {}).get("audit")
+    if audit and not Path(audit).parent.is_dir():
+        line, folder = _line(text, "server", "audit"), Path(audit).parent
+        raise ConfigError(f"{path}:{line}: audit: there is no folder {folder}; create it.")
     return found
 
 

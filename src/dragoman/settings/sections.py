@@ -29,6 +29,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether to offer the skills as MCP tools at /mcp; None: if the `mcp` package is
     installed."""
     store: str = "sqlite:///dragoman.db"
+    audit: str = ""
+    """The file in which every call is recorded: the caller, the agent, the operation and how it
+    ended. Empty: none."""
     public_url: str = ""
     """The address of the agent on the card. Empty: the address that the caller used."""
     register: str = ""

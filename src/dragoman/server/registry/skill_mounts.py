@@ -126,7 +126,7 @@ class SkillPeer:
             if count >= MOST_ASKED:
                 break
             try:
-                await mount.server.peer.call(ops.GetTask(task_id=task_id, history_length=0), ctx)
+                await mount.guarded.call(ops.GetTask(task_id=task_id, history_length=0), ctx)
             except TaskNotFound:
                 continue
             self._remember(ctx, mount.name, task_id)
