@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,6 +21,7 @@ from dragoman.workspace import Space, space_of
 
 from .parameters import Params
 from .remote_calls import StartedCall
+from .skill import Shape, Skill
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,64 +54,6 @@ def own_extensions(extensions: Iterable[cards.Extension]) -> dict[str, cards.Ext
             raise ConfigError(f"There are two extensions `{each.uri}`")
         found[each.uri] = each
     return found
-
-
-class Shape(Enum):
-    """The kinds of functions that a skill can be."""
-
-    COROUTINE = "async function"
-    GENERATOR = "async generator"
-    PLAIN = "function in a thread"
-    PLAIN_GENERATOR = "generator in a thread"
-
-    @property
-    def threaded(self) -> bool:
-        """Returns whether a function of this kind holds a thread while it runs."""
-        return self in (Shape.PLAIN, Shape.PLAIN_GENERATOR)
-
-    @classmethod
-    def of(cls, function: Callable[..., Any]) -> Shape:
-        """Returns the kind of a function."""
-        if inspect.isasyncgenfunction(function):
-            return cls.GENERATOR
-        if inspect.iscoroutinefunction(function):
-            return cls.COROUTINE
-        return cls.PLAIN_GENERATOR if inspect.isgeneratorfunction(function) else cls.PLAIN
-
-
-class Skill(Struct, frozen=True, kw_only=True):
-    """A skill: a function of the author, and how it is run."""
-
-    id: str
-    """The id by which callers choose the skill."""
-    name: str
-    description: str
-    function: Callable[..., Any]
-    params: Params
-    shape: Shape
-    tags: tuple[str, ...] = ()
-    examples: tuple[str, ...] = ()
-    input_modes: tuple[str, ...] = ()
-    """The media types that it reads; empty means those of the agent."""
-    output_modes: tuple[str, ...] = ()
-    may_reply: bool = False
-    """Whether it may answer with a message instead of a task."""
-    join: float = 0.0
-    """The seconds for which chunks are joined into one event; 0 joins nothing."""
-    on_crash: Literal["resume", "fail"] = "resume"
-    """What happens to a task whose process died: it runs again, or it fails."""
-    max_attempts: int = 10
-    timeout: float = 3600.0
-    """The seconds of work after which a run is ended."""
-    cancel_grace: float = 10.0
-    """The seconds that a canceled run has to end by itself."""
-    scopes: tuple[str, ...] = ()
-    """The scopes that a caller needs to use the skill, beside those of the agent."""
-    extended: bool = False
-    """Whether the skill stands only on the extended card, for callers that may use it."""
-    anonymous: bool = False
-    """Whether callers without credentials may use the skill of an agent that otherwise requires
-    them."""
 
 
 class Method(Struct, frozen=True, kw_only=True):
@@ -309,6 +251,14 @@ class Agent:
         # A caller that names none must not come upon one that is not shown to everybody.
         public = (skill for skill in self.skills.values() if not skill.extended)
         return next(public, None) or next(iter(self.skills.values()))
+
+    def recorded_skill(self, skill_id: str) -> Skill | None:
+        """Returns the skill that a stored task has; None if there is no such skill any more."""
+        return self.skills.get(skill_id)
+
+    def skill_asked(self, skill: Skill) -> str:
+        """Returns the id by which callers choose this skill, for policies and the audit log."""
+        return skill.id
 
     def unknown(self, skill_id: str) -> BadParams:
         """Returns the error for a skill that does not exist, or not for this caller."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -149,3 +149,25 @@ AnyOperation = (
     | DeleteHook
     | Invoke
 )
+NAMES: dict[str, type[Operation[Any]]] = {
+    "SendMessage": SendMessage,
+    "GetTask": GetTask,
+    "ListTasks": ListTasks,
+    "CancelTask": CancelTask,
+    "SubscribeToTask": Watch,
+    "CreateTaskPushNotificationConfig": SetHook,
+    "GetTaskPushNotificationConfig": GetHook,
+    "ListTaskPushNotificationConfigs": ListHooks,
+    "DeleteTaskPushNotificationConfig": DeleteHook,
+    "GetExtendedAgentCard": GetExtendedCard,
+}
+"""The operations by their names in A2A 1.0, whatever dialect they are asked in. A send and its
+stream have one name."""
+METHOD = "method:"
+"""What the name of a method beyond the protocol begins with, where it stands among operations."""
+_NAME_OF = {kind: name for name, kind in NAMES.items()} | {Resolve: "SendMessage"}
+
+
+def name_of(op: Operation[Any]) -> str:
+    """Returns the name of an operation. An answer to a question is a message, too."""
+    return METHOD + op.method if isinstance(op, Invoke) else _NAME_OF[type(op)]

@@ -300,8 +300,10 @@ class Engine:
 
     async def skill_of(self, ctx: Context, task_id: str) -> str:
         """Returns the skill of a caller's task."""
-        task_id = await self._names.id_of(task_id, self._scope_of(ctx)) or task_id
-        return (await self.store.row(self._scope_of(ctx), task_id)).skill
+        scope = self._scope_of(ctx)
+        task_id = await self._names.id_of(task_id, scope) or task_id
+        run = self._view.mine(scope, task_id)
+        return (run.writer.row if run else await self.store.row(scope, task_id)).skill
 
     def skill_for(self, op: SendMessage) -> Skill:
         """Returns the skill that a new task of this message would have."""

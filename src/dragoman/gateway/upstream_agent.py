@@ -16,7 +16,7 @@ from dragoman.agent.remote_calls import MOST_HOPS, StartedCall
 from dragoman.agent.run_api import RunApi
 from dragoman.agent.turn import access_of
 from dragoman.core.card import Card, Interface
-from dragoman.core.errors import ConfigError, DragomanError, Unsupported
+from dragoman.core.errors import BadParams, ConfigError, DragomanError, Unsupported
 from dragoman.core.log import Logger
 from dragoman.core.model import Json
 from dragoman.core.operations import GetExtendedCard, Invoke
@@ -31,6 +31,9 @@ from .upstream import PREFIX, RELAY, KnownIds, RemoteUpstream, cancel, parsed, t
 from .upstream_pool import UpstreamPool
 
 log = Logger("gateway")
+MOST_ID = 200
+"""The longest id of a skill. It is recorded with every task."""
+SKILL_ID = "metadata.skillId"
 MOST_ATTEMPTS = 1000
 """A run that starts again follows the same task, so it may do so often."""
 
@@ -101,7 +104,28 @@ class UpstreamAgent(Agent):
             known = {skill.id for skill in theirs.skills}
             if skill_id not in known and not theirs.extended:
                 raise self.unknown(skill_id)
-        return self.skills[RELAY]
+        if len(skill_id) > MOST_ID:
+            raise BadParams(f"A skill id has at most {MOST_ID} characters", field=SKILL_ID)
+        return self._relaying(skill_id if skill_id != RELAY else "")
+
+    def _relaying(self, skill_id: str) -> Skill:
+        """Returns the skill that relays, under a name that tells which skill elsewhere is meant. It
+        is recorded with the task, since later calls are judged by it too."""
+        relay = self.skills[RELAY]
+        return replace(relay, id=f"{RELAY}/{skill_id}") if skill_id else relay
+
+    def recorded_skill(self, skill_id: str) -> Skill | None:
+        """Returns the skill that relays, for tasks that it opened."""
+        if skill_id.startswith(f"{RELAY}/"):
+            return self._relaying(skill_id.removeprefix(f"{RELAY}/"))
+        return super().recorded_skill(skill_id)
+
+    def skill_asked(self, skill: Skill) -> str:
+        """Returns the skill elsewhere that is meant; empty if the agent there chooses one."""
+        named = skill.id.removeprefix(RELAY).removeprefix("/")
+        if not named and self.theirs is not None and len(self.theirs.skills) == 1:
+            return self.theirs.skills[0].id
+        return named
 
     def card(self, interfaces: Iterable[Interface] = (), also: Container[str] = ()) -> Card:
         """Returns the card of the agent elsewhere as ours, with these addresses."""

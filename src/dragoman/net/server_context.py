@@ -7,7 +7,8 @@ from collections.abc import Callable, Container
 from functools import cached_property
 from typing import Any
 
-from dragoman.core.peer import Peer
+from dragoman.core.errors import DragomanError
+from dragoman.core.peer import Context, Peer
 from dragoman.observability.log import Log
 from dragoman.observability.metrics import Metrics
 from dragoman.security.authentication import Admit, Recognizer
@@ -104,6 +105,9 @@ class ServerContext:
         """The extensions on the card. The answer names those of them that the caller activates."""
         self.refusal_headers: Callable[[Exception], tuple[Header, ...]] = _no_headers
         """Returns the response headers of a refusal: `Authenticator.refusal_headers`."""
+        self.on_refusal: Callable[[Context, str, DragomanError], None] | None = None
+        """Called for a call that is refused before its operation is known, with the caller and the
+        dialect."""
         self.recognized = RecentAddresses()
         """The addresses whose messages have the limits of known callers, in dialects that
         authenticate a caller by the message itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -24,13 +24,15 @@ from dragoman.net.http.router import Router
 from dragoman.net.http.routes import card_paths, routes_of
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
+from dragoman.observability.audit_log import AuditingPeer, AuditLog
 from dragoman.observability.log import AgentLog, Log
 from dragoman.security.access_control import AccessControl
 from dragoman.security.allowed_hosts import AllowedHosts
+from dragoman.security.call_policy import CallPolicy
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
-from .agent_names import Naming
+from .agent_names import NO_AGENT, Naming, title_slug
 from .services import LINGER, HasFiles, ServedPeer, ServiceContext, services_of
 
 if TYPE_CHECKING:
@@ -51,6 +53,10 @@ class Shared(Struct, frozen=True, kw_only=True):
     hosts: AllowedHosts
     trusts: Callable[[str], bool] | None
     """Returns whether an address belongs to one of our proxies."""
+    policies: Sequence[CallPolicy] = ()
+    """The rules that say what callers may do."""
+    audit: AuditLog | None = None
+    """The log of every call, if there is one."""
 
 
 class AgentMount:
@@ -72,11 +78,20 @@ class AgentMount:
         self._shared = shared
         settings = shared.settings
         log = AgentLog(shared.log, name) if mount_point.path else shared.log
-        self.access = AccessControl(agent, settings, shared.meter)
-        guarded = self.access.before(peer, self.card_at)
+        # At the address of a skill an agent is asked, which has its policies and is recorded.
+        is_agent = not name.startswith(NO_AGENT)
+        known_as = name or title_slug(agent.name)
+        policies = shared.policies if is_agent else ()
+        self.access = AccessControl(agent, settings, shared.meter, policies=policies, name=known_as)
+        self.guarded = asked = self.access.before(peer, self.card_at)
+        """What answers calls that are not recorded."""
+        auditing = None
+        if shared.audit is not None and is_agent:
+            asked = auditing = AuditingPeer(shared.audit, agent, known_as, asked, peer)
         self.server = ServerContext(
-            guarded, self.access.admit_or_anyone, settings.limits, log, shared.opened
+            asked, self.access.admit_or_anyone, settings.limits, log, shared.opened
         )
+        self.server.on_refusal = auditing.refused if auditing is not None else None
         self.server.mount_point = mount_point
         self.server.trusts = shared.trusts
         self.server.recognizes = self.access.recognizes

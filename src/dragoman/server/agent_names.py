@@ -15,6 +15,8 @@ from dragoman.dialects.a2a.routes import PATH_WORDS
 Agents = Agent | Sequence[Agent] | Mapping[str, Agent]
 """The only agent of a server, or several: a mapping gives each its name."""
 MOST_CHARS = 63
+NO_AGENT = "-/"
+"""What the name of a mount begins with that is not an agent's."""
 RULE = "a-z, 0-9 and -, at most 63 characters"
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 _NAME = re.compile(rf"[a-z0-9-]{{1,{MOST_CHARS}}}")
@@ -66,7 +68,7 @@ def unique(pairs: Sequence[tuple[str, Agent]]) -> dict[str, Agent]:
 def checked(name: str) -> str:
     """Returns the name, or raises a `ConfigError` that says which names are valid."""
     if not _NAME.fullmatch(name) or name == "-":
-        almost = _slug(name)
+        almost = title_slug(name)
         hint = f" Write {almost}." if almost else ""
         raise ConfigError(f"'{name}' cannot be the name of an agent: {RULE}.{hint}")
     return name
@@ -96,7 +98,7 @@ def check_naming(
 
 def slug(title: str) -> str:
     """Returns the name of an agent without a configured one, derived from its own title."""
-    found = _slug(title)
+    found = title_slug(title)
     if not found:
         raise ConfigError(
             f"The agent '{title}' needs a name for its address ({RULE}): write "
@@ -105,6 +107,7 @@ def slug(title: str) -> str:
     return found
 
 
-def _slug(title: str) -> str:
+def title_slug(title: str) -> str:
+    """What is left of a title in the letters of a name; it may be empty."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:MOST_CHARS].strip("-")

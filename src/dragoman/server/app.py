@@ -20,12 +20,14 @@ from dragoman.net.http.asgi import Handler
 from dragoman.net.http.forwarded import ForwardedHeaders
 from dragoman.net.server_context import OpenStreams, ServerContext
 from dragoman.net.service import Service
+from dragoman.observability.audit_log import AuditLog
 from dragoman.observability.health import HealthEndpoints
 from dragoman.observability.log import Log, set_up
 from dragoman.observability.watchdog import Watchdog
 from dragoman.security.access_control import ServerAccess
 from dragoman.security.allowed_hosts import OPEN_PATHS, AllowedHosts
 from dragoman.security.authentication import anyone
+from dragoman.security.call_policy import CallPolicy, policies_of
 from dragoman.security.rate_limits import Meter
 from dragoman.settings import Settings
 
@@ -66,13 +68,15 @@ class App(AgentRouter):
         several: bool | None = None,
         check: Callable[[Agent], None] | None = None,
         registers: Factory | None = None,
+        policy: CallPolicy | None = None,
     ) -> None:
         """`peers` run the tasks of the agents of the same names. The store of their `pool` is
         opened before the first of them starts, and closed after the last has stopped. A server for
         `several` agents serves them at `/agents/{name}`, even if there is only one; by default it
         is one if it has more than one agent. `check` raises `ConfigError` for an agent that must
         not be served here. `registers` creates agents from the entries in the registry of the
-        store, which are served too; without it there is no registry."""
+        store, which are served too; without it there is no registry. `policy` may refuse calls,
+        like the rules of the settings."""
         named = agents if isinstance(agents, Mapping) else {"": agents}
         asked = peers if isinstance(peers, Mapping) else {"": peers}
         self.several = len(named) > 1 if several is None else several
@@ -98,6 +102,8 @@ class App(AgentRouter):
             services=[],
             hosts=hosts or AllowedHosts(settings.server),
             trusts=proxies.trusts if proxies is not None else None,
+            policies=policies_of(settings.policy, policy),
+            audit=AuditLog(settings.server.audit) if settings.server.audit else None,
         )
         self.mounts: dict[str, AgentMount] = {}
         """The agents by their names; the only one of a server may have none."""
@@ -304,6 +310,7 @@ def create_app(
     settings: Settings | None = None,
     *,
     several: bool | None = None,
+    policy: CallPolicy | None = None,
 ) -> App:
     """Returns an ASGI app, which any ASGI server can run.
 
@@ -313,6 +320,9 @@ def create_app(
 
     With `several`, a single agent is served at `/agents/{name}` too, or none at first. Agents can
     then be added and removed with `App.add_agent` and `App.remove_agent`.
+
+    `policy(caller, agent, operation, skill, task)` may refuse calls to any of them, like
+    `[[policy]]` in the settings.
     """
     if settings is None:
         path = os.environ.get("DRAGOMAN_CONFIG")
@@ -328,4 +338,10 @@ def create_app(
     hosts = AllowedHosts(settings.server, anywhere=True)
     peers, pool = engines_for(named, settings, several=several)
     base = settings.server.public_url
-    return App(named, peers, settings, log, base, pool=pool, hosts=hosts, several=several)
+    return App(
+        *(named, peers, settings, log, base),
+        pool=pool,
+        hosts=hosts,
+        several=several,
+        policy=policy,
+    )

@@ -3,6 +3,7 @@ the file over the defaults."""
 
 from .files import FileSettings
 from .loading import FILE, IAT_SECRET, NAMED, load
+from .policy_rule import PolicyRule
 from .sections import (
     AgentCredentials,
     EngineSettings,
@@ -31,6 +32,7 @@ __all__ = [
     "Iat",
     "Limits",
     "McpServer",
+    "PolicyRule",
     "Push",
     "Rates",
     "Retention",

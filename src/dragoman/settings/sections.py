@@ -11,6 +11,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
 from .files import FileSettings
+from .policy_rule import PolicyRule
 
 
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,6 +30,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether to offer the skills as MCP tools at /mcp; None: if the `mcp` package is
     installed."""
     store: str = "sqlite:///dragoman.db"
+    audit: str = ""
+    """The file in which every call is recorded: the caller, the agent, the operation and how it
+    ended. Empty: none."""
     public_url: str = ""
     """The address of the agent on the card. Empty: the address that the caller used."""
     register: str = ""
@@ -371,6 +375,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     iat: Iat = Iat()
     workspace: Space = Space()
     files: FileSettings = FileSettings()
+    policy: tuple[PolicyRule, ...] = ()
+    """`[[policy]]`: what callers may do. Without any rule, everything that is not refused
+    otherwise."""
     auth: dict[str, Scheme] = {}
     """`[auth.NAME] type = ...`: the authentication schemes; a caller needs to satisfy one."""
     retention: dict[str, Retention] = {}

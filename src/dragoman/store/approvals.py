@@ -9,7 +9,6 @@ receives it.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,13 +17,14 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from dragoman.core.errors import ConfigError, StoreUnavailable, TaskFinished, TaskNotFound
+from dragoman.core.errors import ConfigError, TaskFinished, TaskNotFound
 from dragoman.core.events import Ask
 from dragoman.core.log import Logger
 from dragoman.core.model import Json, Message, Role, State, Task, Text
 from dragoman.core.questions import answer_value, question_in
 
 from .interface import AdminFilter, Input, Row, Store
+from .private_files import AuditFile, audit_line
 
 log = Logger("approvals")
 
@@ -127,7 +127,7 @@ class Audit:
     def check(self) -> None:
         """Raises `StoreUnavailable` if no decision can be recorded now, so that none is made."""
         if self.path is not None:
-            os.close(self._open(self.path))
+            AuditFile(self.path).check()
 
     def record(
         self, task_id: str, question: str, decision: bool | None, by: str, answer: int
@@ -144,7 +144,7 @@ class Audit:
             answer=answer,
         )
         if self.path is not None:
-            self._append(self.path, msgspec.json.encode(line) + b"\n")
+            AuditFile(self.path).append(audit_line(line), durable=True)
         log.info(
             "An approval was decided",
             verdict=line.verdict,
@@ -152,27 +152,6 @@ class Audit:
             task=task_id,
             by=line.by,
         )
-
-    def _append(self, path: Path, line: bytes) -> None:
-        handle = self._open(path)
-        try:
-            size = os.fstat(handle).st_size
-            if size and os.pread(handle, 1, size - 1) != b"\n":
-                # A full disk or a power cut left half a line. It must not swallow this one.
-                line = b"\n" + line
-            if os.write(handle, line) != len(line):
-                raise OSError("no space for the whole line")
-            os.fsync(handle)
-        except OSError as error:
-            raise _unwritable(path, error) from error
-        finally:
-            os.close(handle)
-
-    def _open(self, path: Path) -> int:
-        try:
-            return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise _unwritable(path, error) from error
 
     def read(self) -> Iterator[Decision]:
         """Yields all decisions, oldest first, each once."""
@@ -188,11 +167,6 @@ class Audit:
             if key not in seen:
                 seen.add(key)
                 yield found
-
-
-def _unwritable(path: Path, error: OSError) -> StoreUnavailable:
-    log.error("The audit log cannot be written", file=path, why=error)
-    return StoreUnavailable("The audit log cannot be written, so nothing can be approved now")
 
 
 def audit_of(store: str) -> Audit:

@@ -31,7 +31,7 @@ from dragoman.security.authorization import task_in
 from dragoman.store.registry import AgentHealth
 
 from ..agent_mount import AgentMount, Shared
-from ..agent_names import Naming
+from ..agent_names import NO_AGENT, Naming
 from .agent_index import AgentIndex, Search
 
 PREFIX = f"{AGENTS}/-/skills/"
@@ -127,7 +127,7 @@ class SkillPeer:
             if count >= MOST_ASKED:
                 break
             try:
-                await mount.server.peer.call(ops.GetTask(task_id=task_id, history_length=0), ctx)
+                await mount.guarded.call(ops.GetTask(task_id=task_id, history_length=0), ctx)
             except TaskNotFound:
                 continue
             self._remember(ctx, mount.name, task_id)
@@ -221,7 +221,7 @@ class SkillMounts:
         )(_elsewhere)
         peer = SkillPeer(skill, self._mounts, self._index, self._online)
         point = MountPoint(self._base, quote(f"{PREFIX}{skill}", safe=IN_PATHS))
-        return AgentMount(f"-/skills/{skill}", agent, peer, point, self._shared, Naming())
+        return AgentMount(f"{NO_AGENT}skills/{skill}", agent, peer, point, self._shared, Naming())
 
     async def stop(self) -> None:
         """Ends the open streams of the mounts."""
