@@ -165,7 +165,7 @@ async def test_a_name_that_is_taken_is_refused_and_never_replaced(people: dict[s
         ({"name": "one", "url": FAR, "urls": [f"{FAR}/{n}" for n in range(16)]}, "addresses"),
         ({"name": "one", "url": FAR, "admin": True}, "unknown field"),
         ({"url": FAR}, "name"),
-        ([], "not readable"),
+        ([], "registration is not valid"),
     ],
 )
 async def test_a_wrong_registration_is_told_what_is_wrong(

@@ -63,15 +63,15 @@ class Relay:
         self._turn, self._upstream = turn, upstream
         self._access = access_of(turn)
         self._remote = RelayedTask(self._access, upstream)
-        # Our own task fails first. This is for what is not part of it yet: a message that comes in
-        # pieces and never ends.
+        # Our own task usually fails first. This limit is for what is not part of it yet: a message
+        # that arrives in pieces and never ends.
         growth = TaskGrowth(2 * self._access.run.max_task_size, "limits.max_task_size")
         self._state = StreamState(Watch(task_id=""), numbered=True, growth=growth)
         self._ctx = Context()
         self._answers = Answers(upstream, in_doubt=bool(self._remote.id))
         self._has_artifacts = False
         self._unsent = False
-        """Whether it was tried to send the message, and certainly nothing was sent."""
+        """Whether an attempt to send the message failed before anything was sent."""
         self._started = False
         self._over = False
 
@@ -88,14 +88,14 @@ class Relay:
             raise self._failure(exc) from exc
 
     def _failure(self, exc: DragomanError) -> DragomanError:
-        """Returns what our caller is told: an error as long as there is no task, else the reason
-        why the task failed."""
+        """Returns the error for our caller: that of the call as long as there is no task, and
+        otherwise the reason why the task failed."""
         exc = self._upstream.told(exc)
         unreachable = isinstance(exc, PeerUnreachable) and exc.sent
         unknown = unreachable and not self._unsent and not self._remote.id
         if self._access.run.unopened:
-            # Our caller may repeat a call that failed because the agent cannot be reached, so that
-            # is not what it is told of one that may have been executed.
+            # A caller may repeat a call that failed because the agent cannot be reached, so a call
+            # that may have been executed must not fail with that error.
             return CallRefused(AgentTimedOut(_unknown(self._upstream.name)) if unknown else exc)
         if unknown:
             return self._turn.fail(_unknown(self._upstream.name), reason=UNKNOWN_OUTCOME)
@@ -104,8 +104,8 @@ class Relay:
 
     async def _follow(self) -> None:
         """Mirrors the events of one connection."""
-        # Where events are numbered the number tells whether anything came; only where they are not
-        # is the whole task built and compared.
+        # If events are numbered, the number shows whether anything arrived. Only without numbers
+        # the whole task has to be built and compared.
         seq = self._state.seq
         task = None if seq else self._state.task()
         lost = False
@@ -146,8 +146,8 @@ class Relay:
         await self._upstream.lost(heard=heard)
 
     async def _look(self, peer: Peer) -> bool:
-        """Mirrors a remote task that rests, and returns whether it is over. Some agents break off
-        the subscription to such a task instead of saying so."""
+        """Mirrors a remote task that has ended or waits, and returns whether it is over. Some
+        agents break the subscription to such a task instead of sending its state."""
         try:
             task = await peer.call(GetTask(task_id=self._remote.id), self._ctx)
         except TaskNotFound:
@@ -174,8 +174,8 @@ class Relay:
         await self._remote.announce()
 
     def _moves(self, exc: Exception) -> bool:
-        """Returns whether the message goes to another address. One that may have arrived stays
-        where it is, unless that does not matter."""
+        """Returns whether the message is sent to another address. A message that may have arrived
+        is not, unless it may be executed twice."""
         sent = not isinstance(exc, PeerUnreachable) or exc.sent
         self._remote.in_doubt |= sent
         self._unsent = not self._remote.in_doubt
@@ -307,7 +307,7 @@ class Relay:
         raise turn.fail(words, reason=given or str(event.state))
 
     async def _made(self, entry: events.Stamped, peer: Peer) -> None:
-        """Mirrors what is the same in our task: a piece of an artifact, or a note."""
+        """Mirrors an event that is the same in our task: a piece of an artifact, or a note."""
         self._has_artifacts |= isinstance(entry.event, events.ArtifactChunk)
         await self._emit(entry.event)
 

@@ -1,16 +1,17 @@
 """A task at another agent that a task of ours has opened.
 
-Theory. The task at the other agent is recorded in the journal of ours as soon as its first event
-tells its id. A run that starts again finds that record and follows the task instead of opening a
-second one. Where the process died in between, nothing is recorded and the message is sent again,
-with the same idempotency key as before, so that a server that keeps keys opens no second task. The
-record is also what the engine reads when our task is canceled, in another process too: what was
-opened on our behalf is stopped with us (`agent.remote_calls.unfinished`).
+Theory. The remote task is recorded in the journal of our own task as soon as its first event shows
+its id. A run that starts again finds that record and follows the task instead of opening a second
+one. If the process dies before the record is written, the message is sent again with the same
+idempotency key, so that a server that stores keys opens no second task. The engine also reads the
+record when our task is canceled, even in another process, and cancels the remote task as well
+(`agent.remote_calls.unfinished`).
 
 Between the moment in which the message may have been sent and that in which the id is known, a
-cancel cannot go anywhere yet. So our task does not end before the first answer has come, or before
-the agent lists a task with our message; and if the process dies meanwhile, the next run looks for
-that task (`stop_unrecorded`). It never sends the message again for that: it would be executed.
+cancel has no address yet. Our task therefore does not end before the first answer has come, or
+before the agent lists a task with our message. If the process dies meanwhile, the next run looks
+for that task (`stop_unrecorded`). It never sends the message again for that, since the agent would
+execute it.
 """
 
 from __future__ import annotations
