@@ -1,6 +1,7 @@
 """The settings. Flags take precedence over `DRAGOMAN_<SECTION>_<KEY>`, variables over the file, and
 the file over the defaults."""
 
+from .links import XiaoYi
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .sections import (
     AgentCredentials,
@@ -37,5 +38,6 @@ __all__ = [
     "Signing",
     "Tls",
     "UpstreamLimits",
+    "XiaoYi",
     "load",
 ]

@@ -10,6 +10,8 @@ from dragoman.core.auth_schemes import Scheme, Secret
 from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
+from .links import XiaoYi
+
 
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[server]`: the addresses, the store and the card. Keys have the names of the flags."""
@@ -360,6 +362,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rates: Rates = Rates()
     signing: Signing = Signing()
     iat: Iat = Iat()
+    xiaoyi: XiaoYi = XiaoYi()
     workspace: Space = Space()
     auth: dict[str, Scheme] = {}
     """`[auth.NAME] type = ...`: the authentication schemes; a caller needs to satisfy one."""
