@@ -37,7 +37,7 @@ class Links:
     def __init__(self, keep: float) -> None:
         """`keep` are the seconds for which tasks wait for an agent without a link."""
         self.agents: dict[str, LinkedAgent] = {}
-        self.open: dict[str, Link] = {}
+        self.open: dict[str, LinkSocket] = {}
         """The open links by their names."""
         self.on_arrival: Callable[[LinkedAgent], None] = lambda agent: None
         self.on_departure: Callable[[LinkedAgent], None] = lambda agent: None
@@ -47,7 +47,7 @@ class Links:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.closing = False
 
-    def add(self, agent_id: str, link: Link) -> LinkedAgent:
+    def add(self, agent_id: str, link: LinkSocket) -> LinkedAgent:
         """Gives an agent one more link."""
         if (timer := self._timers.pop(agent_id, None)) is not None:
             timer.cancel()
@@ -64,7 +64,7 @@ class Links:
             self.changed = asyncio.Event()
         return agent
 
-    def remove(self, agent: LinkedAgent, link: Link) -> None:
+    def remove(self, agent: LinkedAgent, link: LinkSocket) -> None:
         """Takes a link away from its agent."""
         self.open.pop(link.name, None)
         agent.remove_link(link)
@@ -91,7 +91,7 @@ class Links:
             await agent.close()
 
 
-class Link(SocketConnection):
+class LinkSocket(SocketConnection):
     """One link of an agent."""
 
     def __init__(
@@ -157,9 +157,9 @@ class LinkEndpoint(SocketEndpoint):
 
     def _connection(
         self, scope: Scope, receive: Receive, send: Send, caller: Context | None
-    ) -> Link:
+    ) -> LinkSocket:
         access_key, agent_id = scope[SCHEME]
-        return Link(
+        return LinkSocket(
             *(self._links, self.server, self._limits, scope, receive, send),
             access_key=access_key,
             agent_id=agent_id,
