@@ -31,9 +31,12 @@ class CollectedText:
 
     def add(self, text: str, *, append: bool, exact: bool) -> tuple[bool, str] | None:
         """Adds a piece. Returns whether what is new is appended, and what is new; None if nothing
-        is. With `exact`, a piece that begins like the whole text so far is new all the same."""
+        is. A piece that is appended and begins with the whole text so far is that text and more,
+        unless it is exact, or no longer: "ha" may well follow "ha"."""
         before = self.value
-        repeats = bool(before) and text.startswith(before) and not (append and exact)
+        repeats = bool(before) and text.startswith(before)
+        if append and (exact or len(text) == len(before)):
+            repeats = False
         if not text or (repeats and len(text) == len(before)):
             return None
         if repeats:

@@ -98,8 +98,7 @@ class LinkEventEncoder:
     def _chunk(self, task: str, event: ev.ArtifactChunk) -> Iterator[Result]:
         artifact = event.artifact
         yield from self._files(task, artifact)
-        replaced = not event.append and self._texts.pop(artifact.artifact_id, None) is not None
-        if replaced:
+        if not event.append and artifact.artifact_id in self._texts:
             self._texts[artifact.artifact_id] = [artifact.text]
             self._latest = artifact.artifact_id
             yield from self._whole(task)
