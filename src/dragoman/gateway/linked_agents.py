@@ -15,8 +15,8 @@ from dragoman.core.operations import Invoke
 from dragoman.core.peer import Context
 from dragoman.dialects.xiaoyi.wire import CLEAR
 from dragoman.settings import UpstreamLimits
-from dragoman.xiaoyi.linked_agent import RETRY_AFTER, LinkedAgent
-from dragoman.xiaoyi.links import Links
+from dragoman.xiaoyi.server.linked_agent import RETRY_AFTER, LinkedAgent
+from dragoman.xiaoyi.server.links import Links
 
 from .dial_ins import DialIns
 from .upstream import conversation_of

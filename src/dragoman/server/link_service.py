@@ -24,9 +24,9 @@ from dragoman.security.authentication import anyone
 from dragoman.security.server_secret import secret_for
 from dragoman.store import Store
 from dragoman.store.clock import wall_clock
-from dragoman.xiaoyi.handshake import LinkHandshake
 from dragoman.xiaoyi.keys import KeyRing
-from dragoman.xiaoyi.links import LinkEndpoint, Links
+from dragoman.xiaoyi.server.handshake import LinkHandshake
+from dragoman.xiaoyi.server.links import LinkEndpoint, Links
 
 from .agent_mount import Shared
 from .agent_names import slug

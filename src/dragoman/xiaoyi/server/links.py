@@ -19,8 +19,8 @@ from dragoman.net.websocket.connection import REFUSED, SocketConnection, SocketL
 from dragoman.net.websocket.endpoint import SocketEndpoint
 from dragoman.security.route_policy import refuse
 
+from ..keys import KeyRing
 from .handshake import LinkHandshake
-from .keys import KeyRing
 from .linked_agent import LinkedAgent
 
 log = Logger("xiaoyi")

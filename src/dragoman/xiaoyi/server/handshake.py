@@ -17,7 +17,7 @@ from dragoman.dialects.xiaoyi.signing import ACCESS_KEY, AGENT_ID, SIGN, TIMESTA
 from dragoman.store.clock import Clock
 from dragoman.store.sessions import SessionStore
 
-from .keys import KeyRing
+from ..keys import KeyRing
 
 log = Logger("xiaoyi")
 
