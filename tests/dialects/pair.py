@@ -10,12 +10,13 @@ from dragoman.core.session import End, Fault, Frame, Session, Signal
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.a2a.grpc.caller import failed
 
-CODECS = [
-    each for each in DIALECTS.values() if each.callee is not None and each.wire is not Wire.GRPC
-]
-"""The dialects with both sides, whose frames are text."""
-PAIRS = [each for each in DIALECTS.values() if each.callee is not None]
+LINK = DIALECTS["xiaoyi"]
+"""The dialect in which callers can only send, cancel and clear, and one event may be several frames
+and signals. What every other dialect keeps, `xiaoyi/test_contract.py` tests for it in its terms."""
+PAIRS = [each for each in DIALECTS.values() if each.callee is not None and each is not LINK]
 """The dialects with both sides."""
+CODECS = [each for each in PAIRS if each.wire is not Wire.GRPC]
+"""Those whose frames are text."""
 
 
 class Pair:

@@ -22,8 +22,8 @@ from dragoman.core.log import Logger
 from dragoman.core.model import State, Status, Task
 from dragoman.core.peer import Context
 from dragoman.core.task_names import task_id_of
-from dragoman.store.commit import commit
 from dragoman.store.interface import Draft, Row, Scope, Store, Write
+from dragoman.store.writes import commit
 
 log = Logger("backend")
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "outbox": ("operate", "Show webhook deliveries, and redeliver dead letters."),
     "approvals": ("operate", "List and answer pending approvals."),
     "iat": ("serve", "Run a host of IAT sub-agents."),
+    "xiaoyi": ("serve", "Make and revoke the keys of agents that dial in over XiaoYi links."),
     "mcp": ("serve", "Offer the skills of agents as MCP tools on standard input and output."),
     "data": ("operate", "Export or erase stored tasks."),
     "keys": ("operate", "Create keys that sign cards."),

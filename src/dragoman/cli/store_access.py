@@ -26,14 +26,15 @@ def place_of(url: str | None) -> str:
     return config.load({"store": url}, os.environ).server.store
 
 
-def opened(url: str | None, work: Callable[[Store], Awaitable[R]]) -> R:
-    """Does something with the store of these settings."""
+def opened(url: str | None, work: Callable[[Store], Awaitable[R]], *, create: bool = False) -> R:
+    """Does something with the store of these settings. With `create`, a store that is not there is
+    made."""
     place = place_of(url)
     scheme, _, rest = place.partition(":")
     if scheme == "memory":
         raise ConfigError("A store in memory lives in its server alone; there is nothing to open.")
     slashes = {"sqlite": "///", "file": "//"}.get(scheme)
-    if slashes is not None and not Path(rest.removeprefix(slashes)).exists():
+    if not create and slashes is not None and not Path(rest.removeprefix(slashes)).exists():
         # A typing mistake must not make an empty store.
         raise ConfigError(
             f"There is no store {place}. Go where the agent is served, or name it with --store."

@@ -5,8 +5,9 @@ from dragoman.core.errors import ConfigError
 
 from .a2a import DIALECTS as A2A
 from .iat import DIALECTS as IAT
+from .xiaoyi import DIALECTS as XIAOYI
 
-DIALECTS: dict[str, Dialect] = {each.name: each for each in (*A2A, *IAT)}
+DIALECTS: dict[str, Dialect] = {each.name: each for each in (*A2A, *IAT, *XIAOYI)}
 """By name. Newer versions come first: that is the order in which clients prefer them."""
 
 

@@ -2,6 +2,7 @@
 the file over the defaults."""
 
 from .files import FileSettings
+from .links import XiaoYi
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .policy_rule import PolicyRule
 from .sections import (
@@ -41,5 +42,6 @@ __all__ = [
     "Signing",
     "Tls",
     "UpstreamLimits",
+    "XiaoYi",
     "load",
 ]

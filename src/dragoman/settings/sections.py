@@ -11,6 +11,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
 from .files import FileSettings
+from .links import XiaoYi
 from .policy_rule import PolicyRule
 
 
@@ -373,6 +374,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rates: Rates = Rates()
     signing: Signing = Signing()
     iat: Iat = Iat()
+    xiaoyi: XiaoYi = XiaoYi()
     workspace: Space = Space()
     files: FileSettings = FileSettings()
     policy: tuple[PolicyRule, ...] = ()

@@ -21,6 +21,7 @@ from dragoman.core.events import Stamped
 from dragoman.core.model import Hook, State, Task
 
 from .bulkheads import Bulkheads
+from .link_keys import LinkKeyStore
 from .registry import RegistryStore
 from .sessions import SessionStore
 from .task_row import Claim, HeldTask, Idempotency, Row, Scope
@@ -124,6 +125,8 @@ class Store(Protocol):
     """The session tokens that were given out. It may be used only while the store is open."""
     registry: RegistryStore
     """The agents that were registered. It may be used only while the store is open."""
+    link_keys: LinkKeyStore
+    """The keys of agents that dial in. It may be used only while the store is open."""
 
     async def open(self) -> None:
         """Opens the store and migrates an older layout. Raises `ConfigError` if it cannot be

@@ -22,6 +22,7 @@ from .. import outbox, rules
 from ..clock import Clock
 from ..codec import cut
 from ..interface import AdminFilter, Filter, Listing, Page
+from ..link_keys import LinkKeyStore
 from ..memory.archive import Place
 from ..memory.records import Key, LiveTask
 from ..memory.store import MemoryStore
@@ -42,6 +43,7 @@ from .format import (
     only_agent,
     read_task,
 )
+from .link_keys import FileLinkKeys
 from .outbox import FileOutbox, content
 from .reader import FileReader
 from .registry import FileRegistry
@@ -67,6 +69,8 @@ class FileStore(MemoryStore):
         self.sessions: SessionStore = self._session_files
         self._registry_files = FileRegistry(folder / "registry", clock, self._files.replace)
         self.registry: RegistryStore = self._registry_files
+        self._key_files = FileLinkKeys(folder / "link_keys", clock, self._files.replace)
+        self.link_keys: LinkKeyStore = self._key_files
         self._unwritten: list[asyncio.Future[None]] = []
         """The lines of the change that is being made, on their way to the disk."""
         self._lock = FolderLock(folder)
@@ -95,6 +99,7 @@ class FileStore(MemoryStore):
         self._hook_files.recover(self._tasks, self._outbox, self._clock(), damaged)
         self._session_files.recover(damaged)
         self._registry_files.recover(damaged)
+        self._key_files.recover(damaged)
 
     def _adopt(self, found: TaskFile) -> None:
         """Takes a task that was read from its file into memory."""

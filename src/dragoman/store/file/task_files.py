@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from .. import rules
-from ..commit import resolve
 from ..worker_thread import WorkerThread
-from ..writes import Done
+from ..writes import Done, resolve
 from .damage import Damaged, Quarantine
 from .format import FileLine, TaskFile, file_name, last_line, read_task, read_whole
 from .writer import FileState, FileWriter, clean_folder

@@ -20,6 +20,7 @@ from dragoman.core.model import Hook, Task
 from ..bulkheads import Bulkheads
 from ..clock import Clock, steady_of
 from ..interface import AdminFilter, Delivery, Filter, Listing, Page
+from ..link_keys import LinkKeyStore
 from ..outbox import OutboxCalls, Rule
 from ..registry import RegistryStore
 from ..sessions import SessionStore
@@ -29,6 +30,7 @@ from ..worker_thread import WorkerThread
 from ..writes import Done, Draft, Input, Record, Write
 from .database_file import FOLDED, PAGE, DiskFile, make_private
 from .erase import wipe_log
+from .link_keys import SqliteLinkKeys
 from .migrations import migrate, scripts
 from .outbox import SqliteOutbox
 from .reader import SqliteReader
@@ -69,6 +71,7 @@ class SqliteStore(OutboxCalls):
         self._lists: WorkerThread[SqliteReader]
         self.sessions: SessionStore = SqliteSessions(self._write, self._read, clock)
         self.registry: RegistryStore = SqliteRegistry(self._write, self._read, clock)
+        self.link_keys: LinkKeyStore = SqliteLinkKeys(self._write, self._read, clock)
 
     async def open(self) -> None:
         folder = self._path.with_name(self._path.name + "-workers")

@@ -11,6 +11,7 @@ from .callers import CallerTests
 from .durability import DurabilityTests
 from .fixture import HandClock
 from .hooks import HookTests
+from .link_keys import LinkKeyTests
 from .registry import RegistryTests
 from .runs import RunTests
 from .sessions import SessionTests
@@ -28,6 +29,7 @@ class StoreContract(
     SessionTests,
     AgentTests,
     RegistryTests,
+    LinkKeyTests,
 ):
     """Tests every promise of `Store`. Subclass it and override `make`."""
 

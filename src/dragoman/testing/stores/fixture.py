@@ -8,7 +8,6 @@ from pathlib import Path
 from dragoman.core.events import Ask, Asked, Opened, Stamped, StateChanged
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Message, Role, State, Text
-from dragoman.store.commit import commit
 from dragoman.store.interface import (
     Claim,
     Draft,
@@ -20,6 +19,7 @@ from dragoman.store.interface import (
     Store,
     Write,
 )
+from dragoman.store.writes import commit
 
 AGENT = "desk"
 ANOTHER = "another"

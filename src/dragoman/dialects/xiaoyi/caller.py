@@ -1,0 +1,305 @@
+"""The server's side of the link: our requests go out, the responses of the agent come in.
+
+One session serves all links of one agent, since an agent that has two of them may answer over
+either. Answers are matched as real agents send them (dialects §3.3): what happens to a task by the
+task's id, and the answer to `tasks/cancel` or `clearContext` by the id of the request.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from dragoman.core import session as signals
+from dragoman.core.errors import (
+    DragomanError,
+    NotCancelable,
+    PeerRefused,
+    TaskNotFound,
+)
+from dragoman.core.events import AnyEvent, Stamped
+from dragoman.core.lifecycle import Fold
+from dragoman.core.model import Json, State, Status, Task
+from dragoman.core.operations import CancelTask, Invoke, SendMessage, Watch
+from dragoman.core.session import CallerSession, Frame, Id, Signal
+from dragoman.core.task_names import called
+
+from . import wire
+from .assembly import AnswerAssembly
+from .callee import CONVERSATION, DEVICE, LOGIN, NOTHING
+from .errors import error_in
+from .events import SEQUENCE, exact
+from .parts import part_out
+from .states import CLEARED, state_in
+from .wire import EnvelopeIn, ResponseIn, encode, word
+
+OUR_DEVICE = "dragoman"
+"""The device that a request names if its caller named none."""
+MOST_TASKS = 10_000
+"""The number of tasks whose session is remembered, and of frames that are recognised."""
+EMPTY = wire.Message("user", ())
+
+
+class LinkCall(Struct):
+    """A request that is not answered yet."""
+
+    id: Id
+    op: SendMessage | Watch | CancelTask | Invoke
+    stream: bool
+    task: str
+    session: str
+    assembly: AnswerAssembly
+    fold: Fold | None
+    """The task so far, for a caller that waits for all of it."""
+    events: int = 0
+
+
+class RepeatedFrames:
+    """Recognises frames that an agent sent over more than one of its links.
+
+    Equal frames over one link are not repeated: an agent that uses the same id for all its
+    responses may well say the same word twice."""
+
+    def __init__(self, most: int = MOST_TASKS) -> None:
+        self._most = most
+        self._counts: OrderedDict[object, dict[str, int]] = OrderedDict()
+
+    def __call__(self, link: str, key: object) -> bool:
+        """Whether another link has brought this frame before."""
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = {}
+            if len(self._counts) > self._most:
+                self._counts.popitem(last=False)
+        counts[link] = counts.get(link, 0) + 1
+        return any(count >= counts[link] for other, count in counts.items() if other != link)
+
+
+class XiaoYiCaller(CallerSession):
+    """All links of one agent, on the side of the server."""
+
+    def __init__(self, agent_id: str = "", *, now: Callable[[], int] = lambda: 0) -> None:
+        self._agent_id, self._now = agent_id, now
+        self._calls: dict[str, LinkCall] = {}
+        """By the ids of their requests."""
+        self._tasks: dict[str, LinkCall] = {}
+        """The streams, by the names of their tasks."""
+        self._sessions: OrderedDict[str, str] = OrderedDict()
+        self._repeated = RepeatedFrames()
+        self._silent = 0
+        self._ignored = ""
+
+    def send(self, signal: Signal) -> Iterable[Frame]:
+        """The request for a `Call`; none if the link has no method for it. The frame's `name` is
+        its session, by which a link is chosen."""
+        if not isinstance(signal, signals.Call):
+            return ()
+        op, id = signal.op, word(signal.id)
+        if not id:
+            self._silent += 1
+            id = f"silent-{self._silent}"
+        match op:
+            case SendMessage():
+                return (self._stream(signal, id, op),)
+            case CancelTask(task_id=task_id):
+                task = called(task_id)
+                session = self._sessions.get(task, task)
+                return (self._ask(signal, id, wire.CANCEL, task, session),)
+            case Watch(task_id=task_id):
+                task = called(task_id)
+                session = self._sessions.get(task, task)
+                frame = self._ask(signal, id, wire.RESUBSCRIBE, task, session)
+                self._tasks[task] = self._calls[id]
+                return (frame,)
+            case Invoke(method=wire.CLEAR, params=params):
+                named = params.get("sessionId") if isinstance(params, dict) else None
+                if not isinstance(named, str) or not named:
+                    return ()
+                return (self._ask(signal, id, wire.CLEAR, id, named),)
+            case _:
+                return ()
+
+    def _stream(self, call: signals.Call, id: str, op: SendMessage) -> Frame:
+        message = op.message
+        task = name_out(op)
+        session = message.context_id or self._sessions.get(task) or task
+        self.remember(task, session)
+        about = {**(message.metadata or {}), **(op.metadata or {})}
+        said = wire.Message(
+            "user", tuple(map(part_out, message.parts)), "message", message.message_id
+        )
+        request = wire.Request(
+            id,
+            wire.STREAM,
+            self._agent_id,
+            session,
+            task,
+            wire.Params(task, session, said, _text(about, LOGIN, session)),
+            _text(about, DEVICE, OUR_DEVICE),
+            _text(about, CONVERSATION, session),
+        )
+        found = self._open(call, id, op, task, session)
+        if found is not None:
+            self._tasks[task] = found
+        return _frame(request)
+
+    def remember(self, task: str, session: str) -> None:
+        """Notes the session of a task, which requests about the task have to name."""
+        self._sessions[task] = session
+        self._sessions.move_to_end(task)
+        if len(self._sessions) > MOST_TASKS:
+            self._sessions.popitem(last=False)
+
+    def _ask(self, call: signals.Call, id: str, method: str, task: str, session: str) -> Frame:
+        params = wire.Params(task, session, EMPTY)
+        self._open(call, id, call.op, task, session)
+        return _frame(wire.Request(id, method, self._agent_id, session, task, params))
+
+    def _open(
+        self, call: signals.Call, id: str, op: object, task: str, session: str
+    ) -> LinkCall | None:
+        if call.silent:
+            return None
+        found = self._calls[id] = LinkCall(
+            call.id,
+            op,  # type: ignore[arg-type]  # one of those that `send` has matched
+            call.stream,
+            task,
+            session,
+            AnswerAssembly(task),
+            None if call.stream else Fold(task, session),
+        )
+        return found
+
+    def abandon(self, id: Id) -> None:
+        """Nobody waits for the answer to this call any more."""
+        self._close(word(id))
+
+    def expects(self, frame: Frame) -> bool:
+        """Every frame of an agent is for this side."""
+        return True
+
+    def notes(self) -> Iterable[Mapping[str, Json]]:
+        """Why the last frame was ignored."""
+        return ({"ignored": self._ignored},) if self._ignored else ()
+
+    @property
+    def settling(self) -> list[Id]:
+        """The calls whose task was told to be over, while its last piece is still awaited. Two
+        seconds later, `settle` ends that wait."""
+        return [each.id for each in self._calls.values() if each.assembly.settling]
+
+    def settle(self, id: Id) -> Iterable[Signal]:
+        """The end of a task whose last piece did not come."""
+        found = self._calls.get(word(id))
+        return self._told(found, found.assembly.settle()) if found is not None else ()
+
+    def receive(self, frame: Frame) -> Iterable[Signal]:
+        """What an agent says. `frame.target` names the link that it came over. Frames that nobody
+        can use are ignored, so that one of them does not end a task."""
+        self._ignored = ""
+        try:
+            envelope = wire.envelope_in(frame.body)
+            if envelope.msg_type == wire.INIT:
+                return (signals.Introduction(None, envelope.agent_id or ""),)
+            if envelope.msg_type == wire.HEARTBEAT:
+                return (signals.Ping(None),)
+            if envelope.msg_type != wire.RESPONSE or envelope.msg_detail is None:
+                self._ignored = "not a response"
+                return ()
+            response = wire.response_in(envelope.msg_detail)
+            key = (envelope.task_id, response.id, hash(envelope.msg_detail))
+            if self._repeated(frame.target, key):
+                self._ignored = "repeated"
+                return ()
+            return self._response(envelope, response)
+        except DragomanError as error:
+            self._ignored = error.message
+            return ()
+
+    def _response(self, envelope: EnvelopeIn, response: ResponseIn) -> Iterable[Signal]:
+        result, failure = response.result, response.failure
+        asked = self._calls.get(word(response.id))
+        if asked is not None and not isinstance(asked.op, SendMessage | Watch):
+            return (self._answer(asked, result, failure),)
+        told = envelope.task_id, result.task_id if result is not None else None
+        found = next((self._tasks[task] for task in told if task in self._tasks), None) or (
+            asked or self._calls.get(word(response.id).rpartition(SEQUENCE)[0])
+        )
+        if found is None or not isinstance(found.op, SendMessage | Watch):
+            self._ignored = "no such task"
+            return ()
+        if failure is not None:
+            error = error_in(failure)
+            if found.assembly.begun:
+                return self._told(found, found.assembly.fail(error))
+            self._close(_key_of(self._calls, found))
+            return (signals.Fault(found.id, error),)
+        if result is None:
+            return ()
+        return self._told(found, found.assembly.add(result, exact=exact(response.id)))
+
+    def _answer(
+        self, asked: LinkCall, result: wire.ResultIn | None, failure: wire.ErrorIn | None
+    ) -> Signal:
+        """The answer to a cancel or a clear."""
+        self._close(_key_of(self._calls, asked))
+        if failure is not None:
+            return signals.Fault(asked.id, error_in(failure))
+        state = result.status.state if result is not None and result.status is not None else ""
+        if isinstance(asked.op, Invoke):
+            if state != CLEARED:
+                error: DragomanError = PeerRefused(f"The context was not cleared: {state}")
+                return signals.Fault(asked.id, error)
+            return signals.Result(asked.id, {"status": {"state": CLEARED}})
+        found = state_in(state)
+        if found is State.UNKNOWN:
+            return signals.Fault(asked.id, TaskNotFound(taskId=asked.task))
+        if found is not State.CANCELED:
+            return signals.Fault(asked.id, NotCancelable(taskId=asked.task))
+        status = Status(State.CANCELED, self._now())
+        task = Task(id=asked.task, context_id=asked.session, status=status)
+        return signals.Result(asked.id, task)
+
+    def _told(self, found: LinkCall, events: Iterable[AnyEvent]) -> list[Signal]:
+        said: list[Signal] = []
+        for event in events:
+            found.events += 1
+            entry = Stamped(found.task, found.session, found.events, self._now(), event)
+            if found.fold is None:
+                said.append(signals.Update(found.id, entry))
+            else:
+                found.fold.add(entry)
+        if found.assembly.over:
+            self._close(_key_of(self._calls, found))
+            fold = found.fold
+            said.append(
+                signals.End(found.id) if fold is None else signals.Result(found.id, fold.task())
+            )
+        return said
+
+    def _close(self, id: str) -> None:
+        found = self._calls.pop(id, None)
+        if found is not None and self._tasks.get(found.task) is found:
+            del self._tasks[found.task]
+
+
+def name_out(op: SendMessage) -> str:
+    """What a task is called on the link: as its caller calls it, or after its first message."""
+    return called(op.message.task_id) or op.open_as or op.message.message_id
+
+
+def _key_of(calls: Mapping[str, LinkCall], found: LinkCall) -> str:
+    key = word(found.id)
+    return key if calls.get(key) is found else ""
+
+
+def _text(about: Mapping[str, Json], key: str, otherwise: str) -> str:
+    value = about.get(key)
+    return value if isinstance(value, str) and value else otherwise
+
+
+def _frame(request: wire.Request) -> Frame:
+    return Frame(encode(request), "", NOTHING, name=request.session_id)

@@ -1,0 +1,39 @@
+"""Error responses of the XiaoYi link: `{"code": "TASK_NOT_FOUND", "message": "..."}`.
+
+The source document has words as codes, and names none of them. Ours are the names of our errors;
+other agents send words or numbers of their own, which are heard as `PeerRefused`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dragoman.core import errors
+from dragoman.core.errors import DragomanError, PeerRefused
+
+from . import wire
+
+
+def _tree(cls: type[DragomanError]) -> Iterator[type[DragomanError]]:
+    yield cls
+    for child in cls.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from _tree(child)
+
+
+CODES = {cls: cls().reason.upper() for cls in _tree(DragomanError)}
+_MEANINGS = {code: cls for cls, code in CODES.items()}
+
+
+def error_out(error: DragomanError) -> wire.Error:
+    """An error as it is written."""
+    code = next(CODES[cls] for cls in type(error).__mro__ if cls in CODES)
+    return wire.Error(code, error.message)
+
+
+def error_in(error: wire.ErrorIn) -> DragomanError:
+    """The error that was written."""
+    code, message = error.code, error.message or ""
+    if isinstance(code, str):
+        return _MEANINGS.get(code, PeerRefused)(message or code)
+    return PeerRefused(message, code=int(code) if code is not None else 0)

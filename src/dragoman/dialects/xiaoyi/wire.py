@@ -1,0 +1,345 @@
+"""The frames of the XiaoYi link, as they are read and written.
+
+A server sends requests: JSON-RPC with the ids of the session, the task and the phone beside it. An
+agent sends messages with a `msgType`; the `msgDetail` of an `agent_response` is a JSON-RPC response
+inside a string. Real implementations differ in what they leave out (dialects §3.2-3.3), so nearly
+everything that is read is optional, and what is written is a superset that all of them understand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from dragoman.core.errors import Malformed, Unparseable
+from dragoman.core.model import Json
+from dragoman.core.session import Id
+
+from ..jsonrpc import check, check_answer
+
+T = TypeVar("T")
+PATH = "/openclaw/v1/ws/link"
+"""Where servers have the link."""
+INIT, HEARTBEAT, RESPONSE, DATA = "clawd_bot_init", "heartbeat", "agent_response", "data"
+"""The values of `msgType`. With `data` a server wraps a request, as an agent does its responses."""
+STREAM, CANCEL, CLEAR = "message/stream", "tasks/cancel", "clearContext"
+RESUBSCRIBE = "tasks/resubscribe"
+"""Our own method: tells a task again, after a server has lost what it was told. Agents of others
+ignore methods that they do not know."""
+ALIASES = {"clear": CLEAR, "cancel": CANCEL, "message/send": STREAM}
+"""Older names of methods, and the `action` of frames that have no method."""
+STATUS, ARTIFACT = "status-update", "artifact-update"
+
+
+class PartIn(Struct, frozen=True, gc=False, rename="camel"):
+    """A part of any kind."""
+
+    kind: str | None = None
+    type: str | None = None
+    """What A2A 0.1 calls the kind."""
+    text: str | None = None
+    reasoning_text: str | None = None
+    data: Json | UnsetType = UNSET
+    file: FileIn | None = None
+
+
+class FileIn(Struct, frozen=True, gc=False, rename="camel"):
+    """A file: by its content, its address, or its id in the platform's storage."""
+
+    name: str | None = None
+    mime_type: str | None = None
+    bytes: str | None = None
+    uri: str | None = None
+    file_id: str | None = None
+
+
+class MessageIn(Struct, frozen=True, gc=False, rename="camel"):
+    """The message of a request, or of a status."""
+
+    message_id: str | None = None
+    role: str | None = None
+    parts: tuple[PartIn, ...] | None = None
+
+
+class ParamsIn(Struct, frozen=True, gc=False, rename="camel"):
+    """The params of a request."""
+
+    id: Id = None
+    session_id: str | None = None
+    agent_login_session_id: str | None = None
+    message: MessageIn | None = None
+
+
+class RequestIn(Struct, frozen=True, gc=False, rename="camel"):
+    """A request of the server, in the shape of the source document or of any of its relatives."""
+
+    id: Id = None
+    method: str | None = None
+    action: str | None = None
+    agent_id: str | None = None
+    device_id: str | None = None
+    conversation_id: str | None = None
+    session_id: str | None = None
+    task_id: str | None = None
+    params: ParamsIn | None = None
+    msg_type: str | None = None
+    msg_detail: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The method that is asked for."""
+        said = self.method or self.action or ""
+        return ALIASES.get(said, said)
+
+    @property
+    def session(self) -> str:
+        """The session. On real phones the one in `params` is stable, while the one at the top
+        changes with every start of the app."""
+        inner = self.params.session_id if self.params is not None else None
+        return inner or self.session_id or ""
+
+    @property
+    def task(self) -> str:
+        """The task, as the server calls it."""
+        inner = self.params.id if self.params is not None else None
+        return word(inner) or self.task_id or word(self.id)
+
+
+class EnvelopeIn(Struct, frozen=True, gc=False, rename="camel"):
+    """A message of an agent."""
+
+    msg_type: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+    task_id: str | None = None
+    msg_detail: str | None = None
+
+
+class ErrorIn(Struct, frozen=True, gc=False):
+    """An error. Its code is a word in the source document, and a number elsewhere."""
+
+    code: str | int | float | None = None
+    message: str | None = None
+
+
+class StatusIn(Struct, frozen=True, gc=False):
+    """The status of a task."""
+
+    state: str | None = None
+    message: MessageIn | None = None
+
+
+class ArtifactIn(Struct, frozen=True, gc=False, rename="camel"):
+    """An artifact, or a piece of one."""
+
+    artifact_id: str | None = None
+    parts: tuple[PartIn, ...] | None = None
+
+
+class ResultIn(Struct, frozen=True, gc=False, rename="camel"):
+    """What an agent tells of a task, or its answer to a request."""
+
+    id: Id = None
+    task_id: str | None = None
+    kind: str | None = None
+    append: bool | None = None
+    last_chunk: bool | None = None
+    final: bool | None = None
+    is_final: bool | None = None
+    status: StatusIn | None = None
+    artifact: ArtifactIn | None = None
+
+
+class ResponseIn(Struct, frozen=True, gc=False):
+    """The JSON-RPC response inside `msgDetail`."""
+
+    id: Id = None
+    result: ResultIn | None = None
+    error: ErrorIn | None = None
+
+    @property
+    def failure(self) -> ErrorIn | None:
+        """The error. Some agents send `"code": 0` beside a result, which is none."""
+        none = self.error is None or self.error.code in (0, "0")
+        return None if none else self.error
+
+
+class Part(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """A part, as we write it."""
+
+    kind: str
+    text: str | UnsetType = UNSET
+    reasoning_text: str | UnsetType = UNSET
+    data: Json | UnsetType = UNSET
+    file: File | UnsetType = UNSET
+
+
+class File(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """A file, as we write it."""
+
+    name: str = ""
+    mime_type: str = ""
+    bytes: str | UnsetType = UNSET
+    uri: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
+
+
+class Message(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """A message, as we write it."""
+
+    role: str
+    parts: tuple[Part, ...]
+    kind: str = ""
+    message_id: str = ""
+
+
+class Params(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """The params of a request, as we write them."""
+
+    id: str
+    session_id: str
+    message: Message
+    agent_login_session_id: str = ""
+
+
+class Request(
+    Struct,
+    frozen=True,
+    gc=False,
+    omit_defaults=True,
+    rename="camel",
+    tag_field="jsonrpc",
+    tag="2.0",
+):
+    """A request, as we write it. The session and the task stand at the top and in the params, and a
+    message stands in every request, since real agents look for them in different places."""
+
+    id: str
+    method: str
+    agent_id: str
+    session_id: str
+    task_id: str
+    params: Params
+    device_id: str = ""
+    conversation_id: str = ""
+
+
+class Envelope(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """A message of an agent, as we write it."""
+
+    msg_type: str
+    agent_id: str
+    session_id: str | UnsetType = UNSET
+    task_id: str | UnsetType = UNSET
+    msg_detail: str | UnsetType = UNSET
+
+
+class Status(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A status, as we write it."""
+
+    state: str
+    message: Message | None = None
+
+
+class Artifact(Struct, frozen=True, gc=False, rename="camel"):
+    """An artifact, as we write it."""
+
+    artifact_id: str
+    parts: tuple[Part, ...]
+
+
+class StatusUpdate(Struct, frozen=True, gc=False, rename="camel", tag_field="kind", tag=STATUS):
+    """A change of the state, as we write it."""
+
+    task_id: str
+    final: bool
+    status: Status
+
+
+class ArtifactUpdate(Struct, frozen=True, gc=False, rename="camel", tag_field="kind", tag=ARTIFACT):
+    """A piece of the answer, as we write it."""
+
+    task_id: str
+    append: bool
+    last_chunk: bool
+    final: bool
+    artifact: Artifact
+
+
+class Answer(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The answer to `tasks/cancel` or `clearContext`, as we write it."""
+
+    status: Status
+    id: str = ""
+
+
+class Error(Struct, frozen=True, gc=False):
+    """An error, as we write it."""
+
+    code: str
+    message: str
+
+
+encode = msgspec.json.Encoder().encode
+_read_request = msgspec.json.Decoder(RequestIn).decode
+_read_envelope = msgspec.json.Decoder(EnvelopeIn).decode
+_read_response = msgspec.json.Decoder(ResponseIn).decode
+_read_raw = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def request_in(body: bytes) -> RequestIn:
+    """The request in a frame. One that is wrapped in `msgDetail` is unwrapped, and belongs to the
+    session of its envelope if it names none. Raises `Unparseable` or `Malformed`."""
+    read = _decoded(_read_request, body)
+    if read.msg_type == DATA and read.msg_detail is not None:
+        inner = _decoded(_read_request, read.msg_detail.encode())
+        session = inner.session_id or read.session_id
+        return msgspec.structs.replace(
+            inner, session_id=session, agent_id=inner.agent_id or read.agent_id
+        )
+    if read.msg_type is None and not read.name:
+        raise Malformed("Expected a method")
+    return read
+
+
+def id_in(body: bytes) -> Id:
+    """The id of a request that could not be read otherwise, if it has one."""
+    try:
+        found = msgspec.json.decode(_read_raw(body).get("id", b"null"))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if type(found) in (str, int, float) else None
+
+
+def envelope_in(body: bytes) -> EnvelopeIn:
+    """The message of an agent; raises `Unparseable` or `Malformed`."""
+    return _decoded(_read_envelope, body)
+
+
+def response_in(detail: str) -> ResponseIn:
+    """The response inside `msgDetail`; raises `Unparseable` or `Malformed`. Its depth is checked by
+    itself, since the frame around it has only a string here."""
+    body = detail.encode()
+    check_answer(body)
+    return _decoded(_read_response, body)
+
+
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    check(body)
+    try:
+        return decode(body)
+    except msgspec.ValidationError as exc:
+        raise Malformed(str(exc).replace(" | null`", "`")) from None
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise Unparseable(str(exc)) from None
+
+
+def word(id: Id) -> str:
+    """An id as text: ids of requests must be strings for most agents, and servers of others send
+    numbers. Empty if there is none."""
+    if isinstance(id, str):
+        return id
+    return "" if id is None else encode(id).decode()
