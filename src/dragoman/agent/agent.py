@@ -348,3 +348,7 @@ class Agent:
         A host at `ws://` or `wss://` calls us over the WebSocket that we open, one at `http://` or
         `https://` at our own address. The options are those of `serve`; any free port is used."""
         self.serve(iat_host=host, **{"port": 0, "grpc": False, **options})
+
+    def link(self, agent_id: str, *servers: str, pin: str = "", **options: Any) -> None:
+        """Dials XiaoYi and works for its phones until Ctrl-C, without a port; options as above."""
+        self.serve(xiaoyi={"agent_id": agent_id, "servers": servers, "pin": pin}, **options)

@@ -133,7 +133,13 @@ def _mcp(context: ServiceContext) -> Service | None:
     )
 
 
-AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat, _mcp, _own]
+def _xiaoyi(context: ServiceContext) -> Service | None:
+    from .xiaoyi_link import link_service
+
+    return link_service(context)
+
+
+AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat, _mcp, _own, _xiaoyi]
 """The factories of the services of one agent. Each returns None if the settings do not enable its
 service."""
 

@@ -2,7 +2,6 @@
 the file over the defaults."""
 
 from .files import FileSettings
-from .links import XiaoYi
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .policy_rule import PolicyRule
 from .sections import (
@@ -21,6 +20,7 @@ from .sections import (
     Tls,
     UpstreamLimits,
 )
+from .xiaoyi import LinkSettings, XiaoYi
 
 __all__ = [
     "FILE",
@@ -32,6 +32,7 @@ __all__ = [
     "HostedAgent",
     "Iat",
     "Limits",
+    "LinkSettings",
     "McpServer",
     "PolicyRule",
     "Push",

@@ -66,3 +66,6 @@ class SessionStore(Protocol):
     async def first(self, key: bytes, until: int) -> bool:
         """Remembers a key until that time, as a guard against replays. Returns whether it is
         new."""
+
+    async def seen(self, key: bytes) -> bool:
+        """Returns whether this key is remembered."""
