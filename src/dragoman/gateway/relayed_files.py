@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -10,9 +10,10 @@ from dragoman.agent import Turn
 from dragoman.client.addresses import origins_of
 from dragoman.client.credentials import origin_of
 from dragoman.core.errors import BadParams
+from dragoman.core.model import AnyPart
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import FileForms, file_forms
-from dragoman.files.transfer import FileTransfer, RelayedFiles, room_in
+from dragoman.files.transfer import FileTransfer, RelayedFiles, has_files, room_in
 
 from .upstream_peer import UpstreamPeer
 
@@ -28,15 +29,27 @@ class Downloads(Protocol):
         """Yields a file as it comes."""
 
 
-def converts_results(agent: UpstreamAgent, dialect: str) -> bool:
-    """Returns whether the files that an agent makes may not be passed on as they are, to a caller
-    that speaks this dialect."""
+def prepare_files(
+    agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn, parts: Iterable[AnyPart]
+) -> None:
+    """Has the files of a task converted on their way, if there are any among these parts of it, or
+    if results may not be passed on as they are."""
+    if agent.door is None or peer.files is not None:
+        return
+    if has_files(parts) or _converts_results(agent, turn.caller.dialect):
+        peer.files = _relayed_files(agent, peer, turn)
+
+
+def _converts_results(agent: UpstreamAgent, dialect: str) -> bool:
+    """Returns whether the files that an agent makes may have to be converted for a caller that
+    speaks this dialect."""
     if agent.result_files != "auto" or agent.inline_size:
         return True
-    return _taken_by(dialect) != FileForms()
+    takes = _taken_by(dialect)
+    return not (takes.by_value and takes.by_reference)
 
 
-def relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> RelayedFiles:
+def _relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> RelayedFiles:
     """Returns what converts the files of one task."""
     door = agent.door
     assert door is not None  # noqa: S101  it is asked before
@@ -49,7 +62,7 @@ def relayed_files(agent: UpstreamAgent, peer: UpstreamPeer, turn: Turn) -> Relay
         room=agent.inline_size or room_in(dialect),
     )
     up: FileTransfer | None = None
-    if converts_results(agent, turn.caller.dialect):
+    if _converts_results(agent, turn.caller.dialect):
         connected: object = peer.agent
         chunks = None
         if isinstance(connected, Downloads):

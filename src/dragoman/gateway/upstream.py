@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -39,17 +39,16 @@ from dragoman.core.events import Asked
 from dragoman.core.extensions import CURSOR, IDEMPOTENCY, TOOLS, TRANSITIONS, WORK
 from dragoman.core.lifecycle import FINAL
 from dragoman.core.log import Logger
-from dragoman.core.model import AnyPart, Json, Message, Role, Task
+from dragoman.core.model import Json, Message, Role, Task
 from dragoman.core.operations import GetTask, ListTasks, SendMessage
 from dragoman.core.peer import Context, Peer
 from dragoman.core.questions import question_of
 from dragoman.core.session import Call
 from dragoman.dialects import DIALECTS
 from dragoman.dialects.losses import ADDRESS, CONTENT, lost_from
-from dragoman.files.transfer import has_files
 from dragoman.relay import QuestionAnswer, Upstream
 
-from .relayed_files import converts_results, relayed_files
+from .relayed_files import prepare_files
 from .upstream_connections import ConnectedAgent
 from .upstream_peer import UpstreamPeer
 from .upstream_pool import RETRY_AFTER
@@ -154,18 +153,10 @@ class RemoteUpstream(Upstream):
                 await self._wait(exc)
         try:
             self._asked.learn(self._peer.card, self._peer.dialect, self._peer.label)
-            if self._files_matter(self._turn.message.parts):
-                self._peer.files = relayed_files(self._asked, self._peer, self._turn)
+            prepare_files(self._asked, self._peer, self._turn, self._turn.message.parts)
             yield self._peer
         finally:
             await way.__aexit__(None, None, None)
-
-    def _files_matter(self, parts: Sequence[AnyPart]) -> bool:
-        """Returns whether files may have to be converted on their way."""
-        agent = self._asked
-        if agent.door is None:
-            return False
-        return has_files(parts) or converts_results(agent, self._turn.caller.dialect)
 
     def _way(self, label: str) -> AbstractAsyncContextManager[UpstreamPeer]:
         return self._asked.pool.peer(
@@ -300,8 +291,7 @@ class RemoteUpstream(Upstream):
         recognise it, is asked first whether it still waits for this one."""
         assert isinstance(peer, UpstreamPeer)  # noqa: S101  as `peer` gives it
         op = answer.op
-        if peer.files is None and self._files_matter(answer.parts):
-            peer.files = relayed_files(self._asked, peer, self._turn)
+        prepare_files(self._asked, peer, self._turn, answer.parts)
         if DIALECTS[peer.dialect].conversation is not None:
             await peer.call(op, ctx)
             return
