@@ -131,6 +131,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     HTTP/1.1 if the server closes the connection. The first message may then be sent twice, so this
     is only for dialects whose first message is an introduction."""
 
+    listens: bool = False
+    """Whether agents dial their callers, so that a caller listens at its own address."""
     prefix: str = ""
     """The prefix of the paths of its requests."""
     path: str = ""
