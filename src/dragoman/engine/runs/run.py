@@ -206,6 +206,11 @@ class Run:
         self.journal.add(key, value)
         await self.writer.committed()
 
+    def note(self, key: str, value: bytes) -> None:
+        """Records the result of a call with the next commit."""
+        self.journal.add(key, value)
+        self.writer.schedule()
+
     async def ask(
         self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
     ) -> tuple[Message, Json]:
