@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from time import monotonic
 from typing import Any, cast
 
@@ -208,11 +208,9 @@ class FailoverPeer:
         """Returns a stream that survives broken connections, with its state."""
         return ResumableStream(self, op, self.context(ctx))
 
-    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+    def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
         """Yields every event from the first to the last, even if the connection breaks."""
-        async with aclosing(self.follow(op, ctx).batches()) as batches:
-            async for batch in batches:
-                yield batch
+        return self.follow(op, ctx).batches()
 
     async def ping(self) -> None:
         """Returns when the agent answers. In a dialect without a ping it is asked for a task that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from dragoman.core.card import Card
@@ -25,8 +25,13 @@ class UpstreamPeer:
 
     agent: ConnectedAgent
 
-    def __init__(self, pool: UpstreamPool, address: UpstreamAddress) -> None:
-        self._pool, self._address = pool, address
+    def __init__(
+        self,
+        pool: UpstreamPool,
+        address: UpstreamAddress,
+        way: AbstractAsyncContextManager[ConnectedAgent],
+    ) -> None:
+        self._pool, self._address, self._way = pool, address, way
         self._has_place = True
         self.decided = False
         """Whether it is known that the address answers, or that it fails."""
@@ -123,6 +128,11 @@ class UpstreamPeer:
         finally:
             self._address.in_flight += 1
             self._has_place = True
+
+    async def leave(self) -> None:
+        """Frees the place and the connection."""
+        self.release()
+        await self._way.__aexit__(None, None, None)
 
     def release(self) -> None:
         """Frees the place."""

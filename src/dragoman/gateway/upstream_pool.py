@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from math import ceil
 from typing import Any, Protocol
 
-from dragoman.client.connection_cache import ConnectionCache
+from dragoman.client.connection_cache import ConnectionCache, Entered
 from dragoman.client.limits import ClientLimits
 from dragoman.core.errors import (
     CallError,
@@ -124,8 +124,7 @@ class UpstreamPool:
 
     # Calls.
 
-    @asynccontextmanager
-    async def peer(
+    def peer(
         self,
         *,
         at: str = "",
@@ -133,7 +132,7 @@ class UpstreamPool:
         principal: str = "",
         avoid: Collection[str] = (),
         urgent: bool = False,
-    ) -> AsyncIterator[UpstreamPeer]:
+    ) -> Entered[UpstreamPeer]:
         """Returns the agent, for the duration of the block.
 
         `at` is the label of an address: that of a task, or of a message that may have arrived
@@ -142,6 +141,11 @@ class UpstreamPool:
 
         Raises `PeerUnreachable` if nothing was sent because no address can be reached, and
         `TooMany` if too many calls wait."""
+        return Entered(self._entered(at, context_id, principal, avoid, urgent=urgent))
+
+    async def _entered(
+        self, at: str, context_id: str, principal: str, avoid: Collection[str], *, urgent: bool
+    ) -> tuple[UpstreamPeer, Callable[[], Awaitable[None]]]:
         passed, why = set(avoid), None
         while True:
             address = (
@@ -150,10 +154,10 @@ class UpstreamPool:
                 else await self._placed(passed, context_id, principal, why)
             )
             way = self._cache.reach(address.url, address.options)
-            peer = UpstreamPeer(self, address)
+            peer = UpstreamPeer(self, address, way)
             try:
                 peer.agent = await way.__aenter__()
-                break
+                return peer, peer.leave
             except BaseException as exc:
                 if isinstance(exc, PeerError):
                     self.failed(address, failure_reason(exc, heard=False) or exc.reason, exc)
@@ -165,11 +169,6 @@ class UpstreamPool:
                     raise
                 passed.add(address.label)
                 why = why or exc
-        try:
-            yield peer
-        finally:
-            peer.release()
-            await way.__aexit__(None, None, None)
 
     async def find(self, task_id: str, *, besides: str) -> str:
         """Returns the label of another address that has this task, because the addresses share a
