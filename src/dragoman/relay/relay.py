@@ -64,10 +64,10 @@ class Relay:
         self._turn, self._upstream = turn, upstream
         self._access = access_of(turn)
         self._remote = RelayedTask(self._access, upstream)
-        # Our own task usually fails first. This limit is for what is not part of it yet: a message
-        # that arrives in pieces and never ends.
-        growth = TaskGrowth(2 * self._access.run.max_task_size, "limits.max_task_size")
-        self._state = StreamState(Watch(task_id=""), numbered=True, growth=growth)
+        # Our own task has its limit. This one is for what is not part of it yet: a message that
+        # arrives in pieces and never ends.
+        held = TaskGrowth(self._access.run.max_task_size, "limits.max_task_size")
+        self._state = StreamState(Watch(task_id=""), numbered=True, held=held)
         self._ctx = Context()
         self._answers = Answers(upstream, in_doubt=bool(self._remote.id))
         self._has_artifacts = False
@@ -198,13 +198,16 @@ class Relay:
     async def _mirror_all(self, steps: AsyncGenerator[Batch, None], peer: Peer) -> bool:
         """Mirrors the events of a stream, and returns whether the task is over. What arrived
         together is mirrored together."""
-        known = bool(self._remote.id)
+        known, throttle = bool(self._remote.id), self._access.run.throttle
         entries = await (_ready(steps) if known else self._remote.first(_ready(steps), steps))
         try:
             while entries is not None:
                 if not self._remote.id:
                     self._found(entries)
                 for new in self._new(entries):
+                    if self._copied(new):
+                        await throttle()
+                        continue
                     await self._mirror(new, peer)
                     if self._over:
                         return True
@@ -328,10 +331,24 @@ class Relay:
         words = words or f"The task of {self._upstream.name} is {event.state}"
         raise turn.fail(words, reason=given or str(event.state))
 
+    def _copied(self, entry: Entry) -> bool:
+        """Mirrors an event that is the same in our task, and returns whether this was one: a piece
+        of an artifact, or a note."""
+        if not isinstance(entry, events.Stamped) or not self._started:
+            return False
+        event = entry.event
+        if isinstance(event, events.ArtifactChunk):
+            self._has_artifacts = True
+        elif not isinstance(event, events.Noted):
+            return False
+        if entry.task_id != self._remote.id:
+            return False
+        self._access.run.emit(event)
+        return True
+
     async def _made(self, entry: events.Stamped, peer: Peer) -> None:
-        """Mirrors an event that is the same in our task: a piece of an artifact, or a note."""
-        self._has_artifacts |= isinstance(entry.event, events.ArtifactChunk)
-        await self._emit(entry.event)
+        if self._copied(entry):
+            await self._access.run.throttle()
 
     # The questions of the remote task.
 

@@ -19,6 +19,7 @@ from .transport import Asking, Destination, Transport, new_id
 
 EVENTS = "text/event-stream"
 _NOT_HERE = frozenset((404, 405))
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class HttpTransport(Transport):
@@ -184,8 +185,8 @@ class HttpTransport(Transport):
 
 
 def _parsed(session: Session, events: Iterable[sse.SseEvent]) -> Iterable[Signal]:
-    for event in events:
-        yield from session.receive(Frame(event.data, "", {}, 200, event.mark, event.name))
+    for data, mark, name in events:
+        yield from session.receive(Frame(data, "", _NO_HEADERS, 200, mark, name))
 
 
 _MORE = {"www-authenticate": "challenge", "retry-after": "retry_after"}

@@ -135,9 +135,9 @@ class Run:
         else:
             writer.schedule()
 
-    async def throttle(self) -> None:
+    def throttle(self) -> Coroutine[Any, Any, None]:
         """Yields to other tasks of the loop, and waits for the disk if the run is far ahead."""
-        await self.writer.throttle()
+        return self.writer.throttle()
 
     @property
     def cancelled(self) -> bool:
