@@ -82,6 +82,8 @@ class ConnectionCache:
         self._fresh = fresh
         self._closed = False
         self._wires: dict[object, _Wire] = {}
+        self._keys: dict[str, tuple[Mapping[str, Any], object]] = {}
+        """The key in `_wires` of the latest options of each address."""
         self._latest: dict[str, Mapping[str, Any]] = {}
         """The latest options of each address."""
 
@@ -108,7 +110,7 @@ class ConnectionCache:
     async def _reached(
         self, address: str, options: Mapping[str, Any], *, renew: bool
     ) -> tuple[RemoteAgent, Callable[[], Awaitable[None]]]:
-        key = (address, frozenset((name, _mark(value)) for name, value in options.items()))
+        key = self._key(address, options)
         wire = self._wires.get(key)
         if renew:
             made = await self._connected(address, options)
@@ -134,6 +136,14 @@ class ConnectionCache:
                 await made.let_go()
         wire.users += 1
         return wire.agent, wire.leave
+
+    def _key(self, address: str, options: Mapping[str, Any]) -> object:
+        known = self._keys.get(address)
+        if known is not None and known[0] is options:
+            return known[1]
+        key = (address, frozenset((name, _mark(value)) for name, value in options.items()))
+        self._keys[address] = options, key
+        return key
 
     async def _connected(self, address: str, options: Mapping[str, Any]) -> _Wire:
         given = dict(options)

@@ -103,7 +103,8 @@ class ResumableStream:
         while not self._polls:
             ended, error = False, None
             try:
-                batch, steps = await self._connected()
+                batch, steps = await first_connection(self._ways, *self._next())
+                self.connections += 1
                 try:
                     while batch is not None:
                         self._patience.heard()
@@ -150,27 +151,6 @@ class ResumableStream:
         async with aclosing(self._looks()) as batches:
             async for batch in batches:
                 yield batch
-
-    async def _connected(self) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
-        """Opens one connection, over the first transport that works, and returns its first events
-        and the stream of the others."""
-        op, ctx = self._next()
-        ways = self._ways
-        why: DragomanError | None = None
-        for transport in ways.transports():
-            try:
-                begun = await transport.begin(op, ctx)
-            except DragomanError as exc:
-                if not interface_unusable(exc, op):
-                    raise
-                why = why or exc
-                continue
-            self.connections += 1
-            if why is not None:
-                ways.prefer(transport, why)
-            return begun
-        assert why is not None  # noqa: S101  there is at least one transport
-        raise why
 
     async def _looked(self) -> list[Entry]:
         """Fetches the task and returns what is new in it.
@@ -287,6 +267,27 @@ class ResumableStream:
                 return
             pause = limits.poll if new else min(pause * 1.5, limits.poll * 10)
             await asyncio.sleep(pause)
+
+
+async def first_connection(
+    ways: Ways, op: Streamed, ctx: Context
+) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+    """Opens one connection, over the first transport that works, and returns its first events and
+    the stream of the others."""
+    why: DragomanError | None = None
+    for transport in ways.transports():
+        try:
+            begun = await transport.begin(op, ctx)
+        except DragomanError as exc:
+            if not interface_unusable(exc, op):
+                raise
+            why = why or exc
+            continue
+        if why is not None:
+            ways.prefer(transport, why)
+        return begun
+    assert why is not None  # noqa: S101  there is at least one transport
+    raise why
 
 
 def _brings_to_rest(new: list[Entry]) -> bool:

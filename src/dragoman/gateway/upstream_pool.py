@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from math import ceil
+from time import monotonic
 from typing import Any, Protocol
 
 from dragoman.client.connection_cache import ConnectionCache, Entered
@@ -120,7 +121,7 @@ class UpstreamPool:
 
     def state(self, address: UpstreamAddress) -> BreakerState:
         """Returns the state of the circuit breaker of an address."""
-        return self._breaker.state(address.label, _now())
+        return self._breaker.state(address.label, monotonic())
 
     # Calls.
 
@@ -184,7 +185,7 @@ class UpstreamPool:
 
     def _pinned(self, label: str, *, urgent: bool) -> UpstreamAddress:
         """Takes an address by its label. If it has been configured away, the agent has moved."""
-        now = _now()
+        now = monotonic()
         address = self._by_label.get(label) or min(
             self.addresses, key=lambda each: self._breaker.seconds_left(each.label, now)
         )
@@ -209,7 +210,7 @@ class UpstreamPool:
         self, avoid: Collection[str], context: str, why: DragomanError | None
     ) -> UpstreamAddress | None:
         """Takes a place; None if there is none at the moment."""
-        now, breaker = _now(), self._breaker
+        now, breaker = monotonic(), self._breaker
         usable = [
             each
             for each in self.addresses
@@ -272,7 +273,7 @@ class UpstreamPool:
 
     def answered(self, address: UpstreamAddress, seconds: float) -> None:
         """Notes the answer to a call, after so many seconds."""
-        now = _now()
+        now = monotonic()
         self._breaker.record(address.label, now, failed=False)
         address.answered(seconds, now)
         self.latency.add(seconds)
@@ -282,14 +283,14 @@ class UpstreamPool:
     def failed(self, address: UpstreamAddress, reason: str, exc: DragomanError) -> None:
         """Notes that a call failed."""
         address.failed(reason, exc)
-        self._breaker.record(address.label, _now(), failed=True)
+        self._breaker.record(address.label, monotonic(), failed=True)
         if self._queue:
             self._queue.serve()
 
     def undecided(self, address: UpstreamAddress) -> None:
         """Notes that a call ended without an outcome, so that the next one may be the probe."""
-        if self._breaker.state(address.label, _now()) is BreakerState.HALF_OPEN:
-            self._breaker.probe_now(address.label, _now())
+        if self._breaker.state(address.label, monotonic()) is BreakerState.HALF_OPEN:
+            self._breaker.probe_now(address.label, monotonic())
 
     def left(self, address: UpstreamAddress) -> None:
         """Gives the place of a call to the next one."""
@@ -307,7 +308,7 @@ class UpstreamPool:
     async def check(self, address: UpstreamAddress) -> ConnectedAgent | None:
         """Asks an address for a sign of life, and returns the agent there with its card as it is
         now; None if it does not answer."""
-        address.checked_at = began = _now()
+        address.checked_at = began = monotonic()
         try:
             async with asyncio.timeout(min(CHECK, self.limits.answer_timeout)):
                 agent = await self._looked_at(address)
@@ -323,10 +324,10 @@ class UpstreamPool:
         address.checks_failed = 0
         address.alive = True
         if not address.last_reason or address.last_reason in ("health", "unreachable"):
-            self.answered(address, _now() - began)
+            self.answered(address, monotonic() - began)
         else:
             # It answers this question; whether it does its work again only a call can tell.
-            self._breaker.probe_now(address.label, _now())
+            self._breaker.probe_now(address.label, monotonic())
             self._queue.serve()
         return agent
 
@@ -342,7 +343,3 @@ class UpstreamPool:
         await self._cache.close()
         for each in self._closing:
             await each.close()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

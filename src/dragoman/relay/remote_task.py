@@ -1,11 +1,11 @@
 """A task at another agent that a task of ours has opened.
 
 Theory. The remote task is recorded in the journal of our own task as soon as its first event shows
-its id. A run that starts again finds that record and follows the task instead of opening a second
-one. If the process dies before the record is written, the message is sent again with the same
-idempotency key, so that a server that stores keys opens no second task. The engine also reads the
-record when our task is canceled, even in another process, and cancels the remote task as well
-(`agent.remote_calls.unfinished`).
+its id, unless the task has ended by then. A run that starts again finds that record and follows the
+task instead of opening a second one. If the process dies before the record is written, the message
+is sent again with the same idempotency key, so that a server that stores keys opens no second task.
+The engine also reads the record when our task is canceled, even in another process, and cancels the
+remote task as well (`agent.remote_calls.unfinished`).
 
 Between the moment in which the message may have been sent and that in which the id is known, a
 cancel has no address yet. Our task therefore does not end before the first answer has come, or
@@ -26,6 +26,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -76,8 +77,9 @@ class RemoteTask:
         self._started: StartedCall | None = None
         self._awaited = False
         """Whether the first answer is awaited although our task does not want it any more."""
-        mark = hashlib.sha256(record.encode()).hexdigest()[:24]
-        self.key = f"{self._run.task_id}.{mark}"
+        self._looked = False
+        """Whether the journal was asked for the task. Nothing else records it during this run."""
+        self.key = f"{self._run.task_id}.{_mark(record)}"
         """The idempotency key and message id, the same in every run of our task."""
         self.in_doubt = False
         """Whether the message may have been sent, by this run or by an earlier one that said so
@@ -86,12 +88,12 @@ class RemoteTask:
     @property
     def id(self) -> str:
         """The id of the task at the other agent; empty until it is known."""
-        if self._started is None:
+        if not self._looked:
+            self._looked = True
             raw = self._run.recorded(self._record)
-            if raw is None:
-                return ""
-            self._started = msgspec.json.decode(raw, type=StartedCall)
-        return self._started.task_id
+            if raw is not None:
+                self._started = msgspec.json.decode(raw, type=StartedCall)
+        return self._started.task_id if self._started is not None else ""
 
     @property
     def recorded_address(self) -> str:
@@ -255,6 +257,11 @@ def _id_in(answer: Sequence[Entry] | Entry | Task | None) -> str:
         return answer.id
     entries = answer if isinstance(answer, Sequence) else (answer,)
     return next((each.task_id for each in entries if isinstance(each, Stamped)), "")
+
+
+@lru_cache(maxsize=256)
+def _mark(record: str) -> str:
+    return hashlib.sha256(record.encode()).hexdigest()[:24]
 
 
 def context_for(access: TurnAccess) -> Context:
