@@ -337,12 +337,10 @@ class Relay:
         if not isinstance(entry, events.Stamped) or not self._started:
             return False
         event = entry.event
-        if isinstance(event, events.ArtifactChunk):
-            self._has_artifacts = True
-        elif not isinstance(event, events.Noted):
+        is_chunk = isinstance(event, events.ArtifactChunk)
+        if not (is_chunk or isinstance(event, events.Noted)) or entry.task_id != self._remote.id:
             return False
-        if entry.task_id != self._remote.id:
-            return False
+        self._has_artifacts |= is_chunk
         self._access.run.emit(event)
         return True
 
