@@ -123,6 +123,13 @@ class RemoteAgent:
 
         return Events(self._remote, begin)
 
+    async def begin(
+        self, op: ops.Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events of a stream, and the stream of all that follow, for a caller
+        that resumes it itself if it breaks."""
+        return await self._remote.begin(op, ctx)
+
     def watch(self, task: Task | str, cursor: int | None = None) -> Events:
         """Yields the current task and its later events, or the events after a cursor."""
         op = ops.Watch(task_id=_id(task))

@@ -92,7 +92,9 @@ class TaskGrowth:
 
     def _chunk(self, artifact: Artifact, *, append: bool) -> None:
         before = self._artifacts.get(artifact.artifact_id)
-        size = _content(artifact) + len(artifact.name) + len(artifact.description)
+        size = _content(artifact)
+        if artifact.name or artifact.description:
+            size += len(artifact.name) + len(artifact.description)
         if before is None:
             size += ITEM + len(artifact.artifact_id)
         self._total += size
@@ -119,9 +121,9 @@ def size_of(message: Message) -> int:
 
 
 def _content(item: Artifact | Message) -> int:
-    parts = item.parts
-    total = weight(parts) + PART * len(parts)
-    for part in parts:
+    total = 0
+    for part in item.parts:
+        total += PART + (len(part.text) if type(part) is Text else weight((part,)))
         if part.metadata or part.filename or part.media_type:
             total += _json_size(part.metadata) + len(part.filename) + len(part.media_type)
     if item.metadata or item.extensions:

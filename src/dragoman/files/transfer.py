@@ -7,8 +7,7 @@ file door, or a link is downloaded to disk and its content sent.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Literal, TypeVar
 
 from msgspec import Struct
@@ -159,12 +158,9 @@ class RelayedFiles(Struct):
         message = await self.down.message(op.message)
         return op if message is op.message else replace(op, message=message)
 
-    async def received(self, steps: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
-        """Yields the events of the agent with files in the form that our caller takes."""
-        async with aclosing(steps):
-            async for batch in steps:
-                entries = [await self._entry(each) for each in batch.entries]
-                yield replace(batch, entries=entries)
+    async def received(self, batch: Batch) -> Batch:
+        """Returns events of the agent with files in the form that our caller takes."""
+        return replace(batch, entries=[await self._entry(each) for each in batch.entries])
 
     async def result(self, value: T) -> T:
         """Returns the answer to a call with files in the form that our caller takes."""

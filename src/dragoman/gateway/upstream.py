@@ -5,14 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    nullcontext,
-    suppress,
-)
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -22,6 +16,7 @@ from msgspec.structs import replace
 from dragoman.agent import Turn
 from dragoman.agent.answers import Failed
 from dragoman.agent.turn import access_of
+from dragoman.client.connection_cache import Entered
 from dragoman.core.errors import (
     CardUntrusted,
     Conflict,
@@ -125,10 +120,14 @@ class RemoteUpstream(Upstream):
         label = self._peer.label if self._peer is not None else ""
         return f"{PREFIX}{self._asked.served_as}@{label}"
 
-    @asynccontextmanager
-    async def peer(self, task_id: str, address: str) -> AsyncIterator[Peer]:
+    def peer(self, task_id: str, address: str) -> Entered[Peer]:
         """Returns the agent. A task that it has already waits for it while it is away, and so does
         a message that may have arrived."""
+        return Entered(self._entered(task_id, address))
+
+    async def _entered(
+        self, task_id: str, address: str
+    ) -> tuple[Peer, Callable[[], Awaitable[None]]]:
         label = self._recorded(address)
         if task_id:
             label = self._found_at or label or self._asked.pool.url
@@ -136,8 +135,7 @@ class RemoteUpstream(Upstream):
             label = ""
         while True:
             try:
-                way = self._way(label)
-                self._peer = await way.__aenter__()
+                peer = self._peer = await self._way(label).__aenter__()
                 break
             except PeerUnreachable as exc:
                 if not label:
@@ -152,11 +150,12 @@ class RemoteUpstream(Upstream):
                     continue
                 await self._wait(exc)
         try:
-            self._asked.learn(self._peer.card, self._peer.dialect, self._peer.label)
-            prepare_files(self._asked, self._peer, self._turn, self._turn.message.parts)
-            yield self._peer
-        finally:
-            await way.__aexit__(None, None, None)
+            self._asked.learn(peer.card, peer.dialect, peer.label)
+            prepare_files(self._asked, peer, self._turn, self._turn.message.parts)
+        except BaseException:
+            await peer.leave()
+            raise
+        return peer, peer.leave
 
     def _way(self, label: str) -> AbstractAsyncContextManager[UpstreamPeer]:
         return self._asked.pool.peer(

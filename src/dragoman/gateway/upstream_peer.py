@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from dragoman.core.card import Card
@@ -25,8 +26,13 @@ class UpstreamPeer:
 
     agent: ConnectedAgent
 
-    def __init__(self, pool: UpstreamPool, address: UpstreamAddress) -> None:
-        self._pool, self._address = pool, address
+    def __init__(
+        self,
+        pool: UpstreamPool,
+        address: UpstreamAddress,
+        way: AbstractAsyncContextManager[ConnectedAgent],
+    ) -> None:
+        self._pool, self._address, self._way = pool, address, way
         self._has_place = True
         self.decided = False
         """Whether it is known that the address answers, or that it fails."""
@@ -57,7 +63,7 @@ class UpstreamPeer:
         """Returns the result, or raises a `DragomanError`."""
         if self.files is not None:
             op = await self.files.sent(op)
-        began = _now()
+        began = monotonic()
         try:
             value = await self.agent.call(op, ctx)
         except DragomanError as exc:
@@ -71,36 +77,39 @@ class UpstreamPeer:
         files = self.files
         if files is not None:
             op = await files.sent(op)
-        began, heard = _now(), False
-        steps = self.agent.stream(op, ctx)
-        if files is not None and files.up is not None:
-            steps = files.received(steps)
+        convert = files.received if files is not None and files.up is not None else None
+        began, heard = monotonic(), False
+        steps: AsyncGenerator[Batch, None] | None = None
         try:
-            batch = await self._first(steps)
+            batch, steps = await self._first(op, ctx)
             heard = True
             self._answered(began)
             while batch is not None:
-                yield batch
+                yield batch if convert is None else await convert(batch)
                 batch = await anext(steps, None)
         except DragomanError as exc:
             self._failed(exc, began, heard=heard)
             raise
         finally:
-            await steps.aclose()
+            if steps is not None:
+                await steps.aclose()
 
-    async def _first(self, steps: AsyncGenerator[Batch, None]) -> Batch | None:
-        """Returns the first events. An agent without streams answers when its work is done."""
+    async def _first(
+        self, op: Streamed, ctx: Context
+    ) -> tuple[Batch | None, AsyncGenerator[Batch, None]]:
+        """Returns the first events and the stream of the others. An agent without streams answers
+        when its work is done."""
         seconds = self._pool.limits.answer_timeout if self.card.streaming else None
         try:
             async with asyncio.timeout(seconds):
-                return await anext(steps, None)
+                return await self.agent.begin(op, ctx)
         except TimeoutError:
             message = f"{self._pool.name} did not answer within {seconds} s"
             raise PeerUnreachable(message, sent=True) from None
 
     def _answered(self, began: float) -> None:
         self.decided = True
-        self._pool.answered(self._address, _now() - began)
+        self._pool.answered(self._address, monotonic() - began)
 
     def _failed(self, exc: DragomanError, began: float, *, heard: bool) -> None:
         reason = failure_reason(exc, heard=heard)
@@ -124,6 +133,11 @@ class UpstreamPeer:
             self._address.in_flight += 1
             self._has_place = True
 
+    async def leave(self) -> None:
+        """Frees the place and the connection."""
+        self.release()
+        await self._way.__aexit__(None, None, None)
+
     def release(self) -> None:
         """Frees the place."""
         if self._has_place:
@@ -131,7 +145,3 @@ class UpstreamPeer:
             if not self.decided:
                 self._pool.undecided(self._address)
             self._pool.left(self._address)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -1,11 +1,11 @@
 """A task at another agent that a task of ours has opened.
 
 Theory. The remote task is recorded in the journal of our own task as soon as its first event shows
-its id. A run that starts again finds that record and follows the task instead of opening a second
-one. If the process dies before the record is written, the message is sent again with the same
-idempotency key, so that a server that stores keys opens no second task. The engine also reads the
-record when our task is canceled, even in another process, and cancels the remote task as well
-(`agent.remote_calls.unfinished`).
+its id, unless the task has ended by then. A run that starts again finds that record and follows the
+task instead of opening a second one. If the process dies before the record is written, the message
+is sent again with the same idempotency key, so that a server that stores keys opens no second task.
+The engine also reads the record when our task is canceled, even in another process, and cancels the
+remote task as well (`agent.remote_calls.unfinished`).
 
 Between the moment in which the message may have been sent and that in which the id is known, a
 cancel has no address yet. Our task therefore does not end before the first answer has come, or
@@ -23,8 +23,10 @@ from collections.abc import (
     AsyncIterator,
     Coroutine,
     Mapping,
+    Sequence,
 )
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -36,21 +38,25 @@ from dragoman.core.model import Json, Message, Task
 from dragoman.core.peer import Context
 
 Entry = Stamped | Message
-A = TypeVar("A", bound=Entry | Task | None)
+A = TypeVar("A", bound=Sequence[Entry] | Entry | Task | None)
 FIRST_LOOK, LONGEST_LOOK = 0.25, 30.0
 """Seconds between two looks for a task whose id is not known."""
 LOOKS = 6
 """How often the agent is asked for a task that it does not list, when nothing else will come."""
 
 
-class EntryStream(Protocol):
+class Closable(Protocol):
+    """A stream that can be closed before its end."""
+
+    async def aclose(self) -> None: ...
+
+
+class EntryStream(Closable, Protocol):
     """The events of a task, from a client or an async generator."""
 
     def __aiter__(self) -> AsyncIterator[Entry]: ...
 
     async def __anext__(self) -> Entry: ...
-
-    async def aclose(self) -> None: ...
 
 
 class RemoteTask:
@@ -71,8 +77,9 @@ class RemoteTask:
         self._started: StartedCall | None = None
         self._awaited = False
         """Whether the first answer is awaited although our task does not want it any more."""
-        mark = hashlib.sha256(record.encode()).hexdigest()[:24]
-        self.key = f"{self._run.task_id}.{mark}"
+        self._looked = False
+        """Whether the journal was asked for the task. Nothing else records it during this run."""
+        self.key = f"{self._run.task_id}.{_mark(record)}"
         """The idempotency key and message id, the same in every run of our task."""
         self.in_doubt = False
         """Whether the message may have been sent, by this run or by an earlier one that said so
@@ -81,12 +88,12 @@ class RemoteTask:
     @property
     def id(self) -> str:
         """The id of the task at the other agent; empty until it is known."""
-        if self._started is None:
+        if not self._looked:
+            self._looked = True
             raw = self._run.recorded(self._record)
-            if raw is None:
-                return ""
-            self._started = msgspec.json.decode(raw, type=StartedCall)
-        return self._started.task_id
+            if raw is not None:
+                self._started = msgspec.json.decode(raw, type=StartedCall)
+        return self._started.task_id if self._started is not None else ""
 
     @property
     def recorded_address(self) -> str:
@@ -124,12 +131,27 @@ class RemoteTask:
         """Records the id of the task, once. A task that is not wanted any more is canceled."""
         if self.id:
             return
+        call = self._start(task_id, unwanted=unwanted)
+        await self._run.record(self._record, msgspec.json.encode(call))
+
+    def found(self, task_id: str, *, over: bool) -> None:
+        """Records the id of the task, once, with the next commit. A task that is `over` needs no
+        record: nobody will have to follow or cancel it."""
+        if self.id:
+            return
+        if over:
+            self._started = StartedCall(self.address, task_id, self._options)
+        else:
+            call = self._start(task_id, unwanted=False)
+            self._run.note(self._record, msgspec.json.encode(call))
+
+    def _start(self, task_id: str, *, unwanted: bool) -> StartedCall:
         self._started = call = StartedCall(self.address, task_id, self._options)
         run = self._run
         if unwanted or ((run.over or run.cancelled) and not run.leaving):
             # First, because the record may be refused: our task may have ended in the meantime.
             run.stop_call(call)
-        await run.record(self._record, msgspec.json.encode(call))
+        return call
 
     async def follow(self, events: EntryStream) -> AsyncGenerator[Entry, None]:
         """Yields the events of a stream. The first one contains the id of the new task."""
@@ -143,7 +165,7 @@ class RemoteTask:
         finally:
             await events.aclose()
 
-    async def first(self, answer: Coroutine[Any, Any, A], events: EntryStream | None = None) -> A:
+    async def first(self, answer: Coroutine[Any, Any, A], events: Closable | None = None) -> A:
         """Returns the first answer to the message, of these events. It contains the id of the new
         task, so it is awaited even if our caller gives up: that task has to be canceled."""
         first = asyncio.ensure_future(answer)
@@ -159,19 +181,24 @@ class RemoteTask:
 
     @asynccontextmanager
     async def stopped_with_us(self) -> AsyncIterator[None]:
-        """Cancels the remote task if the skill abandons the call. A call whose run moves to another
-        process continues, and for a canceled task whose id is recorded the engine does it."""
+        """Cancels the remote task if the skill abandons the call."""
         try:
             yield
         except asyncio.CancelledError:
-            run = self._run
-            if self._started is not None and not run.leaving and not run.cancelled:
-                run.stop_call(self._started)
-            elif not (self.id or self._awaited or run.leaving) and (self.in_doubt or run.resumed):
-                run.before_end(self.stop_unrecorded())
+            self.abandon()
             raise
 
-    async def _stop_after(self, first: asyncio.Future[A], events: EntryStream | None) -> None:
+    def abandon(self) -> None:
+        """Cancels the remote task, because the skill abandons the call. A call whose run moves to
+        another process continues, and for a canceled task whose id is recorded the engine does
+        it."""
+        run = self._run
+        if self._started is not None and not run.leaving and not run.cancelled:
+            run.stop_call(self._started)
+        elif not (self.id or self._awaited or run.leaving) and (self.in_doubt or run.resumed):
+            run.before_end(self.stop_unrecorded())
+
+    async def _stop_after(self, first: asyncio.Future[A], events: Closable | None) -> None:
         """Cancels the remote task when its id is known: by the first answer, or because the agent
         lists the task before it answers."""
         looking = asyncio.ensure_future(self.stop_unrecorded(first))
@@ -179,10 +206,7 @@ class RemoteTask:
             await asyncio.wait((first, looking), return_when=asyncio.FIRST_COMPLETED)
             if self.id:
                 return
-            entry = await first
-            task_id = entry.task_id if isinstance(entry, Stamped) else ""
-            if isinstance(entry, Task):
-                task_id = entry.id
+            task_id = _id_in(await first)
             if task_id:
                 await self.started(task_id, unwanted=True)
         except DragomanError:
@@ -225,6 +249,19 @@ class RemoteTask:
 
 async def _next(events: EntryStream) -> Entry | None:
     return await anext(aiter(events), None)
+
+
+def _id_in(answer: Sequence[Entry] | Entry | Task | None) -> str:
+    """Returns the id of the task that an answer is about; empty if it is about none."""
+    if isinstance(answer, Task):
+        return answer.id
+    entries = answer if isinstance(answer, Sequence) else (answer,)
+    return next((each.task_id for each in entries if isinstance(each, Stamped)), "")
+
+
+@lru_cache(maxsize=256)
+def _mark(record: str) -> str:
+    return hashlib.sha256(record.encode()).hexdigest()[:24]
 
 
 def context_for(access: TurnAccess) -> Context:

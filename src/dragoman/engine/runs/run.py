@@ -135,9 +135,9 @@ class Run:
         else:
             writer.schedule()
 
-    async def throttle(self) -> None:
+    def throttle(self) -> Coroutine[Any, Any, None]:
         """Yields to other tasks of the loop, and waits for the disk if the run is far ahead."""
-        await self.writer.throttle()
+        return self.writer.throttle()
 
     @property
     def cancelled(self) -> bool:
@@ -205,6 +205,11 @@ class Run:
         """Records the result of a call; returns when it is committed."""
         self.journal.add(key, value)
         await self.writer.committed()
+
+    def note(self, key: str, value: bytes) -> None:
+        """Records the result of a call with the next commit."""
+        self.journal.add(key, value)
+        self.writer.schedule()
 
     async def ask(
         self, key: str, kind: Ask, message: Message, body: Json, expires: float | None
