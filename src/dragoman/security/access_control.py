@@ -89,7 +89,7 @@ class AccessControl:
         return self.agent.may_extend and self.locked and (hidden or self.agent.extended is not None)
 
     def before(self, peer: Peer, publish: Callable[[str, Card], Card]) -> Peer:
-        """The peer behind its guard and terms; itself when there is nothing to ask.
+        """Returns the peer behind its guard and terms; itself when there is nothing to ask.
 
         `publish` makes a card of the agent's what the public one is, at the address given."""
         behind = held(self.agent, peer)

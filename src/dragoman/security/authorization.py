@@ -140,8 +140,8 @@ class AuthorizingPeer:
         return self._anonymous is not None and not ctx.schemes
 
     async def _skill_for(self, op: ops.Operation[Any], ctx: Context, task: str) -> Skill | None:
-        """The skill that an operation is about, if the caller may do that without credentials or
-        has shown some."""
+        """Returns the skill that an operation is about, if the caller may do that without
+        credentials or has shown some."""
         if self._anonymous is None or ctx.schemes:
             return await self._skill(op, ctx, task)
         opened = self._anonymous.opens(op)
@@ -192,8 +192,8 @@ def may_use(ctx: Context, skill: Skill) -> bool:
 
 
 def with_requirements(card: Card, agent: Agent) -> Card:
-    """The card with what each skill asks for (A2A 0.3 §5.5.4): the agent's ways in, more scopes
-    where the scheme has any."""
+    """Returns the card with the requirements of each skill (A2A 0.3 §5.5.4): the schemes of the
+    agent, with more scopes where the scheme has any."""
     skills = tuple(
         replace(
             skill,

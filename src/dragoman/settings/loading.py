@@ -135,7 +135,7 @@ _KEYS: dict[tuple[str, str], type[Struct]] = {
 
 
 def _meant(section: str, inner: str, key: str) -> str:
-    """What to write instead of an unknown key, where that can be told."""
+    """Returns what to write instead of an unknown key, where that can be told."""
     found = _KEYS.get((section, inner))
     if found is None:
         return ""
@@ -168,7 +168,7 @@ def _check_agent(path: Path, text: str, name: str, value: dict[str, Any]) -> Non
 
 
 def _line_of(text: str, section: str, name: str, key: str = "") -> int:
-    """The line of a key in `[section.name]`, else of its header. tomllib does not tell."""
+    """Returns the line of a key in `[section.name]`, else of its header. tomllib does not tell."""
     header = re.compile(rf"\s*\[\s*{section}\s*\.\s*\"?{re.escape(name)}\"?\s*(?:\.\s*(\w+))?")
     word = re.compile(rf"\s*\"?{re.escape(key)}\"?\s*[.=]") if key else None
     inside, found = False, 0
@@ -190,7 +190,7 @@ def _unknown(path: Path, text: str, section: str, key: str, what: str) -> Config
 
 
 def _line(text: str, section: str, key: str) -> int:
-    """The line of a key, or of a section. tomllib does not tell, so we look for it."""
+    """Returns the line of a key, or of a section. tomllib does not tell, so we look for it."""
     inside = ""
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[+\s*\"?([\w-]+)", line):
