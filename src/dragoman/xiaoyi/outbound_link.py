@@ -108,7 +108,7 @@ def servers_for(
     ]
 
 
-class LinkSocket(Protocol):
+class DialledSocket(Protocol):
     """A WebSocket, as the `websockets` package has it."""
 
     async def send(self, message: str) -> None: ...
@@ -138,7 +138,7 @@ class OutboundLink:
         self._policy = policy or ReconnectPolicy()
         self._size, self._heartbeat = message_size, heartbeat
         self.callee = XiaoYiCallee(keys.agent_id)
-        self._socket: LinkSocket | None = None
+        self._socket: DialledSocket | None = None
         self.opened = 0
         """How often it was opened."""
         self.last_error = ""
@@ -179,7 +179,7 @@ class OutboundLink:
             )
             await asyncio.sleep(pause)
 
-    async def _dial(self) -> LinkSocket:
+    async def _dial(self) -> DialledSocket:
         web = web_form(f"xiaoyi+{self.server.url}")
         parts = urlsplit(web)
         http = Http(ClientLimits(), host=parts.hostname or "", scheme=parts.scheme)
@@ -190,7 +190,7 @@ class OutboundLink:
             keys.access_key, keys.secret_key, keys.agent_id, time.time_ns() // 1_000_000
         )
         try:
-            socket: LinkSocket = await open_websocket(
+            socket: DialledSocket = await open_websocket(
                 *(http, address, address.path, headers, self._size), pings=PINGS, tls=tls
             )
         except DragomanError as exc:
@@ -205,7 +205,7 @@ class OutboundLink:
             await http.close()
         return socket
 
-    async def _stay(self, socket: LinkSocket) -> None:
+    async def _stay(self, socket: DialledSocket) -> None:
         try:
             for frame in self.callee.send(Introduction(None, self._keys.agent_id)):
                 await socket.send(frame.body.decode())
