@@ -260,10 +260,12 @@ def flags_in(text: str) -> set[str]:
 def helps() -> dict[tuple[str, ...], str]:
     """Every command and command of a group, with what it says about itself."""
     found: dict[tuple[str, ...], str] = {}
-    for one in COMMANDS:
-        shown = found[one,] = help_of(one)
-        for below in re.findall(r"^│ ([a-z]+) ", shown.partition("Commands ─")[2], re.M):
-            found[one, below] = help_of(one, below)
+    waiting: list[tuple[str, ...]] = [(one,) for one in COMMANDS]
+    while waiting:
+        words = waiting.pop(0)
+        shown = found[words] = help_of(*words)
+        below = re.findall(r"^│ ([a-z]+) ", shown.partition("Commands ─")[2], re.M)
+        waiting += [(*words, each) for each in below]
     return found
 
 
@@ -272,7 +274,7 @@ def test_no_command_uses_a_flag_that_does_not_exist(helps: dict[tuple[str, ...],
     for page in pages.PAGES:
         for line in re.findall(r"\bdragoman ([a-z]+ [^`\n|]*)", page.read_text("utf-8")):
             words = line.split()
-            shown = helps.get(tuple(words[:2])) or helps.get(tuple(words[:1]))
+            shown = next(filter(None, (helps.get(tuple(words[:n])) for n in (3, 2, 1))), None)
             if shown is not None:
                 known = flags_in(shown) | {"--help"}
                 assert flags_in(line) <= known, f"{name(page)}: dragoman {line}"
@@ -315,9 +317,8 @@ def test_every_variable_is_told() -> None:
     told = OPERATING.read_text("utf-8")
     for variable in set(re.findall(r"\bDRAGOMAN_[A-Z]+(?:_[A-Z]+)*\b(?!_)", source)):
         _, part, *key = variable.split("_")
-        if hasattr(Settings(), part.lower()):
-            assert hasattr(getattr(Settings(), part.lower()), "_".join(key).lower())
-        else:
+        section = getattr(Settings(), part.lower(), None)
+        if not hasattr(section, "_".join(key).lower()):  # it is no key of a section
             assert f"`{variable}`" in told, variable
 
 

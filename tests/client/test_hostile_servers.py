@@ -255,7 +255,7 @@ class Flood(CallerSession):
 async def test_a_slow_reader_holds_little_of_a_flood(size: int, most: int) -> None:
     """A WebSocket is read ahead of its reader, but not by hundreds of the largest messages."""
 
-    async def say(body: bytes) -> None:
+    async def say(frame: Frame) -> None:
         return
 
     peer, heard = WebSocketPeer(Flood(), say), 0
@@ -288,7 +288,7 @@ async def test_a_slow_reader_holds_little_of_a_flood(size: int, most: int) -> No
 
 @pytest.mark.parametrize("size", [10, MIB])
 async def test_a_reader_that_leaves_a_flood_holds_up_no_other_call(size: int) -> None:
-    async def say(body: bytes) -> None:
+    async def say(frame: Frame) -> None:
         return
 
     peer, heard = WebSocketPeer(Flood(), say), 0

@@ -26,7 +26,7 @@ from .files import Files
 from .limits import ClientLimits
 from .negotiation import choices, fits, sorted_by, transport, transports
 from .transports.http import Http
-from .transports.transport import Transport
+from .transports.transport import Destination, Transport
 
 
 @asynccontextmanager
@@ -51,7 +51,8 @@ async def connect(
     `address` is the address of the agent (`https://agent.example.com`) or of its card
     (`.../card.json`); `card` is a card that you already have. An address with a dialect needs no
     card: `a2a+grpc://host:port` (with TLS `a2a+grpcs://`), `iat+http://`, `iat+https://`,
-    `iat+ws://`, `iat+wss://`.
+    `iat+ws://`, `iat+wss://`. With `xiaoyi+ws://BIND:PORT/AGENT_ID` we listen until the agent of
+    this id dials in, whose keys are in `DRAGOMAN_XIAOYI_AK` and `DRAGOMAN_XIAOYI_SK`.
 
     The dialect is chosen from the card, the newest version first. `dialect` allows only one (a name
     such as `a2a-0.3-rest`, a binding, or a version), and `prefer` lists those to try first.
@@ -87,7 +88,9 @@ async def connect(
     search = _Search(http, wallet, Finder(http, wallet, trust), str(ca))
     remote: FailoverPeer | None = None
     try:
-        if named:
+        if named and named[0].listens:
+            found, ways = await search.by_listening(url, named[0])
+        elif named:
             found, ways = await search.by_scheme(url, named, card, dialect or "", prefer)
         else:
             found, ways = await search.by_card(address, card, dialect or "", prefer)
@@ -164,6 +167,14 @@ class _Search:
             found = FoundCard(card, url, declared=met is not None)
         self._wallet.card = found.card
         return found, ways
+
+    async def by_listening(self, url: str, how: Dialect) -> tuple[FoundCard, list[Transport]]:
+        """Returns the agent that dials us at this address."""
+        from dragoman.xiaoyi.server.listener import listen
+
+        to = Destination(self._http, _interface(url, how), how, self._wallet)
+        found, way = await listen(url, to)
+        return found, [way]
 
     async def _given(self, address: str, given: Card | bytes | Path) -> FoundCard:
         if isinstance(given, Card):

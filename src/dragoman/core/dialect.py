@@ -123,6 +123,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     who hang up on that. Only for dialects whose first message is an introduction: it is said twice
     then."""
 
+    listens: bool = False
+    """Whether agents dial their callers, so that a caller listens at its own address."""
     prefix: str = ""
     """What the paths of its requests begin with."""
     path: str = ""

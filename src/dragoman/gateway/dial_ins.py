@@ -35,12 +35,13 @@ class DialIns:
         self,
         server: Mounts,
         agent_at: Callable[[str], Agent | None],
-        registry: Registry,
+        registry: Registry | None,
         *,
         offline: float,
     ) -> None:
         """`agent_at` returns the agent of a name that is served. `offline` are the seconds for
-        which an agent that has left is still served, and listed as offline."""
+        which an agent that has left is still served, and listed as offline. Without a registry,
+        names belong to the agents that are served under them."""
         self._server, self._agent_at, self._registry = server, agent_at, registry
         self._offline = offline
         self._known: dict[str, _DialIn] = {}
@@ -48,11 +49,17 @@ class DialIns:
 
     async def check(self, name: str, owner: str) -> None:
         """Raises `Forbidden` if the name belongs to another agent."""
-        if await self._registry.belongs_to_another(name, owner):
+        if await self._belongs_to_another(name, owner):
             log.warning("An agent may not have the name of another", agent=name, owner=owner)
             raise Forbidden(
                 f"The name {name} belongs to another agent of this gateway.", agent=name
             )
+
+    async def _belongs_to_another(self, name: str, owner: str) -> bool:
+        if self._registry is not None:
+            return await self._registry.belongs_to_another(name, owner)
+        known = self._known.get(name)
+        return known.owner != owner if known is not None else self._agent_at(name) is not None
 
     def arrived(self, name: str, owner: str, make: Callable[[], UpstreamAgent]) -> None:
         """Serves an agent, or again one that had left. `make` makes it."""
@@ -96,7 +103,8 @@ class DialIns:
             if not known.online:
                 return
             try:
-                await self._registry.link(name, known.owner)
+                if self._registry is not None:
+                    await self._registry.link(name, known.owner)
                 if known.agent is None or self._agent_at(name) is not known.agent:
                     known.agent = make()
                     await self._server.add_agent(name, known.agent)
@@ -110,7 +118,8 @@ class DialIns:
         async with known.lock:
             if not known.online:
                 log.info("An agent has left", agent=name)
-                await self._registry.unlink(name, known.owner, offline=True)
+                if self._registry is not None:
+                    await self._registry.unlink(name, known.owner, offline=True)
 
     async def _remove(self, name: str, known: _DialIn) -> None:
         async with known.lock:
@@ -120,4 +129,5 @@ class DialIns:
                 del self._known[name]
             if known.agent is not None and self._agent_at(name) is known.agent:
                 await self._server.remove_agent(name)
-            await self._registry.unlink(name, known.owner)
+            if self._registry is not None:
+                await self._registry.unlink(name, known.owner)

@@ -111,8 +111,7 @@ class RemoteUpstream(Upstream):
         self._opened = self._run.opened
         caller = turn.caller
         self._principal = f"{caller.tenant}\0{caller.principal}"
-        whose = "\0".join((agent.served_as, caller.tenant, caller.principal, turn.context_id))
-        self._whose = hashlib.sha256(whose.encode()).hexdigest()
+        self._whose = conversation_of(agent.served_as, caller, turn.context_id)
         """Names the conversation there. It is made of the caller too, so that two callers never
         share one."""
 
@@ -321,6 +320,12 @@ class RemoteUpstream(Upstream):
         """Cancels the task there."""
         label = self._peer.label if self._peer is not None else ""
         await self._asked.cancel(task_id, label)
+
+
+def conversation_of(name: str, caller: Context, context_id: str) -> str:
+    """Returns what names a conversation of one caller at the agent that has this name here."""
+    whose = "\0".join((name, caller.tenant, caller.principal, context_id))
+    return hashlib.sha256(whose.encode()).hexdigest()
 
 
 def parsed(address: str) -> tuple[str, str]:

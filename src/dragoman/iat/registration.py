@@ -26,8 +26,8 @@ from dragoman.core.session import Frame, Introduction, Result, Signal
 from dragoman.dialects.iat.caller import IatCaller
 from dragoman.dialects.iat.signature import signed
 from dragoman.dialects.iat.wire import answer_in
-from dragoman.net.websocket.endpoint import Socket
 from dragoman.net.websocket.peer import WebSocketPeer
+from dragoman.net.websocket.socket import Socket
 from dragoman.workspace import WISH
 
 from .transports import http_transport, websocket

@@ -29,8 +29,9 @@ from dragoman.net.driver import Admitted, Driver
 from dragoman.net.http.asgi import TEXT, Handler, Receive, Scope, Send, answer
 from dragoman.net.server_context import ServerContext
 from dragoman.net.service import Factory, Service
-from dragoman.net.websocket.endpoint import SocketDriver, SocketLimits
+from dragoman.net.websocket.connection import SocketLimits
 from dragoman.net.websocket.peer import WebSocketPeer
+from dragoman.net.websocket.socket import SocketDriver
 from dragoman.security.access_control import AccessControl
 from dragoman.security.authentication import cursor_in, deadline_in, key_in
 from dragoman.security.iat import JOINING, IatAuthenticator, IatSession

@@ -56,6 +56,7 @@ class AllowedHosts:
         public = urlsplit(server.public_url)
         names = ["localhost", server.host.lower(), (public.hostname or ""), *server.hosts]
         self._names = {name.lower() for name in names if not name.startswith(".")}
+        self._bound = server.host.lower()
         self._suffixes = (".localhost", *(n.lower() for n in server.hosts if n.startswith(".")))
         self._dotless = anywhere or server.host in ("0.0.0.0", "::", "")  # noqa: S104  compared
         """Where every address is bound, names of the own network lead here: a machine's, or a
@@ -120,6 +121,13 @@ class AllowedHosts:
         if len(self._known) < MOST_REMEMBERED:
             self._known.add(host)
         return True
+
+    def listed_name(self, host: str) -> str:
+        """Returns the name in a value of `Host`, without its port, if it is one of the names that
+        were written down. Others count as the host that we are bound to, even if they are allowed:
+        a client can make up as many of those as it likes."""
+        found = _HOST.fullmatch(host.lower())
+        return found[1] if found is not None and found[1] in self._names else self._bound
 
     def _ours(self, host: str) -> bool:
         found = _HOST.fullmatch(host)

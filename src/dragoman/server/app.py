@@ -161,6 +161,12 @@ class App(AgentRouter):
                 host = host_service(self, shared, self.registry, pool.store.sessions)
                 if host is not None:
                     shared.services.append(host)
+            if pool is not None:
+                from .link_service import link_service
+
+                links = link_service(self, shared, pool.store, self.registry)
+                if links is not None:
+                    shared.services.append(links)
             for service in shared.services:
                 routes |= service.routes()
             guarded = access.policed(routes)

@@ -1,7 +1,7 @@
 """The settings. Flags take precedence over `DRAGOMAN_<SECTION>_<KEY>`, variables over the file, and
 the file over the defaults."""
 
-from .link import LinkSettings
+from .links import LinkSettings, XiaoYi
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .sections import (
     AgentCredentials,
@@ -39,5 +39,6 @@ __all__ = [
     "Signing",
     "Tls",
     "UpstreamLimits",
+    "XiaoYi",
     "load",
 ]

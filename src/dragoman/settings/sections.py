@@ -10,7 +10,7 @@ from dragoman.core.auth_schemes import Scheme, Secret
 from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
-from .link import LinkSettings
+from .links import LinkSettings, XiaoYi
 
 
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -364,6 +364,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rates: Rates = Rates()
     signing: Signing = Signing()
     iat: Iat = Iat()
+    xiaoyi: XiaoYi = XiaoYi()
     workspace: Space = Space()
     auth: dict[str, Scheme] = {}
     """`[auth.NAME] type = ...`: the authentication schemes; a caller needs to satisfy one."""

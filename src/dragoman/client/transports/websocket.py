@@ -147,10 +147,10 @@ class _Channel:
         self._socket = socket
         self._reader = asyncio.get_running_loop().create_task(self._read(socket))
 
-    async def _say(self, body: bytes) -> None:
+    async def _say(self, frame: Frame) -> None:
         assert self._socket is not None  # noqa: S101  nothing is said before it is open
         try:
-            await self._socket.send(body.decode())
+            await self._socket.send(frame.body.decode())
         except ConnectionClosed as exc:
             raise PeerUnreachable("The connection was closed", sent=True) from exc
 

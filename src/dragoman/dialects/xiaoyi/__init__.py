@@ -26,6 +26,7 @@ DIALECTS = (
         scheme=SCHEME,
         # Agents dial, so nobody calls this callee at an address of ours: it has no route.
         role=ROLE,
+        listens=True,
     ),
 )
 

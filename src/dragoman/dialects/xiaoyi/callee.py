@@ -13,7 +13,7 @@ from msgspec import Struct
 from dragoman.core import session as signals
 from dragoman.core.errors import BadParams, DragomanError, TaskNotFound, UnknownMethod
 from dragoman.core.model import Json, Message, Role, State, Task
-from dragoman.core.operations import CancelTask, Invoke, SendMessage
+from dragoman.core.operations import CancelTask, Invoke, SendMessage, Watch
 from dragoman.core.session import Frame, Id, Session, Signal
 from dragoman.core.task_names import LONGEST, fit
 
@@ -88,7 +88,7 @@ class XiaoYiCallee(Session):
             self._requests[word(request.id)] = LinkRequest(request, LinkEventEncoder())
             return (signals.Fault(request.id, error),)
         self._requests[word(request.id)] = LinkRequest(request, LinkEventEncoder(), op)
-        return (signals.Call(request.id, op, stream=isinstance(op, SendMessage)),)
+        return (signals.Call(request.id, op, stream=isinstance(op, SendMessage | Watch)),)
 
     def resume(self, id: Id, session: str, task: str) -> None:
         """Goes on to answer a request that another link, or another process, has heard."""
@@ -167,10 +167,10 @@ class XiaoYiCallee(Session):
         return _frame(wire.Envelope(wire.RESPONSE, agent, session, task, detail))
 
 
-def _operation_in(request: RequestIn) -> SendMessage | CancelTask | Invoke:
+def _operation_in(request: RequestIn) -> SendMessage | Watch | CancelTask | Invoke:
     """What a request asks for. Raises `BadParams` or `UnknownMethod`."""
     session, name = request.session, request.name
-    if name not in (wire.STREAM, wire.CANCEL, wire.CLEAR):
+    if name not in (wire.STREAM, wire.CANCEL, wire.CLEAR, wire.RESUBSCRIBE):
         raise UnknownMethod(f"There is no method {name[:80]!r}")
     if not session:
         raise BadParams("Expected a sessionId", field="params.sessionId")
@@ -180,6 +180,8 @@ def _operation_in(request: RequestIn) -> SendMessage | CancelTask | Invoke:
         raise BadParams(f"Expected at most {LONGEST} printable characters", field="params.id")
     if name == wire.CANCEL:
         return CancelTask(task_id=request.task)
+    if name == wire.RESUBSCRIBE:
+        return Watch(task_id=request.task)
     params = request.params or wire.ParamsIn()
     said = params.message or wire.MessageIn()
     message = Message(

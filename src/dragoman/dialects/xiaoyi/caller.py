@@ -22,7 +22,7 @@ from dragoman.core.errors import (
 from dragoman.core.events import AnyEvent, Stamped
 from dragoman.core.lifecycle import Fold
 from dragoman.core.model import Json, State, Status, Task
-from dragoman.core.operations import CancelTask, Invoke, SendMessage
+from dragoman.core.operations import CancelTask, Invoke, SendMessage, Watch
 from dragoman.core.session import CallerSession, Frame, Id, Signal
 from dragoman.core.task_names import called
 
@@ -46,7 +46,7 @@ class LinkCall(Struct):
     """A request that is not answered yet."""
 
     id: Id
-    op: SendMessage | CancelTask | Invoke
+    op: SendMessage | Watch | CancelTask | Invoke
     stream: bool
     task: str
     session: str
@@ -107,6 +107,12 @@ class XiaoYiCaller(CallerSession):
                 task = called(task_id)
                 session = self._sessions.get(task, task)
                 return (self._ask(signal, id, wire.CANCEL, task, session),)
+            case Watch(task_id=task_id):
+                task = called(task_id)
+                session = self._sessions.get(task, task)
+                frame = self._ask(signal, id, wire.RESUBSCRIBE, task, session)
+                self._tasks[task] = self._calls[id]
+                return (frame,)
             case Invoke(method=wire.CLEAR, params=params):
                 named = params.get("sessionId") if isinstance(params, dict) else None
                 if not isinstance(named, str) or not named:
@@ -119,10 +125,7 @@ class XiaoYiCaller(CallerSession):
         message = op.message
         task = name_out(op)
         session = message.context_id or self._sessions.get(task) or task
-        self._sessions[task] = session
-        self._sessions.move_to_end(task)
-        if len(self._sessions) > MOST_TASKS:
-            self._sessions.popitem(last=False)
+        self.remember(task, session)
         about = {**(message.metadata or {}), **(op.metadata or {})}
         said = wire.Message(
             "user", tuple(map(part_out, message.parts)), "message", message.message_id
@@ -141,6 +144,13 @@ class XiaoYiCaller(CallerSession):
         if found is not None:
             self._tasks[task] = found
         return _frame(request)
+
+    def remember(self, task: str, session: str) -> None:
+        """Notes the session of a task, which requests about the task have to name."""
+        self._sessions[task] = session
+        self._sessions.move_to_end(task)
+        if len(self._sessions) > MOST_TASKS:
+            self._sessions.popitem(last=False)
 
     def _ask(self, call: signals.Call, id: str, method: str, task: str, session: str) -> Frame:
         params = wire.Params(task, session, EMPTY)
@@ -212,13 +222,13 @@ class XiaoYiCaller(CallerSession):
     def _response(self, envelope: EnvelopeIn, response: ResponseIn) -> Iterable[Signal]:
         result, failure = response.result, response.failure
         asked = self._calls.get(word(response.id))
-        if asked is not None and not isinstance(asked.op, SendMessage):
+        if asked is not None and not isinstance(asked.op, SendMessage | Watch):
             return (self._answer(asked, result, failure),)
         told = envelope.task_id, result.task_id if result is not None else None
         found = next((self._tasks[task] for task in told if task in self._tasks), None) or (
             asked or self._calls.get(word(response.id).rpartition(SEQUENCE)[0])
         )
-        if found is None or not isinstance(found.op, SendMessage):
+        if found is None or not isinstance(found.op, SendMessage | Watch):
             self._ignored = "no such task"
             return ()
         if failure is not None:

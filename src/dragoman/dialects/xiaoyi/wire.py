@@ -26,6 +26,9 @@ PATH = "/openclaw/v1/ws/link"
 INIT, HEARTBEAT, RESPONSE, DATA = "clawd_bot_init", "heartbeat", "agent_response", "data"
 """The values of `msgType`. With `data` a server wraps a request, as an agent does its responses."""
 STREAM, CANCEL, CLEAR = "message/stream", "tasks/cancel", "clearContext"
+RESUBSCRIBE = "tasks/resubscribe"
+"""Our own method: tells a task again, after a server has lost what it was told. Agents of others
+ignore methods that they do not know."""
 ALIASES = {"clear": CLEAR, "cancel": CANCEL, "message/send": STREAM}
 """Older names of methods, and the `action` of frames that have no method."""
 STATUS, ARTIFACT = "status-update", "artifact-update"

@@ -10,7 +10,8 @@ from dragoman.core.errors import ConfigError
 from ..driver import Driver
 from ..server_context import ServerContext
 from ..service import Factory, Service
-from ..websocket.endpoint import SocketDriver, WebSocketEndpoint
+from ..websocket.endpoint import WebSocketEndpoint
+from ..websocket.socket import SocketDriver
 from .asgi import Handler
 from .exchange import HttpEndpoint
 from .router import SOCKET

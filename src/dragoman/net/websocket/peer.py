@@ -8,7 +8,8 @@ The reader of the WebSocket passes the frames that answer our calls (`CallerSess
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from itertools import count
 from typing import cast
 
@@ -83,7 +84,7 @@ class WebSocketPeer:
     """The other side of a WebSocket; implements `peer.Peer`."""
 
     def __init__(
-        self, caller: CallerSession, say: Callable[[bytes], Awaitable[None]], prefix: str = ""
+        self, caller: CallerSession, say: Callable[[Frame], Awaitable[None]], prefix: str = ""
     ) -> None:
         self.caller = caller
         self._say = say
@@ -95,12 +96,16 @@ class WebSocketPeer:
 
     async def hear(self, frame: Frame) -> None:
         """Passes a frame on to the call that it answers."""
-        for signal in self.caller.receive(frame):
+        await self.deliver(self.caller.receive(frame), len(frame.body))
+        for again in self.caller.repeated():
+            await self._say(again)
+
+    async def deliver(self, told: Iterable[Signal], size: int) -> None:
+        """Passes signals on to the calls that they answer; `size` is that of their frame."""
+        for signal in told:
             inbox = self._waiting.get(signal.id)
             if inbox is not None:
-                await inbox.put(signal, len(frame.body))
-        for again in self.caller.repeated():
-            await self._say(again.body)
+                await inbox.put(signal, size)
 
     def lost(self) -> None:
         """Fails all pending calls, since the WebSocket is closed."""
@@ -114,7 +119,7 @@ class WebSocketPeer:
         self._check_open()
         self.caller.using(ctx)
         for frame in list(self.caller.send(signals.Call(None, op, silent=True))):
-            await self._say(frame.body)
+            await self._say(frame)
 
     async def ping(self, seconds: float = TIMEOUT) -> None:
         """Returns when the other side answers."""
@@ -164,13 +169,13 @@ class WebSocketPeer:
         inbox = self._waiting[id] = Inbox()
         try:
             for frame in frames:
-                await self._say(frame.body)
+                await self._say(frame)
         except BaseException:
             self._abandon(id)
             raise
         return inbox
 
-    def _abandon(self, id: str) -> None:
+    def _abandon(self, id: Id) -> None:
         self._waiting.pop(id).close()
         self.caller.abandon(id)
 
@@ -196,8 +201,21 @@ class WebSocketPeer:
         self, op: Streamed, ctx: Context, silence: float | None = None
     ) -> AsyncGenerator[Batch, None]:
         """Yields the events as they arrive, and an empty batch after so many silent seconds."""
+        async with aclosing(await self.begin(op, ctx, silence)) as steps:
+            async for batch in steps:
+                yield batch
+
+    async def begin(
+        self, op: Streamed, ctx: Context, silence: float | None = None
+    ) -> AsyncGenerator[Batch, None]:
+        """Sends the request, and returns what yields its events. It must be started or closed."""
         id, frames = self.prepare(lambda id: signals.Call(id, op, stream=True), ctx)
         inbox = await self._say_all(id, frames)
+        return self._events(id, inbox, silence)
+
+    async def _events(
+        self, id: Id, inbox: Inbox, silence: float | None
+    ) -> AsyncGenerator[Batch, None]:
         try:
             while True:
                 entries: list[Stamped | Message] = []

@@ -1,0 +1,102 @@
+"""Agents that dialled in over XiaoYi links, served as agents of ours.
+
+Such an agent is an `UpstreamAgent` like any other, whose pool has one connection: its links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dragoman.core.errors import BadParams, ConfigError, Forbidden, PeerUnreachable
+from dragoman.core.model import Json
+from dragoman.core.operations import Invoke
+from dragoman.core.peer import Context
+from dragoman.dialects.xiaoyi.wire import CLEAR
+from dragoman.settings import UpstreamLimits
+from dragoman.xiaoyi.server.linked_agent import RETRY_AFTER, LinkedAgent
+from dragoman.xiaoyi.server.links import Links
+
+from .dial_ins import DialIns
+from .upstream import conversation_of
+from .upstream_agent import UpstreamAgent
+from .upstream_pool import UpstreamPool
+
+SCHEME = "xiaoyi-link"
+"""Begins the label of an agent in place of an address, in the journal and for operators."""
+
+
+class LinkConnections:
+    """The links of one agent, while it has any."""
+
+    def __init__(self, links: Links, agent_id: str) -> None:
+        self._links, self._agent_id = links, agent_id
+
+    @asynccontextmanager
+    async def reach(
+        self, address: str, options: Mapping[str, Any], *, renew: bool = False
+    ) -> AsyncIterator[LinkedAgent]:
+        """Returns the agent. Raises `PeerUnreachable` while it is offline."""
+        agent = self._links.agents.get(self._agent_id)
+        if agent is None or not agent.online:
+            raise PeerUnreachable(f"{self._agent_id} is offline", retry_after=str(RETRY_AFTER))
+        yield agent
+
+    async def close(self) -> None:
+        """Does nothing: the endpoint has the links."""
+
+
+class LinkedUpstreamAgent(UpstreamAgent):
+    """An agent that dialled in."""
+
+    async def invoke_elsewhere(self, op: Invoke, ctx: Context) -> Json:
+        """Clears a context of the caller. The link has no other method of its own."""
+        # A2A wants a namespace in front of such a method; any will do.
+        if op.method.rpartition("/")[2] == CLEAR:
+            params = op.params if isinstance(op.params, dict) else {}
+            named = params.get("contextId") or params.get("sessionId")
+            if not isinstance(named, str):
+                raise BadParams("Which context?", field="contextId")
+            whose = conversation_of(self.served_as, ctx, named)
+            session = self.contexts.get(whose) or whose[:32]
+            op = Invoke(method=CLEAR, params={"sessionId": session})
+        return await super().invoke_elsewhere(op, ctx)
+
+
+class LinkedAgents:
+    """Serves the agents that dial in."""
+
+    def __init__(
+        self, links: Links, dial_ins: DialIns, slug: Callable[[str], str], *, task_limit: float
+    ) -> None:
+        """`slug` makes the name of an agent of its id."""
+        self._links, self._slug, self._task_limit = links, slug, task_limit
+        self.dial_ins = dial_ins
+        links.on_arrival, links.on_departure = self._arrived, self._left
+
+    async def check_claim(self, agent_id: str) -> None:
+        """Raises `Forbidden` for an id that cannot be a name, or whose name is another agent's."""
+        try:
+            name = self._slug(agent_id)
+        except ConfigError as exc:
+            raise Forbidden(exc.message) from None
+        await self.dial_ins.check(name, _owner(agent_id))
+
+    def _arrived(self, agent: LinkedAgent) -> None:
+        name, agent_id = self._slug(agent.agent_id), agent.agent_id
+        self.dial_ins.arrived(name, _owner(agent_id), lambda: self._agent(name, agent_id))
+
+    def _left(self, agent: LinkedAgent) -> None:
+        self.dial_ins.left(self._slug(agent.agent_id))
+
+    def _agent(self, name: str, agent_id: str) -> UpstreamAgent:
+        connections = LinkConnections(self._links, agent_id)
+        pool = UpstreamPool(
+            name, {f"{SCHEME}://{name}": {}}, UpstreamLimits(), connections=connections
+        )
+        return LinkedUpstreamAgent(name, pool, timeout=self._task_limit)
+
+
+def _owner(agent_id: str) -> str:
+    return f"xiaoyi/{agent_id}"

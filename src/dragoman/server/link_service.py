@@ -1,0 +1,123 @@
+"""`/openclaw/v1/ws/link` at the root of a server: where agents dial in over XiaoYi links."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from dragoman.agent import Agent
+from dragoman.core.errors import DragomanError
+from dragoman.core.log import Logger
+from dragoman.dialects.xiaoyi.wire import PATH
+from dragoman.gateway.dial_ins import DialIns
+from dragoman.gateway.linked_agents import LinkedAgents
+from dragoman.gateway.registry import Registry
+from dragoman.net.http.asgi import Handler
+from dragoman.net.http.router import SOCKET
+from dragoman.net.server_context import ServerContext
+from dragoman.net.service import Service
+from dragoman.net.websocket.connection import SocketLimits
+from dragoman.security.authentication import anyone
+from dragoman.security.server_secret import secret_for
+from dragoman.store import Store
+from dragoman.store.clock import wall_clock
+from dragoman.xiaoyi.keys import KeyRing
+from dragoman.xiaoyi.server.handshake import LinkHandshake
+from dragoman.xiaoyi.server.links import LinkEndpoint, Links
+
+from .agent_mount import Shared
+from .agent_names import slug
+from .services import NoAgent
+
+if TYPE_CHECKING:
+    from .app import App
+
+log = Logger("xiaoyi")
+LOOK = 1.0
+"""Seconds between two looks for keys that were revoked."""
+
+
+class LinkService(Service):
+    """Lets agents dial in, and serves them."""
+
+    name = "xiaoyi"
+
+    def __init__(self, app: App, shared: Shared, store: Store, registry: Registry | None) -> None:
+        said = shared.settings.xiaoyi
+        self._store = store
+        self.links = Links(said.keep)
+        self._server = ServerContext(
+            NoAgent(), anyone, shared.settings.limits, shared.log, shared.opened
+        )
+        self.ring = ring = KeyRing(
+            store.link_keys, secret_for(shared.settings.server.store, os.environ)
+        )
+        limits = SocketLimits(
+            sockets=said.links,
+            messages_per_second=said.messages_per_second,
+            message_size=said.message_size,
+            idle=said.idle,
+        )
+        self.endpoint = LinkEndpoint(self.links, self._server, limits, ring)
+        self.endpoint.handshake = LinkHandshake(
+            *(ring, store.sessions, wall_clock),
+            window=said.window,
+            name_in=shared.hosts.listed_name,
+        )
+
+        def agent_at(name: str) -> Agent | None:
+            mount = app.mounts.get(name)
+            return mount.agent if mount is not None else None
+
+        dial_ins = DialIns(app, agent_at, registry, offline=said.offline)
+        self.agents = LinkedAgents(self.links, dial_ins, slug, task_limit=said.task_limit)
+        self.endpoint.check_claim = self.agents.check_claim
+        self._looking: asyncio.Task[None] | None = None
+
+    def routes(self) -> Mapping[str, Mapping[str, Handler]]:
+        """Returns the endpoint."""
+        return {PATH: {SOCKET: self.endpoint, "GET": self.endpoint}}
+
+    async def start(self) -> None:
+        """Begins to look for keys that were revoked."""
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def drain(self) -> None:
+        """Lets nobody dial in any more. What the agents still say is heard."""
+        self._server.draining = True
+
+    async def stop(self) -> None:
+        """Closes all links."""
+        if self._looking is not None:
+            self._looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._looking
+        await self.links.close()
+        await self.agents.dial_ins.close()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            if not self.links.open:
+                continue
+            try:
+                keys = await self._store.link_keys.all()
+            except DragomanError as exc:
+                log.warning("The keys of links cannot be read", why=exc)
+                continue
+            valid = {each.access_key for each in keys if not each.revoked_at}
+            for link in tuple(self.links.open.values()):
+                if link.access_key not in valid:
+                    log.warning("The key of a link was revoked", access_key=link.access_key)
+                    link.hang_up()
+
+
+def link_service(
+    app: App, shared: Shared, store: Store, registry: Registry | None
+) -> LinkService | None:
+    """Returns the service, unless the settings switch it off. Without keys in the store, nobody can
+    dial in, and there is nothing at its path."""
+    return LinkService(app, shared, store, registry) if shared.settings.xiaoyi.enabled else None

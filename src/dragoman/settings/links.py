@@ -1,0 +1,56 @@
+"""`[xiaoyi]`: the server side of XiaoYi links, where agents dial in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+_Seconds = Annotated[float, Meta(gt=0)]
+_Count = Annotated[int, Meta(ge=1)]
+
+from dragoman.core.auth_schemes import Secret
+
+
+class XiaoYi(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[xiaoyi]`: agents that dial in. Times in seconds, sizes in bytes."""
+
+    enabled: bool = True
+    """Whether agents may dial in, if the store has keys."""
+    window: _Seconds = 300.0
+    """How far the clock of an agent may be off, and how long a signature is remembered."""
+    links: _Count = 1_000
+    """Concurrent links."""
+    messages_per_second: _Count = 200
+    """Messages per second that answer no request, on one link."""
+    message_size: _Count = 4 * 1024 * 1024
+    """The size of one message."""
+    idle: Annotated[float, Meta(ge=90)] = 120.0
+    """How long a link may be silent; agents send a heartbeat every 20 or 30 seconds."""
+    keep: _Seconds = 120.0
+    """How long the tasks of an agent wait for it when its last link has closed."""
+    offline: _Seconds = 600.0
+    """How long an agent that has left is still listed."""
+    task_limit: _Seconds = 3600.0
+    """How long an agent may work on a task."""
+
+
+class LinkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agents.NAME.xiaoyi]`: the link on which the agent dials XiaoYi."""
+
+    agent_id: str
+    """The id of the agent on the platform."""
+    access_key: Secret | None = None
+    """The access key; without it, the variable DRAGOMAN_XIAOYI_AK."""
+    secret_key: Secret | None = None
+    """The secret key; without it, the variable DRAGOMAN_XIAOYI_SK."""
+    servers: tuple[str, ...] = ()
+    """The servers to dial, all at once; empty: those of the platform."""
+    pin: str = ""
+    """The key of a server that is known by its IP address: `sha256/` and the Base64 of the digest
+    of its public key (SPKI)."""
+    backup_without_tls_verification: bool = False
+    """Dials the backup server of the platform without verifying who it is. Whoever sits between can
+    read everything. Set `pin` instead if you can."""
+    message_size: int = 4 * 1024 * 1024
+    """The size of one message of a server."""

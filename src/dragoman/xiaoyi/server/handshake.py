@@ -1,0 +1,75 @@
+"""Checks the handshake of an agent that dials in.
+
+The signature is one of the time alone. So it counts once, near its time, and only for the agents
+that the access key was made for. The same signature counts once per host name of ours, since an
+agent may dial two of them in the same millisecond; the name is not signed, so only names that are
+ours count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+from dragoman.core.errors import ConfigError, Forbidden, Unauthenticated
+from dragoman.core.log import Logger
+from dragoman.dialects.xiaoyi.signing import ACCESS_KEY, AGENT_ID, SIGN, TIMESTAMP, verify
+from dragoman.store.clock import Clock
+from dragoman.store.sessions import SessionStore
+
+from ..keys import KeyRing
+
+log = Logger("xiaoyi")
+
+_LONGEST = 20
+"""Digits of a time."""
+
+
+class LinkHandshake:
+    """Decides which handshakes are let in."""
+
+    def __init__(
+        self,
+        ring: KeyRing,
+        used: SessionStore,
+        clock: Clock,
+        *,
+        window: float,
+        name_in: Callable[[str], str],
+    ) -> None:
+        """`name_in` returns the name in a value of `Host`: one of the names of this server that
+        were written down."""
+        self._ring, self._used, self._clock = ring, used, clock
+        self._window, self._name_in = int(window * 1000), name_in
+
+    async def check(self, headers: Mapping[str, str]) -> tuple[str, str]:
+        """Returns the access key and the agent id. Raises `Unauthenticated`, or `Forbidden` for an
+        agent that the key was not made for."""
+        access_key, agent_id = headers.get(ACCESS_KEY, ""), headers.get(AGENT_ID, "")
+        stamp, signature = headers.get(TIMESTAMP, ""), headers.get(SIGN, "")
+        if not (stamp.isascii() and stamp.isdecimal() and len(stamp) <= _LONGEST):
+            raise self._refused(access_key, "no time in x-ts")
+        if abs(self._clock() - int(stamp)) > self._window:
+            raise self._refused(access_key, "the clock of the agent is wrong")
+        try:
+            found = await self._ring.find(access_key)
+        except ConfigError as exc:
+            log.error("A link cannot be checked", exc)
+            raise Unauthenticated() from exc
+        if found is None:
+            raise self._refused(access_key, "an unknown or revoked access key")
+        key, secret = found
+        if not verify(secret, stamp, signature):
+            raise self._refused(access_key, "a wrong signature")
+        place = self._name_in(headers.get("host", ""))
+        mark = hashlib.sha256(repr((access_key, stamp, signature, place)).encode()).digest()
+        if not await self._used.first(mark, int(stamp) + self._window):
+            raise self._refused(access_key, "a signature that was used before")
+        if agent_id not in key.agent_ids:
+            log.warning("A link is refused", access_key=access_key, why="a foreign agent id")
+            raise Forbidden("This access key is not one of this agent.")
+        return access_key, agent_id
+
+    def _refused(self, access_key: str, why: str) -> Unauthenticated:
+        log.warning("A link is refused", access_key=access_key[:64], why=why)
+        return Unauthenticated()

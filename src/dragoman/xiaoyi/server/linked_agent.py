@@ -1,0 +1,287 @@
+"""An agent that dialled in: all its links, and the tasks that it does over them.
+
+It is a `Peer`. An agent may have several links, which are equal: a request goes over the link that
+its session used last, and the answer may come over any other. While an agent has no link, it gets
+no requests, and what it does already waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, Protocol, cast
+
+from msgspec.structs import replace
+
+from dragoman.core.card import Card
+from dragoman.core.errors import DragomanError, PeerUnreachable, TaskNotFound, Unsupported
+from dragoman.core.events import StateChanged
+from dragoman.core.log import Logger
+from dragoman.core.model import State, Task
+from dragoman.core.operations import (
+    CancelTask,
+    GetTask,
+    Invoke,
+    Operation,
+    R,
+    SendMessage,
+    Streamed,
+    Watch,
+)
+from dragoman.core.peer import Batch, Context
+from dragoman.core.session import Frame, Id, Introduction, Ping
+from dragoman.dialects.xiaoyi.caller import XiaoYiCaller, name_out
+from dragoman.net.websocket.peer import WebSocketPeer
+from dragoman.store.clock import wall_clock
+
+from .linked_task import LinkedTask, parsed
+
+log = Logger("xiaoyi")
+
+SETTLE = 2.0
+"""Seconds in which the last piece of a task must come that was told to be over."""
+ANSWER = 15.0
+"""Seconds in which an agent has to answer that it canceled a task, or cleared a context."""
+MOST_TASKS = 1_000
+"""The tasks that are kept after they ended; the oldest go first."""
+MOST_SESSIONS = 10_000
+RETRY_AFTER = 5
+
+
+class AgentLink(Protocol):
+    """One link of an agent."""
+
+    name: str
+    open: bool
+
+    async def say(self, body: bytes) -> None:
+        """Sends a frame."""
+
+
+class LinkedAgent:
+    """One agent, while any of its tasks or links is here."""
+
+    dialect = "xiaoyi"
+    remembers = False
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+        self.card = Card(
+            name=agent_id,
+            description=f"{agent_id}, over a XiaoYi link",
+            version="1",
+            streaming=True,
+        )
+        self.links: list[AgentLink] = []
+        self._caller = XiaoYiCaller(agent_id, now=wall_clock)
+        self._peer = WebSocketPeer(self._caller, self._say, f"rq-{secrets.token_hex(6)}-")
+        self._sessions: OrderedDict[str, AgentLink] = OrderedDict()
+        """The link that each session used last."""
+        self._tasks: OrderedDict[str, LinkedTask] = OrderedDict()
+        self._settling: set[Id] = set()
+        self._work: set[asyncio.Task[None]] = set()
+
+    # Links.
+
+    @property
+    def online(self) -> bool:
+        """Whether the agent has a link."""
+        return bool(self.links)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it does any task."""
+        return any(each.pump is not None for each in self._tasks.values())
+
+    def add_link(self, link: AgentLink) -> None:
+        """Uses one more link."""
+        self.links.append(link)
+
+    def remove_link(self, link: AgentLink) -> None:
+        """Uses a link no more. Tasks go on over the others, or wait for the next one."""
+        if link in self.links:
+            self.links.remove(link)
+        for session in [each for each, used in self._sessions.items() if used is link]:
+            del self._sessions[session]
+
+    async def hear(self, frame: Frame) -> bool:
+        """Takes a frame of the agent, whose `target` names the link. Returns whether it answers one
+        of our requests."""
+        told = list(self._caller.receive(frame))
+        if not told:
+            for note in self._caller.notes():
+                log.debug("A frame is ignored", agent=self.agent_id, why=note.get("ignored"))
+            for id in self._caller.settling:
+                self._await_last_piece(id)
+            return False
+        if isinstance(told[0], Introduction | Ping):
+            return False
+        await self._peer.deliver(told, len(frame.body))
+        return True
+
+    def lost(self) -> None:
+        """Gives up what waits for the agent, which has been away for too long."""
+        self._peer.lost()
+
+    def _await_last_piece(self, id: Id) -> None:
+        if id in self._settling:
+            return
+        self._settling.add(id)
+
+        async def settle() -> None:
+            await asyncio.sleep(SETTLE)
+            self._settling.discard(id)
+            await self._peer.deliver(self._caller.settle(id), 0)
+
+        self._spawn(settle())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    async def _say(self, frame: Frame) -> None:
+        link = self._sessions.get(frame.name)
+        if link is None or not link.open:
+            link = next((each for each in reversed(self.links) if each.open), None)
+        if link is None:
+            raise PeerUnreachable(f"{self.agent_id} is offline", retry_after=str(RETRY_AFTER))
+        self._sessions[frame.name] = link
+        self._sessions.move_to_end(frame.name)
+        if len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        await link.say(frame.body)
+
+    async def close(self) -> None:
+        """Ends what runs for its tasks."""
+        for task in tuple(self._work):
+            task.cancel()
+        if self._work:
+            await asyncio.wait(tuple(self._work))
+
+    # Peer, and what a pool calls.
+
+    async def changed(self) -> bool:
+        """Returns False, since agents tell nothing about themselves. Raises `PeerUnreachable` while
+        it is offline."""
+        if not self.online:
+            raise PeerUnreachable(f"{self.agent_id} is offline", retry_after=str(RETRY_AFTER))
+        return False
+
+    async def cancel(self, task: Task | str) -> Task:
+        """Has the agent cancel a task."""
+        task_id = task if isinstance(task, str) else task.id
+        return await self.call(CancelTask(task_id=task_id), Context())
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """Returns the result, or raises a `DragomanError`."""
+        return cast(R, await self._called(op, ctx))
+
+    async def _called(self, op: Operation[Any], ctx: Context) -> object:
+        match op:
+            case SendMessage():
+                task = await self._send(op, ctx)
+                if op.wait:
+                    async with aclosing(task.follow(0)) as steps:
+                        async for _ in steps:
+                            pass
+                return task.task()
+            case GetTask(task_id=task_id):
+                return self._find(task_id).task()
+            case CancelTask(task_id=task_id):
+                return await self._cancel(task_id, ctx)
+            case Invoke():
+                return await self._peer.call(op, ctx, ANSWER)
+            case _:
+                raise Unsupported("A XiaoYi link has no word for this.")
+
+    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Yields the events of a task."""
+        if isinstance(op, Watch):
+            task = self._tasks.get(op.task_id) or await self._adopt(op, ctx)
+        else:
+            task = await self._send(op, ctx)
+        async with aclosing(task.follow(ctx.cursor or 0)) as steps:
+            async for batch in steps:
+                yield batch
+
+    def _find(self, task_id: str) -> LinkedTask:
+        found = self._tasks.get(task_id)
+        if found is None:
+            raise TaskNotFound(taskId=task_id)
+        return found
+
+    async def _send(self, op: SendMessage, ctx: Context) -> LinkedTask:
+        """Sends a message: a new task, or the answer to the question of a known one, which is what
+        the next message of a session is."""
+        message, task = op.message, None
+        if message.task_id:
+            task = self._find(message.task_id)
+            message = replace(message, task_id="", context_id=task.session)
+        name = name_out(replace(op, message=message))
+        session = message.context_id or name
+        if task is None:
+            task = LinkedTask(name, session)
+            known = self._tasks.get(task.id)
+            if known is not None:
+                return known  # the same message again
+        message = replace(message, context_id=session)
+        await self._begin(task, name, replace(op, message=message), ctx)
+        return task
+
+    async def _adopt(self, op: Watch, ctx: Context) -> LinkedTask:
+        """Takes up a task of an earlier process: what the agent still tells of it, and all of it
+        from agents that can tell it again."""
+        name, session = parsed(op.task_id)
+        task = LinkedTask(name, session)
+        self._caller.remember(name, session)
+        await self._begin(task, name, replace(op, task_id=name), ctx)
+        return task
+
+    async def _begin(self, task: LinkedTask, name: str, op: Streamed, ctx: Context) -> None:
+        if task.over or task.pump is not None:
+            raise Unsupported("The agent takes no message for a task that it works on, or ended.")
+        steps = await self._peer.begin(op, ctx)
+        task.name = name
+        task.pump = self._spawn(_pump(task, steps))
+        task.add(StateChanged(state=State.WORKING))
+        self._tasks[task.id] = task
+        self._tasks.move_to_end(task.id)
+        if len(self._tasks) > MOST_TASKS:
+            ended = (id for id, each in self._tasks.items() if each.pump is None)
+            if (oldest := next(ended, None)) is not None:
+                del self._tasks[oldest]
+
+    async def _cancel(self, task_id: str, ctx: Context) -> Task:
+        known = self._tasks.get(task_id)
+        name, session = (known.name, known.session) if known is not None else parsed(task_id)
+        self._caller.remember(name, session)
+        canceled = await self._peer.call(CancelTask(task_id=name), ctx, ANSWER)
+        if known is None:
+            return replace(canceled, id=task_id)
+        known.add(StateChanged(state=State.CANCELED))
+        return known.task()
+
+
+async def _pump(task: LinkedTask, steps: AsyncGenerator[Batch, None]) -> None:
+    """Takes the answer to one request into the log of its task."""
+    try:
+        async with aclosing(steps):
+            async for batch in steps:
+                for entry in batch.entries:
+                    task.add(cast(Any, entry).event)
+                if task.over:
+                    return
+                await task.room()
+    except DragomanError as exc:
+        task.fail(exc)
+    finally:
+        task.rest()
+
+
+Left = Callable[[LinkedAgent], None]
+"""Called with an agent whose last link has gone."""

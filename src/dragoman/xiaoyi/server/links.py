@@ -1,0 +1,193 @@
+"""The links of agents that dial in, and the endpoint where they dial."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from dragoman.core.errors import DragomanError, Forbidden, TaskNotFound, Unauthenticated
+from dragoman.core.log import Logger
+from dragoman.core.peer import Context
+from dragoman.core.session import Frame
+from dragoman.dialects.xiaoyi.wire import PATH
+from dragoman.net.http.asgi import Receive, Scope, Send, answer, headers_in
+from dragoman.net.server_context import ServerContext
+from dragoman.net.websocket.connection import REFUSED, SocketConnection, SocketLimits
+from dragoman.net.websocket.endpoint import SocketEndpoint
+from dragoman.security.route_policy import refuse
+
+from ..keys import KeyRing
+from .handshake import LinkHandshake
+from .linked_agent import LinkedAgent
+
+log = Logger("xiaoyi")
+
+SCHEME = "xiaoyi"
+EXTENSION = "websocket.http.response"
+"""The ASGI extension with which a handshake is refused with a status of ours."""
+_STATUS = {Unauthenticated: 401, Forbidden: 403, TaskNotFound: 404}
+
+
+class Links:
+    """The agents that have dialled in, while they have a link or a task that waits for one."""
+
+    def __init__(self, keep: float) -> None:
+        """`keep` are the seconds for which tasks wait for an agent without a link."""
+        self.agents: dict[str, LinkedAgent] = {}
+        self.open: dict[str, LinkSocket] = {}
+        """The open links by their names."""
+        self.on_arrival: Callable[[LinkedAgent], None] = lambda agent: None
+        self.on_departure: Callable[[LinkedAgent], None] = lambda agent: None
+        self.changed = asyncio.Event()
+        """Set when an agent has come."""
+        self._keep = keep
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self.closing = False
+
+    def add(self, agent_id: str, link: LinkSocket) -> LinkedAgent:
+        """Gives an agent one more link."""
+        if (timer := self._timers.pop(agent_id, None)) is not None:
+            timer.cancel()
+        agent = self.agents.get(agent_id)
+        if agent is None:
+            agent = self.agents[agent_id] = LinkedAgent(agent_id)
+        first = not agent.online
+        agent.add_link(link)
+        self.open[link.name] = link
+        log.info("An agent dialled in", agent=agent_id, links=len(agent.links))
+        if first:
+            self.on_arrival(agent)
+            self.changed.set()
+            self.changed = asyncio.Event()
+        return agent
+
+    def remove(self, agent: LinkedAgent, link: LinkSocket) -> None:
+        """Takes a link away from its agent."""
+        self.open.pop(link.name, None)
+        agent.remove_link(link)
+        log.info("A link has closed", agent=agent.agent_id, links=len(agent.links))
+        if agent.online or self.closing:
+            return
+        self.on_departure(agent)
+        timer = asyncio.get_running_loop().call_later(self._keep, self._forget, agent)
+        self._timers[agent.agent_id] = timer
+
+    def _forget(self, agent: LinkedAgent) -> None:
+        self._timers.pop(agent.agent_id, None)
+        self.agents.pop(agent.agent_id, None)
+        agent.lost()
+
+    async def close(self) -> None:
+        """Lets go of all agents."""
+        self.closing = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for link in tuple(self.open.values()):
+            link.hang_up()
+        for agent in self.agents.values():
+            await agent.close()
+
+
+class LinkSocket(SocketConnection):
+    """One link of an agent."""
+
+    def __init__(
+        self,
+        links: Links,
+        server: ServerContext,
+        limits: SocketLimits,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        access_key: str,
+        agent_id: str,
+    ) -> None:
+        super().__init__(server, limits, PATH, scope, receive, send, patient=True)
+        self.name = secrets.token_hex(8)
+        self.access_key = access_key
+        self.open = True
+        self._links = links
+        self._agent = links.add(agent_id, self)
+
+    async def _take(self, frame: Frame) -> bool:
+        self.recognize()  # whatever it is, the agent is there
+        # Answers to our requests are not rate limited: their readers slow them down.
+        return await self._agent.hear(Frame(frame.body, self.name)) or self._may_talk()
+
+    def hang_up(self) -> None:
+        """Closes the link from our side."""
+        self._cut()
+
+    def _cut(self) -> None:
+        self.open = False
+        super()._cut()
+
+    def close(self) -> None:
+        """Stops using the link."""
+        if self.open or self.name in self._links.open:
+            self.open = False
+            self._links.remove(self._agent, self)
+        super().close()
+
+
+class LinkEndpoint(SocketEndpoint):
+    """Where agents dial in. It is there while there is any key."""
+
+    def __init__(
+        self, links: Links, server: ServerContext, limits: SocketLimits, ring: KeyRing
+    ) -> None:
+        super().__init__(server, f"GET {PATH}", limits.sockets)
+        self._links, self._limits, self._ring = links, limits, ring
+        self.handshake: LinkHandshake | None = None
+        self.check_claim: Callable[[str], Awaitable[None]] = _any_name
+        """Raises `Forbidden` for an agent id whose name is another agent's."""
+
+    async def _handshake(self, scope: Scope) -> Context:
+        assert self.handshake is not None  # noqa: S101  set by the service
+        if not await self._ring.in_use():
+            raise TaskNotFound("Nothing is here.")
+        access_key, agent_id = await self.handshake.check(headers_in(scope["headers"]))
+        await self.check_claim(agent_id)
+        scope[SCHEME] = access_key, agent_id
+        return Context(principal=f"{SCHEME}:{agent_id}", schemes=(SCHEME,))
+
+    def _connection(
+        self, scope: Scope, receive: Receive, send: Send, caller: Context | None
+    ) -> LinkSocket:
+        access_key, agent_id = scope[SCHEME]
+        return LinkSocket(
+            *(self._links, self.server, self._limits, scope, receive, send),
+            access_key=access_key,
+            agent_id=agent_id,
+        )
+
+    async def _refuse(self, scope: Scope, send: Send, error: DragomanError) -> None:
+        if EXTENSION not in (scope.get("extensions") or {}):
+            await send({"type": "websocket.close", "code": REFUSED})
+            return
+        status = next((_STATUS[each] for each in type(error).__mro__ if each in _STATUS), 503)
+        body = msgspec.json.encode({"error": error.reason, "message": error.message})
+        headers = [(b"content-type", b"application/json")]
+        start = {"type": f"{EXTENSION}.start", "status": status, "headers": headers}
+        await send(start)
+        await send({"type": f"{EXTENSION}.body", "body": body, "more_body": False})
+
+    async def _answer_plain_request(self, scope: Scope, send: Send) -> None:
+        try:
+            await self._handshake(scope)
+        except TaskNotFound:
+            await answer(send, 404, b'{"error":"not_found"}')
+            return
+        except DragomanError as error:
+            await refuse(send, error, ())
+            return
+        upgrade = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
+        await answer(send, 426, b'{"error":"upgrade_required"}', extra=upgrade)
+
+
+async def _any_name(agent_id: str) -> None:
+    """Where nobody else serves agents, every name is free."""

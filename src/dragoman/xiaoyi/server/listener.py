@@ -1,0 +1,152 @@
+"""`connect("xiaoyi+ws://BIND:PORT/AGENT_ID")`: listens until the agent dials in, and calls it.
+
+For scripts and tests of one agent. It is the same endpoint that servers have, with one pair of
+keys, which is in the environment: `DRAGOMAN_XIAOYI_AK` and `DRAGOMAN_XIAOYI_SK`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from dragoman.client.cards import FoundCard
+from dragoman.client.credentials import Credentials
+from dragoman.client.transports.transport import Asking, Destination, Transport
+from dragoman.core.errors import ConfigError, PeerUnreachable, Unsupported
+from dragoman.core.operations import Operation, R, Streamed
+from dragoman.core.peer import ANYONE, Batch, Context
+from dragoman.core.session import Signal
+from dragoman.dialects.xiaoyi.wire import PATH
+from dragoman.net.http.granian_server import GranianServer, bind
+from dragoman.net.http.router import SOCKET, Router
+from dragoman.net.server_context import ServerContext
+from dragoman.net.websocket.connection import SocketLimits
+from dragoman.observability.log import Log
+from dragoman.security.authentication import anyone
+from dragoman.settings import Limits, XiaoYi
+from dragoman.store.clock import wall_clock
+from dragoman.store.memory.store import MemoryStore
+
+from ..keys import KeyRing
+from .handshake import LinkHandshake
+from .linked_agent import LinkedAgent
+from .links import LinkEndpoint, Links
+
+ACCESS_KEY, SECRET_KEY = "DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"
+LINGER = 1.0
+
+
+class LinkListener:
+    """Listens for one agent."""
+
+    def __init__(self, url: str, environ: Mapping[str, str]) -> None:
+        """`url` has the address to bind, and the id of the agent as its path."""
+        parts = urlsplit(url)
+        self.agent_id = unquote(parts.path.removeprefix("/"))
+        self._keys = environ.get(ACCESS_KEY, ""), environ.get(SECRET_KEY, "")
+        if parts.scheme == "https":
+            raise ConfigError("We listen without TLS here: xiaoyi+ws://BIND:PORT/AGENT_ID.")
+        if not self.agent_id or parts.port is None:
+            raise ConfigError("Which agent, and where? xiaoyi+ws://BIND:PORT/AGENT_ID")
+        if not all(self._keys):
+            raise ConfigError(f"Set {ACCESS_KEY} and {SECRET_KEY} to the keys of the agent.")
+        self._sock = bind(parts.hostname or "", parts.port)
+        self.links = Links(XiaoYi().keep)
+        self._server = ServerContext(LinkedAgent(""), anyone, Limits(), Log("error"))
+        self._listener: GranianServer | None = None
+
+    async def start(self) -> None:
+        """Begins to listen."""
+        said, store = XiaoYi(), MemoryStore(wall_clock)
+        ring = KeyRing(store.link_keys, secrets.token_bytes(32))
+        await ring.keep(*self._keys, [self.agent_id])
+        limits = SocketLimits(
+            sockets=said.links,
+            messages_per_second=said.messages_per_second,
+            message_size=said.message_size,
+            idle=said.idle,
+        )
+        endpoint = LinkEndpoint(self.links, self._server, limits, ring)
+        endpoint.handshake = LinkHandshake(
+            *(ring, store.sessions, wall_clock), window=said.window, name_in=lambda host: ""
+        )
+        router = Router({PATH: {SOCKET: endpoint, "GET": endpoint}}, None, None)
+        self._listener = GranianServer(router.route, self._sock, self._server.limits)
+        self._listener.begin()
+
+    async def agent(self, seconds: float) -> LinkedAgent:
+        """Returns the agent, and waits until it has dialled in."""
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    changed = self.links.changed
+                    found = self.links.agents.get(self.agent_id)
+                    if found is not None and found.online:
+                        return found
+                    await changed.wait()
+        except TimeoutError:
+            raise PeerUnreachable(f"{self.agent_id} did not dial in within {seconds} s") from None
+
+    async def close(self) -> None:
+        """Closes the links, and listens no more."""
+        self._server.draining = True
+        await self.links.close()
+        if self._listener is not None:
+            self._listener.refuse()
+            self._server.opened.end_streams()
+            await self._listener.end(LINGER)
+        self._server.deadlines.stop()
+        self._sock.close()
+
+
+class LinkTransport(Transport):
+    """Calls the agent over its links."""
+
+    def __init__(self, to: Destination, listener: LinkListener) -> None:
+        super().__init__(to)
+        self._listener = listener
+
+    async def call(self, op: Operation[R], ctx: Context) -> R:
+        """Returns the result, or raises a `DragomanError`."""
+        return await (await self._agent()).call(op, ctx)
+
+    async def stream(self, op: Streamed, ctx: Context) -> AsyncGenerator[Batch, None]:
+        """Yields the events of a task."""
+        async for batch in (await self._agent()).stream(op, ctx):
+            yield batch
+
+    async def ping(self) -> None:
+        """Returns when the agent has a link."""
+        await self._agent()
+
+    async def close(self) -> None:
+        """Listens no more."""
+        await self._listener.close()
+
+    async def _agent(self) -> LinkedAgent:
+        return await self._listener.agent(self.limits.wait)
+
+    async def _answer(
+        self, make: Callable[[Any], Asking], ctx: Context, who: Credentials
+    ) -> Signal:
+        raise Unsupported("A XiaoYi link has no word for this.")
+
+    def _stream(self, op: Streamed, ctx: Context, who: Credentials) -> AsyncGenerator[Batch, None]:
+        return self.stream(op, ctx if ctx is not None else ANYONE)
+
+
+async def listen(url: str, to: Destination) -> tuple[FoundCard, LinkTransport]:
+    """Listens at an address, and returns the agent as soon as it has dialled in."""
+    listener = LinkListener(url, os.environ)
+    transport = LinkTransport(to, listener)
+    try:
+        await listener.start()
+        agent = await listener.agent(to.http.limits.wait)
+    except BaseException:
+        await listener.close()
+        raise
+    return FoundCard(agent.card, url), transport

@@ -1,0 +1,243 @@
+"""Agents that dial in over XiaoYi links are agents of the gateway, in every dialect."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from dragoman import State, Task
+from dragoman.client import connect
+from dragoman.core.errors import DragomanError, PeerUnreachable
+from dragoman.core.events import ArtifactChunk, Stamped
+from waiting import forever, until
+from xiaoyi.links import AGENT, StandIn, dialled_in, echo, gateway
+
+
+@pytest.mark.parametrize("dialect", ["a2a-1.0", "a2a-1.0-rest", "a2a-0.3", "a2a-0.1"])
+async def test_an_agent_that_dialled_in_is_called_in_every_dialect(dialect: str) -> None:
+    async with (
+        asyncio.timeout(240),
+        gateway() as door,
+        dialled_in(door),
+        connect(f"{door.url}/agents/{AGENT}", dialect=dialect) as agent,
+    ):
+        task = await agent.send("hello")
+        assert isinstance(task, Task)
+        assert (task.state, task.text) == (State.COMPLETED, "hello!")
+
+
+async def test_an_answer_is_streamed_piece_by_piece() -> None:
+    gate = asyncio.Event()
+
+    async def slowly(agent: StandIn, request: dict[str, Any]) -> None:
+        await agent.text(request, "one ")
+        await gate.wait()
+        await agent.text(request, "two", append=True)
+        await agent.text(request, "one two", final=True)
+
+    async with (
+        asyncio.timeout(240),
+        gateway() as door,
+        dialled_in(door, slowly),
+        connect(f"{door.url}/agents/{AGENT}") as agent,
+    ):
+        pieces = []
+        async for event in agent.stream("go"):
+            if isinstance(event, Stamped) and isinstance(event.event, ArtifactChunk):
+                pieces.append(event.event.artifact.text)
+                gate.set()
+        assert pieces == ["one ", "two"]
+
+
+async def test_a_request_names_session_and_task_in_every_place() -> None:
+    async with asyncio.timeout(240), gateway() as door, dialled_in(door) as stand_in:
+        async with connect(f"{door.url}/agents/{AGENT}") as agent:
+            first = await agent.send("one")
+            await agent.send("two", context_id=first.context_id)
+        one, two = stand_in.requests
+        assert one["sessionId"] == one["params"]["sessionId"] == two["sessionId"]
+        assert one["taskId"] == one["params"]["id"] != two["taskId"]
+        assert one["agentId"] == AGENT
+        assert isinstance(one["id"], str)
+        assert one["deviceId"]
+        assert one["conversationId"]
+        assert one["params"]["agentLoginSessionId"]
+
+
+async def test_a_question_is_answered_by_the_next_message_of_the_session() -> None:
+    async def asks(agent: StandIn, request: dict[str, Any]) -> None:
+        said = request["params"]["message"]["parts"][0]["text"]
+        if said == "book":
+            await agent.status(request, "input-required", "Which city?", final=True)
+        else:
+            await agent.text(request, f"booked {said}", final=True)
+
+    async with asyncio.timeout(240), gateway() as door, dialled_in(door, asks) as stand_in:
+        async with connect(f"{door.url}/agents/{AGENT}") as agent:
+            task = await agent.send("book")
+            assert task.state is State.INPUT_REQUIRED
+            task = await agent.send("Kyoto", task=task)
+            assert (task.state, task.text) == (State.COMPLETED, "booked Kyoto")
+        one, two = stand_in.requests
+        assert one["sessionId"] == two["sessionId"]
+
+
+async def test_cancel_reaches_the_agent() -> None:
+    started = asyncio.Event()
+
+    async def long(agent: StandIn, request: dict[str, Any]) -> None:
+        await agent.text(request, "begun")
+        started.set()
+        await forever()
+
+    async with asyncio.timeout(240), gateway() as door, dialled_in(door, long) as stand_in:
+        async with connect(f"{door.url}/agents/{AGENT}") as agent:
+            task = await agent.send("go", wait=False)
+            await started.wait()
+            ended = await agent.cancel(task)
+            assert ended.state is State.CANCELED
+        await until(lambda: any(each["method"] == "tasks/cancel" for each in stand_in.requests))
+        asked = next(each for each in stand_in.requests if each["method"] == "tasks/cancel")
+        assert asked["taskId"] == stand_in.requests[0]["taskId"]
+        assert asked["sessionId"] == stand_in.requests[0]["sessionId"]
+
+
+async def test_a_context_is_cleared_for_its_own_caller() -> None:
+    async with asyncio.timeout(240), gateway() as door, dialled_in(door) as stand_in:
+        async with connect(f"{door.url}/agents/{AGENT}") as agent:
+            task = await agent.send("hello")
+            answer = await agent.invoke("xiaoyi.link/clearContext", contextId=task.context_id)
+            assert answer == {"status": {"state": "cleared"}}
+        sent, cleared = stand_in.requests
+        assert cleared["method"] == "clearContext"
+        assert cleared["sessionId"] == cleared["params"]["sessionId"] == sent["sessionId"]
+
+
+async def test_an_agent_that_left_is_listed_as_offline_and_calls_may_be_repeated() -> None:
+    async with asyncio.timeout(240), gateway() as door:
+        async with dialled_in(door):
+            pass
+        await door.appears(health="offline")
+        async with connect(f"{door.url}/agents/{AGENT}") as agent:
+            with pytest.raises(DragomanError) as failed:
+                await agent.send("hello")
+            assert isinstance(failed.value, PeerUnreachable) or "later" in failed.value.message
+        async with dialled_in(door), connect(f"{door.url}/agents/{AGENT}") as agent:
+            assert (await agent.send("back")).text == "back!"
+
+
+async def test_an_agent_that_left_is_gone_after_a_while() -> None:
+    async with asyncio.timeout(240), gateway(offline=0.2) as door:
+        async with dialled_in(door):
+            pass
+
+        async def gone() -> bool:
+            return AGENT not in await door.listed()
+
+        await until(gone)
+
+
+async def test_a_task_goes_on_over_the_next_link() -> None:
+    requests: list[dict[str, Any]] = []
+
+    async def begins(agent: StandIn, request: dict[str, Any]) -> None:
+        requests.append(request)
+        await agent.text(request, "half ")
+
+    async with asyncio.timeout(240), gateway() as door, AsyncExitStack() as first:
+        await first.enter_async_context(dialled_in(door, begins))
+        agent = await first.enter_async_context(connect(f"{door.url}/agents/{AGENT}"))
+        sending = asyncio.create_task(agent.send("go"))
+        await until(lambda: requests)
+        await first.enter_async_context(connect(f"{door.url}/agents/{AGENT}"))
+        # The link breaks, and the agent dials again.
+        link = next(iter(door.service.links.open.values()))
+        link.hang_up()
+        await until(lambda: not door.service.links.open)
+        async with dialled_in(door, waits=False) as again:
+            await again.text(requests[0], "and half", append=True)
+            await again.text(requests[0], "half and half", final=True)
+            task = await sending
+            assert (task.state, task.text) == (State.COMPLETED, "half and half")
+
+
+async def test_an_answer_may_come_over_the_other_link_and_counts_once() -> None:
+    async with asyncio.timeout(240), gateway() as door, dialled_in(door) as one:
+
+        async def crosswise(agent: StandIn, request: dict[str, Any]) -> None:
+            await one.text(request, "a")
+            for each in (one, agent):
+                # Both links bring the same frame.
+                result = {
+                    "taskId": request["params"]["id"],
+                    "kind": "artifact-update",
+                    "append": True,
+                    "final": False,
+                    "artifact": {"artifactId": "a-1", "parts": [{"kind": "text", "text": "b"}]},
+                }
+                await each.respond(request, "same", result)
+            await agent.status(request, "completed", final=True)
+
+        async with dialled_in(door, crosswise) as other:
+            await until(lambda: len(door.service.links.open) == 2)
+            async with connect(f"{door.url}/agents/{AGENT}") as agent:
+                assert (await agent.send("go")).text == "ab"
+            assert len(one.requests) + len(other.requests) == 1
+
+
+async def test_a_task_that_is_only_told_to_be_completed_ends_without_its_last_piece() -> None:
+    async def ends(agent: StandIn, request: dict[str, Any]) -> None:
+        await agent.text(request, "all of it", append=True)
+        await agent.status(request, "completed")
+
+    async with (
+        asyncio.timeout(240),
+        gateway() as door,
+        dialled_in(door, ends),
+        connect(f"{door.url}/agents/{AGENT}") as agent,
+    ):
+        task = await agent.send("go")
+        assert (task.state, task.text) == (State.COMPLETED, "all of it")
+
+
+async def test_an_error_of_the_agent_fails_the_task() -> None:
+    async def busy(agent: StandIn, request: dict[str, Any]) -> None:
+        await agent.respond(request, "o-1", None, error={"code": "AGENT_BUSY", "message": "later"})
+
+    async with (
+        asyncio.timeout(240),
+        gateway() as door,
+        dialled_in(door, busy),
+        connect(f"{door.url}/agents/{AGENT}") as agent,
+    ):
+        task = await agent.send("go")
+        assert task.state is State.FAILED
+
+
+async def test_a_task_without_an_end_fails_at_its_limit() -> None:
+    async def silent(agent: StandIn, request: dict[str, Any]) -> None:
+        await agent.status(request, "working")
+
+    async with (
+        asyncio.timeout(240),
+        gateway(task_limit=0.5) as door,
+        dialled_in(door, silent),
+        connect(f"{door.url}/agents/{AGENT}") as agent,
+    ):
+        task = await agent.send("go")
+        assert task.state is State.FAILED
+
+
+async def test_two_agents_with_one_pair_of_keys_get_their_own_calls() -> None:
+    async with (
+        asyncio.timeout(240),
+        gateway("ag-1", "ag-2") as door,
+        dialled_in(door),
+        dialled_in(door, echo, agent="ag-2") as second,
+        connect(f"{door.url}/agents/ag-2") as agent,
+    ):
+        assert (await agent.send("hi")).text == "hi!"
+        assert second.requests[0]["agentId"] == "ag-2"
