@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from itertools import count
 from typing import Any
 
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosedError
 from websockets.http11 import Request, Response
 
 from dragoman.dialects.xiaoyi.signing import verify
@@ -63,8 +64,9 @@ class PhoneServer:
     async def _talk(self, connection: ServerConnection) -> None:
         self.links.append(connection)
         try:
-            async for said in connection:
-                self._hear(json.loads(said))
+            with suppress(ConnectionClosedError):  # the agent was killed
+                async for said in connection:
+                    self._hear(json.loads(said))
         finally:
             self.links.remove(connection)
 

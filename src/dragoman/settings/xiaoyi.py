@@ -1,4 +1,4 @@
-"""`[xiaoyi]` and `[agents.NAME.xiaoyi]`: links where agents dial in, and those that ours dial."""
+"""XiaoYi links: `[xiaoyi]` for agents that dial in, `[agents.NAME.xiaoyi]` for one that dials."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LinkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The key of a server that is known by its IP address: `sha256/` and the Base64 of the digest
     of its public key (SPKI)."""
     backup_without_tls_verification: bool = False
-    """Dials the backup server of the platform without verifying who it is. Whoever sits between can
-    read everything. Set `pin` instead if you can."""
+    """Dials the backup server of the platform without verifying who it is. Everybody on the way can
+    read and answer everything; set `pin` instead if you can."""
     message_size: int = 4 * 1024 * 1024
     """The size of one message of a server."""

@@ -32,8 +32,9 @@ PRIMARY = f"wss://hag.cloud.huawei.com{PATH}"
 BACKUP = f"wss://116.63.174.231{PATH}"
 """The servers of the platform. The second one has no certificate for its address."""
 HEARTBEAT = 20.0
-PINGS = (30.0, 90.0)
-"""The seconds between two pings, and those after which an unanswered one ends the link."""
+PINGS = (30.0, 60.0)
+"""The seconds between two pings, and those in which one must be answered: a server that is silent
+for 90 seconds is gone."""
 CONFIRMED = 90.0
 """The seconds in which a server must have read what was sent."""
 
@@ -108,7 +109,7 @@ def servers_for(
     ]
 
 
-class LinkSocket(Protocol):
+class DialledSocket(Protocol):
     """A WebSocket, as the `websockets` package has it."""
 
     async def send(self, message: str) -> None: ...
@@ -138,7 +139,7 @@ class OutboundLink:
         self._policy = policy or ReconnectPolicy()
         self._size, self._heartbeat = message_size, heartbeat
         self.callee = XiaoYiCallee(keys.agent_id)
-        self._socket: LinkSocket | None = None
+        self._socket: DialledSocket | None = None
         self.opened = 0
         """How often it was opened."""
         self.last_error = ""
@@ -179,7 +180,7 @@ class OutboundLink:
             )
             await asyncio.sleep(pause)
 
-    async def _dial(self) -> LinkSocket:
+    async def _dial(self) -> DialledSocket:
         web = web_form(f"xiaoyi+{self.server.url}")
         parts = urlsplit(web)
         http = Http(ClientLimits(), host=parts.hostname or "", scheme=parts.scheme)
@@ -190,7 +191,7 @@ class OutboundLink:
             keys.access_key, keys.secret_key, keys.agent_id, time.time_ns() // 1_000_000
         )
         try:
-            socket: LinkSocket = await open_websocket(
+            socket: DialledSocket = await open_websocket(
                 *(http, address, address.path, headers, self._size), pings=PINGS, tls=tls
             )
         except DragomanError as exc:
@@ -205,7 +206,7 @@ class OutboundLink:
             await http.close()
         return socket
 
-    async def _stay(self, socket: LinkSocket) -> None:
+    async def _stay(self, socket: DialledSocket) -> None:
         try:
             for frame in self.callee.send(Introduction(None, self._keys.agent_id)):
                 await socket.send(frame.body.decode())

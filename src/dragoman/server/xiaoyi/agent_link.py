@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dragoman.agent import Agent
     from dragoman.observability.log import Log
 
-    from .services import ServiceContext
+    from ..services import ServiceContext
 
 ACCESS_KEY, SECRET_KEY = "DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"
 """The environment variables for the keys, if the settings name no others."""
@@ -67,7 +67,7 @@ def run_link(agent: Agent, settings: Settings, link: LinkSettings) -> None:
     opened. Raises `LinkEnded` when no link is left."""
     from dragoman.observability.log import set_up
 
-    from .serve import run_loop
+    from ..serve import run_loop
 
     settings = replace(settings, agents={"link": HostedAgent(xiaoyi=link)})
     log = set_up(settings.server.log_level)
@@ -80,9 +80,9 @@ def run_link(agent: Agent, settings: Settings, link: LinkSettings) -> None:
 async def _linked(agent: Agent, settings: Settings, log: Log) -> None:
     from dragoman.xiaoyi.agent_links import AgentLinks
 
-    from .app import App
-    from .engines import engines_for
-    from .serve import stop_signals
+    from ..app import App
+    from ..engines import engines_for
+    from ..serve import stop_signals
 
     agents = {"": agent}
     peers, pool = engines_for(agents, settings)
