@@ -115,14 +115,14 @@ def deadline_in(value: str) -> float | None:
 
 
 def key_in(value: str) -> str:
-    """The idempotency key; `BadParams` if it is too long."""
+    """Returns the idempotency key. Raises `BadParams` if it is too long."""
     if len(value) > MOST_KEY_CHARS:
         raise BadParams(f"Idempotency-Key is longer than {MOST_KEY_CHARS} characters.")
     return value
 
 
 def in_tenant(caller: Context, tenant: str) -> Context:
-    """The caller in the tenant it names: one it belongs to, else `Forbidden` (DESIGN §5.7).
+    """Returns the caller in the tenant it names: one it belongs to, else `Forbidden` (DESIGN §5.7).
 
     Whether such a tenant exists makes no difference to the answer.
     """
@@ -188,8 +188,8 @@ class Authenticator:
     def admit_or_anyone(
         self, headers: Mapping[str, str], target: str, certificate: str
     ) -> Context | Awaitable[Context]:
-        """The same, but a caller that shows no credentials at all is `anonymous`. What it may do
-        then is for the guard to say: only some operations are open to it."""
+        """Returns the same, but a caller that shows no credentials at all is `anonymous`. What it
+        may do then is for the guard to say: only some operations are open to it."""
         return self._admitted(headers, target, certificate, ANYONE)
 
     def _admitted(

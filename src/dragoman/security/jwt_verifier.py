@@ -129,8 +129,8 @@ def _source(name: str, scheme: Jwt, fetch: Fetch | None) -> KeySource:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """A claim with one value, or a list of them, each exactly as it is said. An empty one is none:
-    it would be the tenant of callers that belong to no other."""
+    """Returns a claim with one value, or a list of them, each exactly as it is said. An empty one
+    is none: it would be the tenant of callers that belong to no other."""
     listed = value if isinstance(value, list) else [value]
     return tuple(each for each in listed if isinstance(each, str) and each)
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from dragoman.core.errors import ConfigError
 
 from .checks import check
+from .policy_rule import check_rules
 from .sections import LOCAL, AgentCredentials, HostedAgent, Retention, Settings
 
 FILE = "dragoman.toml"
@@ -22,6 +23,8 @@ IAT_SECRET = "IAT_SECRET"  # noqa: S105  the name of a variable
 """The variable with the secret that hosts and agents share, if `[iat] secret` is not set."""
 NAMED = frozenset(("agents", "auth", "mcp", "retention"))
 """Sections whose keys are names the operator chooses."""
+RULES = "policy"
+"""The section that is a list."""
 
 
 def load(
@@ -76,6 +79,9 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
     for section, keys in found.items():
         if section not in known:
             raise _unknown(path, text, section, "", f"section; known are: {', '.join(known)}")
+        if section == RULES:
+            check_rules(path, text, keys)
+            continue
         if not isinstance(keys, dict):
             raise _unknown(path, text, section, "", "key here; it belongs in a [section]")
         for key in keys if section not in NAMED else ():
@@ -93,6 +99,10 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
         where = re.search(r"\$\.(\w+)\.(\w+)", str(exc))
         line = _line(text, *where.groups()) if where else 1
         raise ConfigError(f"{path}:{line}: {exc}") from None
+    audit = found.get("server", {}).get("audit")
+    if audit and not Path(audit).parent.is_dir():
+        line, folder = _line(text, "server", "audit"), Path(audit).parent
+        raise ConfigError(f"{path}:{line}: audit: there is no folder {folder}; create it.")
     return found
 
 
@@ -125,7 +135,7 @@ _KEYS: dict[tuple[str, str], type[Struct]] = {
 
 
 def _meant(section: str, inner: str, key: str) -> str:
-    """What to write instead of an unknown key, where that can be told."""
+    """Returns what to write instead of an unknown key, where that can be told."""
     found = _KEYS.get((section, inner))
     if found is None:
         return ""
@@ -158,7 +168,7 @@ def _check_agent(path: Path, text: str, name: str, value: dict[str, Any]) -> Non
 
 
 def _line_of(text: str, section: str, name: str, key: str = "") -> int:
-    """The line of a key in `[section.name]`, else of its header. tomllib does not tell."""
+    """Returns the line of a key in `[section.name]`, else of its header. tomllib does not tell."""
     header = re.compile(rf"\s*\[\s*{section}\s*\.\s*\"?{re.escape(name)}\"?\s*(?:\.\s*(\w+))?")
     word = re.compile(rf"\s*\"?{re.escape(key)}\"?\s*[.=]") if key else None
     inside, found = False, 0
@@ -180,7 +190,7 @@ def _unknown(path: Path, text: str, section: str, key: str, what: str) -> Config
 
 
 def _line(text: str, section: str, key: str) -> int:
-    """The line of a key, or of a section. tomllib does not tell, so we look for it."""
+    """Returns the line of a key, or of a section. tomllib does not tell, so we look for it."""
     inside = ""
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[+\s*\"?([\w-]+)", line):

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError
 from dragoman.core.questions import yes_or_no
+from dragoman.files import delete_files
 from dragoman.store.codec import deeply
 from dragoman.store.interface import AdminFilter, Row, Store
 
-from ..store_access import StoreUrl, opened
+from ..store_access import StoreUrl, opened, settings_of
 
 data = App(name="data", help="Export or erase stored tasks.")
 
@@ -76,13 +77,15 @@ def erase(
         if ids and not yes and not _agreed(len(ids)):
             print("Nothing was erased.")
             return
-        print(f"Erased {await found.erase(ids)} tasks.")
+        erased = await found.erase(ids)
+        delete_files(settings_of(store), ids)
+        print(f"Erased {erased} tasks.")
 
     opened(store, work)
 
 
 async def told(store: Store, row: Row) -> dict[str, Any]:
-    """Returns all that is stored about one task."""
+    """Returns everything that is stored about one task."""
     _, task = await store.load(row.scope, row.task_id)
     log: list[Any] = []
     while True:

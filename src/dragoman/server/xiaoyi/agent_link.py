@@ -1,4 +1,5 @@
-"""The link of an agent to XiaoYi, from `[agents.NAME.xiaoyi]`; and an agent that has only that."""
+"""The link of an agent to XiaoYi, from `[agents.NAME.xiaoyi]`, and an agent that has nothing but a
+link."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from ..services import ServiceContext
 
 ACCESS_KEY, SECRET_KEY = "DRAGOMAN_XIAOYI_AK", "DRAGOMAN_XIAOYI_SK"
-"""The environment variables for the keys, where the settings name no others."""
+"""The environment variables for the keys, if the settings name no others."""
 
 
 def link_service(context: ServiceContext) -> Service | None:
-    """The links of an agent; None if its section asks for none."""
+    """Returns the links of an agent, or None if its section configures none."""
     sections = context.settings.agents
     only = next(iter(sections), "") if len(sections) == 1 else ""
     section = sections.get(context.name or only)
@@ -62,7 +63,7 @@ def link_service(context: ServiceContext) -> Service | None:
 
 
 def run_link(agent: Agent, settings: Settings, link: LinkSettings) -> None:
-    """Runs an agent that is reached over its link only, until it is told to stop: no port is
+    """Runs an agent that is reached only over its link, until it is told to stop. No port is
     opened. Raises `LinkEnded` when no link is left."""
     from dragoman.observability.log import set_up
 

@@ -42,7 +42,7 @@ async def due(fixture: StoreFixture, limit: int = 99) -> list[Delivery]:
 
 
 def places(deliveries: list[Delivery]) -> list[tuple[str, str, int]]:
-    """The task, the webhook and the seq of each delivery."""
+    """Returns the task, the webhook and the seq of each delivery."""
     return [(one.hook.task_id, one.hook.hook_id, one.seq) for one in deliveries]
 
 
@@ -364,7 +364,7 @@ class HookTests(StoreTests):
             assert await fixture.store.sweep(AGENT, 7 * DAY, 30 * DAY, 9) == 1
             assert [len(await fixture.log(name)) for name in ("told", "due", "dead")] == [0, 3, 3]
             fixture.clock.tick(30 * DAY)
-            # A dead letter keeps its events, but not a task for ever.
+            # A dead letter keeps its events, but does not keep a task forever.
             assert await fixture.store.sweep(AGENT, 7 * DAY, 30 * DAY, 9) == 2
             assert len(await fixture.log("due")) == 3
             assert await fixture.store.outbox(dead=True, limit=9) == []
