@@ -1,4 +1,4 @@
-"""`[xiaoyi]` and `[agents.NAME.xiaoyi]`: links where agents dial in, and those that ours dial."""
+"""XiaoYi links: `[xiaoyi]` for agents that dial in, `[agents.NAME.xiaoyi]` for one that dials."""
 
 from __future__ import annotations
 
