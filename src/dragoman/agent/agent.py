@@ -385,15 +385,16 @@ class Agent:
         return False
 
     def serve(self, **options: Any) -> None:
-        """Serves the agent in every dialect until Ctrl-C. The options are those of `dragoman
-        serve`."""
+        """Serves the agent in every dialect until Ctrl-C. Options are those of `dragoman serve`."""
         from dragoman.server.serve import serve  # the one look up the layers: the shortest start
 
         serve(self, **options)
 
     def join(self, host: str, **options: Any) -> None:
-        """Registers with an IAT host and works for it until Ctrl-C; registers again by itself.
-
-        `ws://` and `wss://` are dialed, and the host asks over that socket; `http://` and `https://`
-        are told our own address. Options as `serve` has them; the port is any free one."""
+        """Registers with an IAT host and works for it until Ctrl-C; registers again by itself. A
+        `ws://` host is dialed and asks over that socket, an `http://` one is told our address."""
         self.serve(iat_host=host, **{"port": 0, "grpc": False, **options})
+
+    def link(self, agent_id: str, *servers: str, pin: str = "", **options: Any) -> None:
+        """Dials XiaoYi and works for its phones until Ctrl-C, without a port; options as above."""
+        self.serve(xiaoyi={"agent_id": agent_id, "servers": servers, "pin": pin}, **options)

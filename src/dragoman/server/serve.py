@@ -31,11 +31,18 @@ if TYPE_CHECKING:
 
 def serve(agents: Agents, **options: Any) -> None:
     """Serves the agent until Ctrl-C or SIGTERM; options are the keys of `[server]`. Several, in a
-    list or by their names, are served at `/agents/{name}`."""
+    list or by their names, are served at `/agents/{name}`. With `xiaoyi`, the keys of
+    `[agents.NAME.xiaoyi]`, the only agent opens no port and dials XiaoYi."""
     on_start, file = options.pop("on_start", None), options.pop("config", None)
     auth = options.pop("auth", None) or {}
     for agent in by_name(agents).values():
         agent.auth |= auth
+    link = options.pop("xiaoyi", None)
+    if link is not None:
+        from .xiaoyi_link import run_link
+
+        (only,) = by_name(agents).values()
+        return run_link(only, config.load(options, os.environ, file), config.LinkSettings(**link))
     run(agents, config.load(options, os.environ, file), on_start)
 
 
@@ -61,7 +68,7 @@ def run(
     raise_file_limit(settings.limits.connections)
     log = set_up(settings.server.log_level)
     try:
-        _run_loop(_serve(named, settings, sock, log, on_start, several, registers, beside))
+        run_loop(_serve(named, settings, sock, log, on_start, several, registers, beside))
     finally:
         sock.close()
         log.close()
@@ -73,7 +80,8 @@ def check_agent(settings: Settings, agent: Agent) -> None:
     check_certificates(settings, agent)
 
 
-def _run_loop(main: Any) -> None:
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Runs this in an event loop of its own."""
     try:
         import uvloop
     except ModuleNotFoundError:  # not made for Windows
@@ -106,7 +114,7 @@ async def _serve(
         check=check,
         registers=registers,
     )
-    stopping = _signals(log)
+    stopping = stop_signals(log)
     process_tuning.use_batch_scheduling()
     await app.start()
     process_tuning.collect_less_often()
@@ -152,7 +160,7 @@ async def wind_down(app: App, listener: GranianServer) -> None:
     await listener.end(LINGER)
 
 
-def _signals(log: Log) -> asyncio.Future[None]:
+def stop_signals(log: Log) -> asyncio.Future[None]:
     """Done at the first SIGINT or SIGTERM. The second ends the process at once."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[None] = loop.create_future()

@@ -120,7 +120,13 @@ def _mcp(context: ServiceContext) -> Service | None:
     )
 
 
-AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat, _mcp, _own]
+def _xiaoyi(context: ServiceContext) -> Service | None:
+    from .xiaoyi_link import link_service
+
+    return link_service(context)
+
+
+AGENT_SERVICES: list[Callable[[ServiceContext], Service | None]] = [_iat, _mcp, _own, _xiaoyi]
 """Each makes the service of one agent, or None where the settings do not ask for it."""
 
 

@@ -1,7 +1,7 @@
 """The settings. Flags take precedence over `DRAGOMAN_<SECTION>_<KEY>`, variables over the file, and
 the file over the defaults."""
 
-from .links import XiaoYi
+from .links import LinkSettings, XiaoYi
 from .loading import FILE, IAT_SECRET, NAMED, load
 from .sections import (
     AgentCredentials,
@@ -29,6 +29,7 @@ __all__ = [
     "HostedAgent",
     "Iat",
     "Limits",
+    "LinkSettings",
     "McpServer",
     "Push",
     "Rates",

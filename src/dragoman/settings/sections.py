@@ -10,7 +10,7 @@ from dragoman.core.auth_schemes import Scheme, Secret
 from dragoman.core.errors import ConfigError
 from dragoman.workspace import Space
 
-from .links import XiaoYi
+from .links import LinkSettings, XiaoYi
 
 
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -317,6 +317,8 @@ class HostedAgent(UpstreamLimits, frozen=True, kw_only=True, forbid_unknown_fiel
     """A host name of its own: there it is served at `/`. Such a host need not stand in hosts."""
     tenant: str = ""
     """The tenant whose calls it answers, wherever they come. Callers still need the right to it."""
+    xiaoyi: LinkSettings | None = None
+    """The link on which it dials XiaoYi; None: it has none."""
     places: dict[str, str] = {}
     """Filled in by `load`: where the section (``) and each of its keys stand, as FILE:LINE."""
 
@@ -327,7 +329,7 @@ class HostedAgent(UpstreamLimits, frozen=True, kw_only=True, forbid_unknown_fiel
         return ConfigError(f"{place}: {what}" if place else what)
 
 
-LOCAL = frozenset(("file", "host", "tenant", "places"))
+LOCAL = frozenset(("file", "host", "tenant", "xiaoyi", "places"))
 """The keys of `[agents.NAME]` that an agent in a file has; all others need a url."""
 
 

@@ -63,3 +63,6 @@ class SessionStore(Protocol):
 
     async def first(self, key: bytes, until: int) -> bool:
         """Whether this key is new, as a guard against replays. It is remembered until that time."""
+
+    async def seen(self, key: bytes) -> bool:
+        """Whether this key is remembered."""

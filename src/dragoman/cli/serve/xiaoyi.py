@@ -5,6 +5,11 @@ from __future__ import annotations
 from cyclopts import App
 
 from ..operate.link_keys import keys
+from .link import link
 
-xiaoyi = App(name="xiaoyi", help="XiaoYi links: agents that dial in, and their keys.")
+xiaoyi = App(
+    name="xiaoyi",
+    help="XiaoYi links: an agent that dials out, agents that dial in, and their keys.",
+)
 xiaoyi.command(keys)
+xiaoyi.command(link)

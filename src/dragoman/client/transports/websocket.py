@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from time import monotonic
@@ -52,18 +53,28 @@ class _Connect(connect):
 
 
 async def open_websocket(
-    http: Http, address: Address, path: str, headers: Mapping[str, str], max_size: int
+    http: Http,
+    address: Address,
+    path: str,
+    headers: Mapping[str, str],
+    max_size: int,
+    *,
+    pings: tuple[float, float] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> ClientConnection:
-    """Opens a WebSocket to a checked address. Certificates are verified, and no proxy is used."""
+    """Opens a WebSocket to a checked address. Certificates are verified, and no proxy is used.
+    `pings` are the seconds between two pings, and those in which one must be answered; `tls` takes
+    the place of the usual verification."""
     target, limits = address.target, http.limits
     secure = target.scheme == "https"
+    every, within = pings or (limits.idle / 2, limits.idle / 2)
     where = await http.reachable(address)
     try:
         return await _Connect(
             f"{'wss' if secure else 'ws'}://{target.authority}{path}",
             host=where,
             port=target.port,
-            ssl=http.tls_for(address.origin) if secure else None,
+            ssl=(tls or http.tls_for(address.origin)) if secure else None,
             max_size=max_size,
             additional_headers=headers,
             user_agent_header=None,
@@ -71,8 +82,8 @@ async def open_websocket(
             close_timeout=CLOSING,
             # TCP may not report for hours that the other side is gone, so unanswered pings end the
             # connection.
-            ping_interval=limits.idle / 2,
-            ping_timeout=limits.idle / 2,
+            ping_interval=every,
+            ping_timeout=within,
             proxy=None,
             # The number of messages that wait in the library. Each may be `max_size` long.
             max_queue=8,

@@ -90,6 +90,11 @@ class XiaoYiCallee(Session):
         self._requests[word(request.id)] = LinkRequest(request, LinkEventEncoder(), op)
         return (signals.Call(request.id, op, stream=isinstance(op, SendMessage | Watch)),)
 
+    def resume(self, id: Id, session: str, task: str) -> None:
+        """Goes on to answer a request that another link, or another process, has heard."""
+        request = RequestIn(id=id, agent_id=self._agent_id, session_id=session, task_id=task)
+        self._requests[word(id)] = LinkRequest(request, LinkEventEncoder(task))
+
     def notes(self) -> Iterable[Mapping[str, Json]]:
         """Why the last frame was ignored."""
         return ({"ignored": self._ignored},) if self._ignored else ()

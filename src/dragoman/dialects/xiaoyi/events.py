@@ -31,7 +31,9 @@ Result = wire.StatusUpdate | wire.ArtifactUpdate
 class LinkEventEncoder:
     """Tells one task in answer to one request."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: str = "") -> None:
+        """`task` is what the server calls the task; empty: what its caller called it first."""
+        self._task = task
         self._texts: dict[str, list[str]] = {}
         """The texts of the artifacts, in the order of their beginning."""
         self._latest = ""
@@ -42,12 +44,13 @@ class LinkEventEncoder:
     def event_out(self, entry: Stamped | Message) -> Iterable[Result]:
         """The results that tell an entry of a stream."""
         if isinstance(entry, Message):
-            return self._reply(called(entry.task_id), entry)
-        return _EVENTS_OUT[type(entry.event)](self, called(entry.task_id), entry.event)
+            return self._reply(self._task or called(entry.task_id), entry)
+        task = self._task or called(entry.task_id)
+        return _EVENTS_OUT[type(entry.event)](self, task, entry.event)
 
     def task_out(self, task: Task) -> Iterator[Result]:
         """The results that tell a task as it stands, in place of all that was told before."""
-        name = called(task.id)
+        name = self._task or called(task.id)
         self._texts = {made.artifact_id: [made.text] for made in task.artifacts if made.text}
         self._latest = next(reversed(self._texts), "")
         answer = task.answer

@@ -70,6 +70,9 @@ class MemorySessions:
             self._said[key] = until
         return new
 
+    async def seen(self, key: bytes) -> bool:
+        return self._said.get(key, 0) > self._clock()
+
     def _forget(self) -> list[bytes]:
         """Drops the keys that need not be remembered any longer, and returns them."""
         now = self._clock()

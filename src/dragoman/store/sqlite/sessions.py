@@ -33,6 +33,7 @@ DELETE FROM session WHERE key IN (SELECT key FROM session
 _REVOKE = """
 UPDATE session SET revoked = 1, revision = (SELECT max(revision) + 1 FROM session) WHERE key = ?"""
 _FORGET = "DELETE FROM said WHERE until < ?"
+_SEEN = "SELECT 1 FROM said WHERE key = ? AND until > ?"
 _FIRST = "INSERT INTO said (key, until) VALUES (?, ?) ON CONFLICT (key) DO NOTHING"
 
 _session_in = Unpacker(TokenSession)
@@ -99,6 +100,10 @@ class SqliteSessions:
             return db.execute(_FIRST, (key, until)).rowcount == 1
 
         return await self._write(job)
+
+    async def seen(self, key: bytes) -> bool:
+        found = (key, self._clock())
+        return await self._read(lambda db: db.execute(_SEEN, found).fetchone() is not None)
 
 
 def _all(db: sqlite3.Connection, sql: str, *arguments: Any) -> list[TokenSession]:

@@ -150,9 +150,13 @@ class SessionTests(StoreTests):
             assert await sessions.first(b"s1", until)
             assert await sessions.first(b"s2", until)
             assert not await sessions.first(b"s1", until)
+            assert await sessions.seen(b"s1")
+            assert not await sessions.seen(b"s3")
             if self.durable:
                 await fixture.reopen()
                 sessions = fixture.store.sessions
             assert not await sessions.first(b"s1", until + 1)
+            assert await sessions.seen(b"s1")
             fixture.clock.tick(1001)
+            assert not await sessions.seen(b"s1")
             assert await sessions.first(b"s1", until + 2000)

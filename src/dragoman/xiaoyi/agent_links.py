@@ -1,0 +1,323 @@
+"""The links of one agent that dials out: a service that lives as long as the agent is served.
+
+It dials all servers at once. A request that comes over two links is heard once, an answer goes over
+the link of its session or else over any other, and what a phone is still owed after a restart is
+found in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from dragoman.core.errors import DragomanError, TaskFinished, TaskNotFound, TooMany
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.log import Logger
+from dragoman.core.model import Role, Task
+from dragoman.core.operations import CancelTask, GetTask, Invoke, SendMessage, Streamed, Watch
+from dragoman.core.peer import Context, Peer
+from dragoman.core.session import Call, End, Fault, Frame, Id, Result
+from dragoman.core.task_names import called
+from dragoman.dialects.xiaoyi.wire import RequestIn
+from dragoman.net.service import Service
+from dragoman.store.interface import AdminFilter, Store
+from dragoman.store.sessions import SessionStore
+
+from .answers import KEEP_ALIVE, OWED, LinkAnswer, SentMarks, round_of
+from .outbound_link import HEARTBEAT, LinkEnded, LinkLost, LinkServer, OutboundLink, SigningKeys
+from .reconnect_policy import ReconnectPolicy
+from .session_routes import SessionRoutes
+
+log = Logger("xiaoyi")
+
+DIALECT = "xiaoyi"
+MOST_ANSWERS = 1_000
+"""The number of answers that may be on their way at once."""
+MOST_HEARD = 10_000
+"""The number of requests that are recognised when they come again."""
+MOST_OWED = 100_000
+"""The number of tasks that are looked at after a restart."""
+TASK = "taskId"
+"""The metadata of a message that answers a question under another name of the task."""
+
+
+class AgentLinks(Service):
+    """The links of one agent."""
+
+    name = DIALECT
+
+    def __init__(
+        self,
+        peer: Peer,
+        keys: SigningKeys,
+        servers: Iterable[LinkServer],
+        sessions: SessionStore,
+        clock: Callable[[], int],
+        *,
+        store: Store | None = None,
+        kept_as: str = "",
+        message_size: int = 4 * 1024 * 1024,
+        policy: Callable[[], ReconnectPolicy] = ReconnectPolicy,
+        keep_alive: float = KEEP_ALIVE,
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
+        """`store` holds the tasks of the agent, which is called `kept_as` there; None: they are not
+        kept, and nothing is owed after a restart."""
+        self._peer, self._keys, self._clock = peer, keys, clock
+        self._store, self._kept_as, self._keep_alive = store, kept_as, keep_alive
+        self._marks = SentMarks(sessions, keys.agent_id, clock)
+        self.session_routes = SessionRoutes()
+        self.links = {
+            server.url: OutboundLink(
+                server,
+                keys,
+                self._hear,
+                self._changed,
+                policy=policy(),
+                message_size=message_size,
+                heartbeat=heartbeat,
+            )
+            for server in servers
+        }
+        self._news = asyncio.Event()
+        """Set when a link was opened or closed."""
+        self._heard: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._answers: set[LinkAnswer] = set()
+        self._waiting: dict[str, str] = {}
+        """The task of each session that has asked something."""
+        self._cleared: dict[str, int] = {}
+        """How often each session was cleared, as far as it is known."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self.ended: asyncio.Future[LinkEnded] | None = None
+        """Done when no link is left; holds why the last one ended."""
+
+    # Life
+
+    async def start(self) -> None:
+        """Dials, and goes on to send what phones are still owed."""
+        self.ended = asyncio.get_running_loop().create_future()
+        self._left = len(self.links)
+        for link in self.links.values():
+            self._spawn(self._keep(link))
+        self._spawn(self._resume())
+
+    async def drain(self) -> None:
+        """Takes no more requests. Answers still go out while their tasks end."""
+        self._draining = True
+
+    async def stop(self) -> None:
+        """Closes the links."""
+        self._draining = True
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _keep(self, link: OutboundLink) -> None:
+        try:
+            await link.run()
+        except LinkEnded as exc:
+            log.error(exc.message, agent=self._keys.agent_id)
+            self._left -= 1
+            if not self._left and self.ended is not None and not self.ended.done():
+                self.ended.set_result(exc)
+
+    # Links
+
+    def _changed(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def link_of(self, session: str) -> OutboundLink:
+        """Waits for a link over which this session can be answered."""
+        while True:
+            open_links = {name: link for name, link in self.links.items() if link.is_open}
+            found = self.session_routes.find(session, open_links)
+            if found is not None:
+                return open_links[found]
+            await self._news.wait()
+
+    # Requests
+
+    async def _hear(self, link: OutboundLink, frame: Frame) -> None:
+        callee = link.callee
+        for signal in callee.receive(frame):
+            if isinstance(signal, Fault):
+                log.warning("A frame was refused", server=link.name, why=signal.error)
+                if signal.id is not None and callee.heard.session:
+                    await link.send(callee.send(signal))
+                continue
+            if not isinstance(signal, Call) or self._draining:
+                continue
+            request = callee.heard
+            self.session_routes.record(request.session, link.name)
+            match signal.op:
+                case SendMessage() | Watch():
+                    list(callee.send(End(signal.id)))  # an answer has a session of its own
+                    await self._ask(link, request, signal.op)
+                case CancelTask():
+                    self._spawn(self._cancel(link, signal.id, request))
+                case Invoke():
+                    self._spawn(self._clear(link, signal.id, request.session))
+        for note in callee.notes():
+            log.debug("A frame was ignored", server=link.name, why=note.get("ignored"))
+
+    def _context(self, session: str, key: str = "") -> Context:
+        principal = f"{DIALECT}:{self._keys.agent_id}:{session}"
+        return Context(
+            principal=principal, schemes=(DIALECT,), dialect=DIALECT, idempotency_key=key
+        )
+
+    async def _ask(self, link: OutboundLink, request: RequestIn, op: SendMessage | Watch) -> None:
+        session, task = request.session, request.task
+        if isinstance(op, Watch):
+            self._answer(request.id, session, task, op, self._context(session))
+            return
+        message = op.message
+        key = (session, task, message.message_id)
+        if key in self._heard:
+            log.debug("A request came again", session=session, task=task, server=link.name)
+            return
+        self._heard[key] = None
+        if len(self._heard) > MOST_HEARD:
+            self._heard.popitem(last=False)
+        if len(self._answers) >= MOST_ANSWERS:
+            link.callee.resume(request.id, session, task)
+            await link.send(link.callee.send(Fault(request.id, TooMany())))
+            return
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()
+        self._spawn(self._begin(request, op, self._context(session, digest)))
+
+    async def _begin(self, request: RequestIn, op: SendMessage, ctx: Context) -> None:
+        session, message = request.session, op.message
+        waiting = self._waiting.pop(session, "")
+        if waiting and await self._still_waits(waiting, ctx):
+            named = {TASK: request.task} if called(waiting) != request.task else None
+            message = replace(message, task_id=waiting, context_id="", metadata=named)
+            op = replace(op, message=message, open_as="")
+        else:
+            cleared = await self._times_cleared(session)
+            context_id = f"{session}~{cleared}" if cleared else session
+            op = replace(op, message=replace(message, context_id=context_id))
+        self._answer(request.id, session, request.task, op, ctx)
+
+    async def _still_waits(self, task_id: str, ctx: Context) -> bool:
+        with suppress(DragomanError):
+            return (await self._peer.call(GetTask(task_id=task_id), ctx)).state in WAITING
+        return False
+
+    def _answer(self, request_id: Id, session: str, task: str, op: Streamed, ctx: Context) -> None:
+        answer = LinkAnswer(
+            self._peer,
+            ctx,
+            op,
+            agent_id=self._keys.agent_id,
+            request_id=request_id,
+            session=session,
+            task=task,
+            link=self.link_of,
+            marks=self._marks,
+            on_question=self._waiting.__setitem__,
+            keep_alive=self._keep_alive,
+        )
+        self._answers.add(answer)
+        self._spawn(self._send(answer))
+
+    async def _send(self, answer: LinkAnswer) -> None:
+        try:
+            await answer.run()
+        except Exception as exc:  # one answer must not end the link
+            log.error("An answer could not be sent", exc, task=answer.task_id)
+        finally:
+            self._answers.discard(answer)
+
+    async def _cancel(self, link: OutboundLink, id: Id, request: RequestIn) -> None:
+        known = (
+            each.task_id
+            for each in self._answers
+            if (each.session, each.task) == (request.session, request.task)
+        )
+        op = CancelTask(task_id=next(known, "") or request.task)
+        result: Result | Fault
+        try:
+            task = await self._peer.call(op, self._context(request.session))
+            result = Result(id, task)
+        except DragomanError as error:
+            result = Fault(id, error)
+        with suppress(LinkLost):
+            await link.send(link.callee.send(result))
+
+    async def _clear(self, link: OutboundLink, id: Id, session: str) -> None:
+        """Ends what the session runs or asks, and begins its context anew."""
+        ctx = self._context(session)
+        running = {each.task_id for each in self._answers if each.session == session}
+        asked = self._waiting.pop(session, "")
+        for task_id in filter(None, (*running, asked)):
+            with suppress(TaskFinished, TaskNotFound, DragomanError):
+                await self._peer.call(CancelTask(task_id=task_id), ctx)
+        times = await self._times_cleared(session) + 1
+        await self._marks.add("cleared", session, times)
+        self._cleared[session] = times
+        self.session_routes.drop(session)
+        with suppress(LinkLost):
+            await link.send(link.callee.send(Result(id, None)))
+
+    async def _times_cleared(self, session: str) -> int:
+        times = self._cleared.get(session)
+        if times is None:
+            times = 0
+            while await self._marks.has("cleared", session, times + 1):
+                times += 1
+            self._cleared[session] = times
+            if len(self._cleared) > MOST_HEARD:
+                del self._cleared[next(iter(self._cleared))]
+        return times
+
+    # After a restart
+
+    async def _resume(self) -> None:
+        """Goes on with the answers that an earlier process has not sent."""
+        if self._store is None:
+            return
+        which = AdminFilter(agent=self._kept_as)
+        prefix = self._context("").principal
+        rows = await self._store.find_in_all_scopes(which, MOST_OWED)
+        for row in rows:
+            session = row.principal.removeprefix(prefix)
+            if row.dialect != DIALECT or session == row.principal:
+                continue
+            if row.state in WAITING:
+                self._waiting.setdefault(session, row.task_id)
+            late = row.state in FINAL | WAITING and self._clock() - row.status_at > OWED
+            if not late and not any(each.task_id == row.task_id for each in self._answers):
+                with suppress(DragomanError):
+                    await self._resume_answer(session, row.task_id)
+
+    async def _resume_answer(self, session: str, task_id: str) -> None:
+        ctx = self._context(session)
+        task = await self._peer.call(GetTask(task_id=task_id), ctx)
+        rests = task.state in FINAL | WAITING
+        if not rests or not await self._marks.has("sent", task_id, round_of(task.status)):
+            self._answer(None, session, wire_name(task), Watch(task_id=task_id), ctx)
+
+
+def wire_name(task: Task) -> str:
+    """What the server calls a task: after the request that its caller waits for now."""
+    for message in reversed(task.history):
+        if message.role is Role.USER:
+            named = (message.metadata or {}).get(TASK)
+            return named if isinstance(named, str) else called(task.id)
+    return called(task.id)

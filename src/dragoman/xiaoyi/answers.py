@@ -1,0 +1,197 @@
+"""The answer to one request, on its way to the phone.
+
+What was not sent yet is in the log of the task, and nowhere else. When a link breaks, the task is
+told again from the beginning over the next one; its text replaces what the phone has. An answer
+counts as sent when the server has read its last frame, and a mark in the store remembers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+
+from dragoman.core.errors import DragomanError, TaskFinished
+from dragoman.core.events import AnyEvent, Asked, Snapshot, Stamped, StateChanged
+from dragoman.core.lifecycle import FINAL, WAITING
+from dragoman.core.model import Message, State, Status
+from dragoman.core.operations import GetTask, SendMessage, Streamed, Watch
+from dragoman.core.peer import Batch, Context, Peer
+from dragoman.core.session import Fault, Id, Signal, Update
+from dragoman.dialects.xiaoyi import XiaoYiCallee
+from dragoman.store.sessions import SessionStore
+
+from .outbound_link import LinkLost, OutboundLink
+
+KEEP_ALIVE = 20.0
+"""The seconds of silence after which the phone is told that the task still works."""
+OWED = 24 * 3600 * 1000
+"""The milliseconds for which an answer that could not be sent is kept for the phone."""
+
+
+class SentMarks:
+    """Remembers in the store which answers were sent, and how often a session was cleared."""
+
+    def __init__(self, store: SessionStore, agent_id: str, clock: Callable[[], int]) -> None:
+        self._store, self._agent_id, self._clock = store, agent_id, clock
+
+    async def add(self, *about: object) -> None:
+        """Remembers something for longer than any answer is owed."""
+        await self._store.first(self._key(about), self._clock() + 2 * OWED)
+
+    async def has(self, *about: object) -> bool:
+        """Whether it was remembered."""
+        return await self._store.seen(self._key(about))
+
+    def _key(self, about: tuple[object, ...]) -> bytes:
+        return hashlib.sha256(repr(("xiaoyi", self._agent_id, *about)).encode()).digest()
+
+
+class LinkAnswer:
+    """One answer. `run` returns when it was sent, or when there is none to send."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        ctx: Context,
+        op: Streamed,
+        *,
+        agent_id: str,
+        request_id: Id,
+        session: str,
+        task: str,
+        link: Callable[[str], Awaitable[OutboundLink]],
+        marks: SentMarks,
+        on_question: Callable[[str, str], None] = lambda session, task_id: None,
+        keep_alive: float = KEEP_ALIVE,
+    ) -> None:
+        """`task` is what the server calls the task. `link` waits for a link of the session.
+        `on_question` is told the session and the task before a question is sent."""
+        self._peer, self.ctx, self._op = peer, ctx, op
+        self._agent_id, self._request_id = agent_id, request_id
+        self.session, self.task, self._link, self._marks = session, task, link, marks
+        self._on_question, self._keep_alive = on_question, keep_alive
+        self.task_id = op.task_id if isinstance(op, Watch) else op.message.task_id
+        """Our id of the task, as soon as it is known."""
+        self.state = State.UNKNOWN
+        """The state of the task as it was told last."""
+        self._round = ""
+
+    async def run(self) -> None:
+        """Sends the answer, over as many links as it takes."""
+        op = self._op
+        while True:
+            link = await self._link(self.session)
+            try:
+                refused = await self._tell(link, op)
+                if not refused and self.state not in FINAL | WAITING:
+                    return  # the server stops; the next start goes on
+                await link.confirm()
+            except LinkLost:
+                if self.task_id:
+                    op = Watch(task_id=self.task_id)
+                continue
+            if not refused:
+                await self._marks.add("sent", self.task_id, self._round)
+            return
+
+    async def _tell(self, link: OutboundLink, op: Streamed) -> bool:
+        """Tells the whole stream. Returns whether the call was refused."""
+        callee = XiaoYiCallee(self._agent_id)
+        callee.resume(self._request_id, self.session, self.task)
+
+        async def say(signal: Signal) -> None:
+            await link.send(callee.send(signal))
+
+        # The stream of an answer to a question begins with the task that asked it.
+        answers = isinstance(op, SendMessage) and bool(op.message.task_id)
+        try:
+            async with aclosing(self._stream(op)) as batches:
+                async for batch in self._steps(batches, say):
+                    for entry in batch.entries:
+                        if answers and isinstance(entry, Stamped):
+                            answers = False
+                            if isinstance(entry.event, Snapshot):
+                                continue
+                        self._note(entry)
+                        await say(Update(self._request_id, entry))
+                        if self.state in FINAL | WAITING:
+                            return False
+        except DragomanError as error:
+            if self.task_id and error.retry:
+                return False  # the store or the engine is going; the log has the answer
+            await say(Fault(self._request_id, error))
+            return True
+        return False
+
+    async def _stream(self, op: Streamed) -> AsyncGenerator[Batch, None]:
+        """The events of the task. A finished one has no stream, and is told as it stands."""
+        try:
+            async with aclosing(self._peer.stream(op, self.ctx)) as batches:
+                async for batch in batches:
+                    yield batch
+        except TaskFinished:
+            if not isinstance(op, Watch):
+                raise
+            task = await self._peer.call(GetTask(task_id=op.task_id), self.ctx)
+            entry = Stamped(task.id, task.context_id, 0, task.status.at, Snapshot(task=task))
+            yield Batch((entry,), last=True)
+
+    async def _steps(
+        self, batches: AsyncGenerator[Batch, None], say: Callable[[Signal], Awaitable[None]]
+    ) -> AsyncGenerator[Batch, None]:
+        """The batches of a stream. While there is none, the phone is told that the task works."""
+        step: asyncio.Future[Batch] | None = None
+        try:
+            while True:
+                if step is None:
+                    step = asyncio.ensure_future(anext(batches))
+                done, _ = await asyncio.wait({step}, timeout=self._keep_alive)
+                if not done:
+                    working = StateChanged(state=State.WORKING)
+                    await say(Update(self._request_id, Stamped(self.task_id, "", 0, 0, working)))
+                    continue
+                try:
+                    batch = step.result()
+                except StopAsyncIteration:
+                    return
+                finally:
+                    step = None
+                yield batch
+                if batch.last:
+                    return
+        finally:
+            if step is not None:
+                step.cancel()
+                with suppress(asyncio.CancelledError, StopAsyncIteration, DragomanError):
+                    await step
+
+    def _note(self, entry: Stamped | Message) -> None:
+        if isinstance(entry, Message):
+            self.state = State.COMPLETED
+            return
+        self.task_id = entry.task_id
+        status = status_of(entry.event)
+        if status is not None:
+            self.state, self._round = status.state, round_of(status)
+        if self.state in WAITING:
+            self._on_question(self.session, self.task_id)
+
+
+def status_of(event: AnyEvent) -> Status | None:
+    """The status that an event brings its task to; None if it changes none."""
+    match event:
+        case StateChanged(state=state, message=message) | Asked(state=state, message=message):
+            return Status(state, 0, message)
+        case Snapshot(task=task):
+            return task.status
+        case _:
+            return None
+
+
+def round_of(status: Status) -> str:
+    """What tells the answers of one task apart: each ends with another question, or with the task
+    itself."""
+    message = status.message if status.state in WAITING else None
+    return message.message_id if message is not None else ""

@@ -1,0 +1,316 @@
+"""An agent on its links: what phones ask and see, and what becomes of it when links break."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import Agent, Turn
+from dragoman.engine import Engine, EngineSettings
+from dragoman.store import open_store
+from dragoman.store.clock import wall_clock
+from dragoman.xiaoyi.agent_links import AgentLinks
+from dragoman.xiaoyi.outbound_link import LinkEnded, LinkRefused, LinkServer, SigningKeys
+from dragoman.xiaoyi.reconnect_policy import ReconnectPolicy
+from waiting import until
+from xiaoyi.phone import AGENT, AK, SK, PhoneServer, phone_server, text_of
+
+KEYS = SigningKeys(AGENT, AK, SK)
+
+
+class QuickPolicy(ReconnectPolicy):
+    """The same policy, a hundred times as fast."""
+
+    def next_pause(self, held: float) -> float | None:
+        pause = super().next_pause(held)
+        return None if pause is None else pause / 100
+
+
+def an_agent() -> Agent:
+    agent = Agent("Phone agent", description="Answers phones.")
+    agent.gate = asyncio.Event()  # type: ignore[attr-defined]
+
+    @agent.skill("talk")
+    async def talk(turn: Turn) -> str | None:
+        match turn.text:
+            case "wait":
+                await agent.gate.wait()  # type: ignore[attr-defined]
+            case "ask":
+                return f"You said {await turn.ask('几点？')}"
+            case "fail":
+                raise RuntimeError("broken")
+            case "long":
+                return "长" * 9000
+            case "where":
+                about = turn.metadata
+                ids = (about["deviceId"], about["conversationId"], about["agentLoginSessionId"])
+                return f"{turn.context_id} {' '.join(ids)} {turn.caller.principal}"
+            case "stream":
+                await turn.think("checking")
+                await turn.artifact("HE")
+                await turn.artifact("LLO", append=True)
+                return None
+        return f"echo: {turn.text}"
+
+    return agent
+
+
+@asynccontextmanager
+async def linked(
+    *servers: PhoneServer, url: str = "memory:", agent: Agent | None = None, **more: Any
+) -> AsyncIterator[AgentLinks]:
+    """An agent that has dialled these servers."""
+    store = open_store(url)
+    engine = Engine(agent or an_agent(), store, EngineSettings())
+    await engine.start()
+    links = AgentLinks(
+        engine,
+        more.pop("keys", KEYS),
+        [LinkServer(server.url) for server in servers],
+        store.sessions,
+        wall_clock,
+        store=store,
+        kept_as=engine.name,
+        policy=more.pop("policy", QuickPolicy),
+        **more,
+    )
+    await links.start()
+    try:
+        yield links
+    finally:
+        await links.drain()
+        await engine.stop(1.0)
+        await links.stop()
+
+
+async def test_a_phone_gets_its_answer_as_the_source_document_has_it() -> None:
+    async with phone_server() as phone, linked(phone):
+        await phone.ask("hello", "tk-1")
+        final = await phone.final("tk-1")
+        assert text_of(final) == "echo: hello"
+        assert (final["append"], final["lastChunk"]) == (False, True)
+        assert phone.states("tk-1") == ["submitted", "working", "completed"]
+        assert phone.frames[0] == {"msgType": "clawd_bot_init", "agentId": AGENT}
+        assert {frame["sessionId"] for frame in phone.frames[1:]} == {"se-1"}
+
+
+async def test_a_stream_is_first_increments_and_final() -> None:
+    async with phone_server() as phone, linked(phone):
+        await phone.ask("stream", "tk-1")
+        final = await phone.final("tk-1")
+        pieces = [each for each in phone.results("tk-1") if each["kind"] == "artifact-update"]
+        thoughts = [p for p in pieces if "reasoningText" in p["artifact"]["parts"][0]]
+        texts = [each for each in pieces if each not in thoughts and not each["final"]]
+        assert [each["artifact"]["parts"][0]["reasoningText"] for each in thoughts] == ["checking"]
+        assert texts[0]["append"] is False
+        assert all(each["append"] for each in texts[1:])
+        assert "".join(map(text_of, texts)) == text_of(final) == "HELLO"
+
+
+async def test_what_the_phone_tells_of_itself_is_metadata_and_its_session_a_principal() -> None:
+    async with phone_server() as phone, linked(phone):
+        await phone.ask("where", "tk-1", "se-9")
+        text = text_of(await phone.final("tk-1"))
+        assert text == f"se-9 dev-1 cv-1 ls-1 xiaoyi:{AGENT}:se-9"
+
+
+async def test_a_long_text_comes_in_safe_frames() -> None:
+    async with phone_server() as phone, linked(phone):
+        await phone.ask("long", "tk-1")
+        await phone.final("tk-1")
+        texts = [text_of(each) for each in phone.results("tk-1") if "artifact" in each]
+        assert max(map(len, texts)) <= 4000
+        assert "".join(texts) == "长" * 9000
+
+
+async def test_a_question_is_input_required_and_the_next_message_answers_it() -> None:
+    async with phone_server() as phone, linked(phone):
+        await phone.ask("ask", "tk-1")
+        asked = await phone.final("tk-1")
+        assert (asked["status"]["state"], text_of(asked)) == ("input-required", "几点？")
+        await phone.ask("八点", "tk-2")
+        assert text_of(await phone.final("tk-2")) == "You said 八点"
+
+
+async def test_a_failure_is_told_with_its_state() -> None:
+    async with phone_server() as phone, linked(phone):
+        await phone.ask("fail", "tk-1")
+        assert (await phone.final("tk-1"))["status"]["state"] == "failed"
+
+
+async def test_a_cancel_reaches_the_running_task() -> None:
+    async with phone_server() as phone, linked(phone):
+        await phone.ask("wait", "tk-1")
+        await until(lambda: "working" in phone.states("tk-1"))
+        id = await phone.say("tasks/cancel", task="tk-1")
+        await until(lambda: any(each["id"] == id for each in phone.answers["tk-1"]))
+        (answer,) = (each for each in phone.answers["tk-1"] if each["id"] == id)
+        assert answer["result"] == {"id": "tk-1", "status": {"state": "canceled"}}
+        assert (await phone.final("tk-1"))["status"]["state"] == "canceled"
+        unknown = await phone.say("tasks/cancel", task="tk-7")
+        await until(lambda: phone.answers.get("tk-7"))
+        (answer,) = phone.answers["tk-7"]
+        assert (answer["id"], answer["result"]["status"]["state"]) == (unknown, "unknown")
+
+
+async def test_a_clear_ends_the_running_task_drops_the_route_and_begins_the_context_anew() -> None:
+    async with phone_server() as phone, linked(phone) as links:
+        await phone.ask("wait", "tk-1")
+        await until(lambda: "working" in phone.states("tk-1"))
+        assert "se-1" in links.session_routes
+        id = await phone.say("clearContext")
+        await until(lambda: phone.answers.get(id))
+        assert phone.answers[id][0]["result"] == {"status": {"state": "cleared"}}
+        assert (await phone.final("tk-1"))["status"]["state"] == "canceled"
+        assert "se-1" not in links.session_routes
+        await phone.ask("where", "tk-2")
+        assert text_of(await phone.final("tk-2")).startswith("se-1~1 ")
+
+
+async def test_a_cleared_session_stays_cleared_after_a_restart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    async with phone_server() as phone:
+        async with linked(phone, url=url):
+            id = await phone.say("clearContext")
+            await until(lambda: phone.answers.get(id))
+        async with linked(phone, url=url):
+            await until(lambda: phone.handshakes == 2 and phone.links)
+            await phone.ask("where", "tk-2")
+            assert text_of(await phone.final("tk-2")).startswith("se-1~1 ")
+
+
+async def test_a_request_that_comes_over_two_links_is_answered_once() -> None:
+    async with phone_server() as one, phone_server() as two, linked(one, two):
+        await one.linked()
+        await two.linked()
+        await one.ask("hello", "tk-1")
+        await two.ask("hello", "tk-1")
+        await until(lambda: one.finals("tk-1") or two.finals("tk-1"))
+        await one.ask("again", "tk-2")  # when it is answered, so would be the one before
+        await one.final("tk-2")
+        assert len(one.finals("tk-1") + two.finals("tk-1")) == 1
+
+
+async def test_an_answer_goes_over_the_link_of_its_session_or_else_over_the_other() -> None:
+    agent = an_agent()
+    async with phone_server() as one, phone_server() as two, linked(one, two, agent=agent):
+        await one.linked()
+        await two.linked()
+        for phone, session in ((one, "se-1"), (two, "se-2")):
+            await phone.ask("hello", f"tk-{session}", session)
+            await phone.final(f"tk-{session}")
+        assert not one.answers.keys() & two.answers.keys()
+        await one.ask("wait", "tk-3", "se-1")
+        await until(lambda: "working" in one.states("tk-3"))
+        await one.stop()
+        agent.gate.set()  # type: ignore[attr-defined]
+        assert text_of(await two.final("tk-3")) == "echo: wait"
+
+
+async def test_an_answer_that_could_not_be_sent_is_sent_after_the_reconnect() -> None:
+    agent = an_agent()
+    async with phone_server() as phone, linked(phone, agent=agent) as links:
+        await phone.ask("wait", "tk-1")
+        await until(lambda: "working" in phone.states("tk-1"))
+        await phone.stop()
+        await until(lambda: not any(link.is_open for link in links.links.values()))
+        agent.gate.set()  # type: ignore[attr-defined]
+        await phone.start()
+        assert text_of(await phone.final("tk-1")) == "echo: wait"
+        assert len(phone.finals("tk-1")) == 1
+
+
+async def test_a_process_that_starts_again_sends_what_phones_are_owed_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    async with phone_server() as phone:
+        async with linked(phone, url=url):
+            await phone.ask("hello", "tk-1")
+            await phone.final("tk-1")
+            await phone.ask("wait", "tk-2")
+            await phone.ask("ask", "tk-3", "se-3")
+            await phone.final("tk-3")
+            await until(lambda: "working" in phone.states("tk-2"))
+        agent = an_agent()
+        agent.gate.set()  # type: ignore[attr-defined]
+        async with linked(phone, url=url, agent=agent):
+            assert text_of(await phone.final("tk-2")) == "echo: wait"
+            await phone.ask("八点", "tk-4", "se-3")
+            assert text_of(await phone.final("tk-4")) == "You said 八点"
+        assert [len(phone.finals(task)) for task in ("tk-1", "tk-2", "tk-3")] == [1, 1, 1]
+
+
+async def test_a_silent_task_is_kept_alive_without_a_message() -> None:
+    agent = an_agent()
+    async with phone_server() as phone, linked(phone, agent=agent, keep_alive=0.05):
+        await phone.ask("wait", "tk-1")
+        await until(lambda: phone.states("tk-1").count("working") >= 3)
+        agent.gate.set()  # type: ignore[attr-defined]
+        await phone.final("tk-1")
+        working = [
+            r for r in phone.results("tk-1") if r.get("status", {}).get("state") == "working"
+        ]
+        assert not any("message" in each["status"] for each in working)
+
+
+async def test_heartbeats_are_sent() -> None:
+    async with phone_server() as phone, linked(phone, heartbeat=0.02):
+        beat = {"msgType": "heartbeat", "agentId": AGENT}
+        await until(lambda: phone.frames.count(beat) >= 3)
+
+
+async def test_bad_frames_are_survived() -> None:
+    async with phone_server() as phone, linked(phone, message_size=100_000):
+        link = await phone.linked()
+        deep = json.dumps({"msgType": "data", "sessionId": "s", "msgDetail": "[" * 9000})
+        for bad in ("nonsense", "[]", "[" * 5000, deep, '{"method":"nonsense","id":"1"}'):
+            await link.send(bad)
+        await link.send(json.dumps({"method": "message/stream", "agentId": "other", "id": "1"}))
+        await link.send(b"\xff\xfe")
+        await phone.ask("hello", "tk-1")
+        await phone.final("tk-1")
+        await link.send("x" * 200_000)  # too large: the link is dropped, and dialled again
+        await until(lambda: phone.handshakes == 2 and phone.links)
+        await phone.ask("again", "tk-2")
+        await phone.final("tk-2")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_that_refuses_ends_its_link_and_no_other(status: int) -> None:
+    async with phone_server() as one, phone_server() as two:
+        one.refuse = status
+        async with linked(one, two) as links:
+            await until(lambda: one.handshakes)
+            await two.ask("hello", "tk-1")
+            await two.final("tk-1")
+            assert one.handshakes == 1
+            assert links.ended is not None
+            assert not links.ended.done()
+
+
+async def test_wrong_keys_end_the_last_link_with_a_clear_line() -> None:
+    async with phone_server() as phone, linked(phone, keys=SigningKeys(AGENT, AK, "no")) as links:
+        assert links.ended is not None
+        refused = await links.ended
+        assert isinstance(refused, LinkRefused)
+        assert "(401)" in refused.message
+        assert refused.exit_code == 77
+
+
+async def test_a_link_is_given_up_when_its_tries_are_used_up() -> None:
+    def policy() -> ReconnectPolicy:
+        return QuickPolicy(tries=3)
+
+    async with phone_server() as phone:
+        await phone.stop()
+        async with linked(phone, policy=policy) as links:
+            assert links.ended is not None
+            ended = await links.ended
+            assert type(ended) is LinkEnded
+            assert "after 3 tries" in ended.message
+            assert ended.exit_code == 69
